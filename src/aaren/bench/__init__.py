@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against peers, measured on the same inputs in one run."""

@@ -1,0 +1,38 @@
+"""The command `aaren`: parse, call one function, print. Heavy imports wait inside the verbs, so help is instant."""
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from aaren.cli import bench
+from aaren.errors import AarenError
+from aaren.version import __version__
+
+app = typer.Typer(
+    name="aaren",
+    help="Attention as an RNN: train over whole sequences in parallel, run one token at a time in constant memory.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(bench.app, name="bench")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def main() -> None:
+    """Run the command line: a user's mistake is one clear line and exit code 2, never a traceback."""
+    try:
+        app()
+    except AarenError as error:
+        Console(stderr=True, highlight=False).print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,53 @@
+"""What can go wrong through a user's hand, and how we say it.
+
+Every message gives what was expected, what came, and what to do. The command line prints it as one line and exits 2.
+"""
+
+import importlib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from types import ModuleType
+
+
+class AarenError(Exception):
+    """The parent of every error that a user can cause and cure."""
+
+
+class ShapeError(AarenError, ValueError):
+    """Tensors whose shapes, types or devices do not fit together."""
+
+
+class StateError(AarenError, ValueError):
+    """A state that belongs to another model, batch, dtype or format version."""
+
+
+class ConfigError(AarenError, ValueError):
+    """A setting that is unknown or that contradicts another one."""
+
+
+class DataError(AarenError, ValueError):
+    """A file or array that does not hold what its format promises."""
+
+
+class MissingDependencyError(AarenError, ImportError):
+    """An optional library that is not installed; the message holds the cure."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Build the error for a name that is not among the known ones, with the nearest of them.
+
+    >>> print(unknown_name("backend", "fussed", ["fused", "naive"]))
+    unknown backend 'fussed'; did you mean 'fused'? Known: fused, naive.
+    """
+    options = sorted(known)
+    close = get_close_matches(name, options, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return ConfigError(f"unknown {kind} {name!r}; {hint}Known: {', '.join(options)}.")
+
+
+def require_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import an optional module, or fail with the line that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(f"{purpose} needs {module!r}: pip install 'aaren[{extra}]'") from error

@@ -1,0 +1,1 @@
+"""Modules: the Aaren layer, its Transformer twin, and stacks of them."""

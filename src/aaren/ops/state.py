@@ -1,0 +1,146 @@
+"""ScanState, all that attention with a constant query remembers of a prefix, and its algebra.
+
+    combine:  m = max(a.m, b.m)   u = a.u·e^(a.m-m) + b.u·e^(b.m-m)   w likewise
+    read:     output = w / u      (0 where nothing has been seen)
+
+`combine` is associative and commutative over *disjoint* sets of items; the empty state is its identity. The running
+maximum `m` only keeps the exponentials in range: it is a constant to autograd, and gradients travel through `u` and
+`w` (the mathematics: docs/mathematics.md). Knows nothing of modules, time or masks.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ScanState(NamedTuple):
+    """All that is remembered of a prefix; its size does not depend on the prefix's length.
+
+    The leading axes are those of the streams, usually (b, h): `m` and `u` have just these, `w` has d more.
+
+    >>> state = ScanState.empty((2, 4), 16)
+    >>> state.w.shape, state.nbytes
+    (torch.Size([2, 4, 16]), 1152)
+    """
+
+    m: Tensor  # (*, h)     running maximum of the scores
+    u: Tensor  # (*, h)     sum of exp(score - m)
+    w: Tensor  # (*, h, d)  sum of exp(score - m) * value
+
+    @classmethod
+    def empty(
+        cls,
+        streams: tuple[int, ...],
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "ScanState":
+        """Return the state before the first item: the identity of `combine`.
+
+        `m` is the lowest finite number: the paper's 0 turns very negative scores into 0/0, and -inf turns
+        -inf - -inf into NaN.
+        """
+        dtype = dtype or default_state_dtype(device)
+        return cls(
+            m=torch.full(streams, torch.finfo(dtype).min, dtype=dtype, device=device),
+            u=torch.zeros(streams, dtype=dtype, device=device),
+            w=torch.zeros((*streams, width), dtype=dtype, device=device),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(part.nbytes for part in self)
+
+    def to(self, dtype: torch.dtype) -> "ScanState":
+        """Convert to another dtype; an empty state stays the identity, whose `m` differs between dtypes."""
+        if self.m.dtype == dtype:
+            return self
+        lowest = torch.finfo(dtype).min
+        m = torch.where(self.u == 0, lowest, self.m.to(dtype).clamp(min=lowest))
+        return ScanState(m, self.u.to(dtype), self.w.to(dtype))
+
+
+def default_state_dtype(device: torch.device | str | None) -> torch.dtype:
+    """Return float64, so that sums over endless streams stay exact; float32 on the one device that lacks it."""
+    return torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
+
+
+def leaf(score: Tensor, value: Tensor, mask: Tensor | None = None) -> ScanState:
+    """Turn items into states of one item each; masked items and scores of -inf become the identity.
+
+    Args:
+        score: (*, h), in the dtype that the state is to have.
+        value: (*, h, d).
+        mask: bool, broadcastable to score; True = real. What stands in a masked item, even NaN, has no effect.
+    """
+    is_real = score != -torch.inf
+    if mask is not None:
+        is_real = is_real & mask
+    lowest = torch.finfo(score.dtype).min
+    m = torch.where(is_real, score, lowest)
+    w = torch.where(is_real.unsqueeze(-1), value.to(score.dtype), 0.0)
+    return ScanState(m, is_real.to(score.dtype), w)
+
+
+def combine(a: ScanState, b: ScanState) -> ScanState:
+    """Join the states of two disjoint sets of items into the state of their union.
+
+    >>> a = leaf(torch.tensor([0.0]), torch.tensor([[1.0]]))
+    >>> b = leaf(torch.tensor([0.0]), torch.tensor([[3.0]]))
+    >>> read(combine(a, b))
+    tensor([[2.]])
+    """
+    m = torch.maximum(a.m, b.m).detach()
+    scale_a, scale_b = torch.exp(a.m - m), torch.exp(b.m - m)
+    u = a.u * scale_a + b.u * scale_b
+    w = a.w * scale_a.unsqueeze(-1) + b.w * scale_b.unsqueeze(-1)
+    return ScanState(m, u, w)
+
+
+def decay(state: ScanState, log_decay: Tensor) -> ScanState:
+    """Weigh all that has been seen down by exp(log_decay), log_decay <= 0; -inf forgets it altogether.
+
+    Multiplying every term of u and w by one factor is adding its logarithm to m.
+    """
+    lowest = torch.finfo(state.m.dtype).min
+    is_kept = log_decay != -torch.inf
+    m = torch.where(is_kept, state.m + log_decay.to(state.m.dtype), lowest).clamp(min=lowest)
+    return ScanState(m, torch.where(is_kept, state.u, 0.0), torch.where(is_kept.unsqueeze(-1), state.w, 0.0))
+
+
+def read(state: ScanState) -> Tensor:
+    """Return the attention output of all items seen so far, (*, h, d); 0 where there were none."""
+    is_empty = state.u == 0
+    safe = torch.where(is_empty, 1.0, state.u)  # keeps 0/0 out of the backward pass too
+    return state.w / safe.unsqueeze(-1)
+
+
+def update(
+    state: ScanState,
+    score: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    log_decay: Tensor | None = None,
+) -> ScanState:
+    """Take in one item per stream: the RNN cell of the paper's Figure 2.
+
+    Args:
+        state: the state so far, over streams (*, h).
+        score: (*, h), the item's score under the constant query.
+        value: (*, h, d).
+        mask: (*, h) or broadcastable, bool; a stream with False keeps its state bit for bit.
+        log_decay: (*, h), <= 0; applied to the state before the item, whether the item is masked or not.
+
+    >>> state = ScanState.empty((1,), 1)
+    >>> for score, value in [(0.0, 1.0), (0.0, 2.0), (-torch.inf, 9.0)]:
+    ...     state = update(state, torch.tensor([score]), torch.tensor([[value]]))
+    >>> read(state)
+    tensor([[1.5000]], dtype=torch.float64)
+    """
+    if log_decay is not None:
+        state = decay(state, log_decay)
+    return combine(state, leaf(score.to(state.m.dtype), value, mask))
