@@ -1,0 +1,81 @@
+"""Where data lies: the roots in `$AAREN_DATA`, then the user's cache folder.
+
+A file is `<root>/<setting>/<file name>`, plain, `.gz` or `.xz`. Knows folders and names only,
+not what is inside the files nor which datasets exist.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from aaren.errors import DataError
+
+VARIABLE = "AAREN_DATA"
+SUFFIXES = ("", ".gz", ".xz")  # in the order in which they are looked for
+
+
+def cache_folder() -> Path:
+    """Return the folder of this user and machine that holds what can be had again."""
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]).expanduser() / "aaren"
+    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        return Path(os.environ["LOCALAPPDATA"]) / "aaren"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "aaren"
+    return Path.home() / ".cache" / "aaren"
+
+
+def roots() -> tuple[Path, ...]:
+    """List the folders that are searched, first come first served; the user's cache is always the last."""
+    named = [
+        Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part.strip()
+    ]
+    return (*named, cache_folder() / "data")
+
+
+def find(setting: str, filename: str) -> Path | None:
+    """Look for a file of a setting in every root, plain or compressed; None when it is nowhere."""
+    for root in roots():
+        for suffix in SUFFIXES:
+            path = root / setting / (filename + suffix)
+            if path.is_file():
+                return path
+    return None
+
+
+def require(setting: str, filename: str, *, cure: str = "") -> Path:
+    """Find a file, or say in one line where it should be."""
+    path = find(setting, filename)
+    if path is None:
+        searched = ", ".join(str(root) for root in roots())
+        raise DataError(
+            f"no file {setting}/{filename} (plain, .gz or .xz) in: {searched}. "
+            f"{cure or 'Put it there, or name its folder in $' + VARIABLE + '.'}"
+        )
+    return path
+
+
+def writable_root() -> Path:
+    """Return the first root into which this process may write; downloads and made data go there."""
+    for root in roots():
+        if _is_writable(root):
+            return root
+    raise DataError(
+        f"none of these folders can be written to: {', '.join(map(str, roots()))}. "
+        f"Set ${VARIABLE} to a folder of yours."
+    )
+
+
+def place(setting: str, filename: str) -> Path:
+    """Say where a new file of a setting belongs; the folder is made."""
+    folder = writable_root() / setting
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / filename
+
+
+def _is_writable(folder: Path) -> bool:
+    while not folder.exists():
+        folder = folder.parent
+    # The mode counts, not only os.access: for the root user access() is always granted, and a folder
+    # that somebody closed on purpose stays closed.
+    return folder.is_dir() and bool(folder.stat().st_mode & 0o222) and os.access(folder, os.W_OK)

@@ -1,0 +1,26 @@
+"""Fixtures that every folder of tests shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    """A seeded generator: the randomness of a test is an argument, like everywhere else."""
+    return torch.Generator().manual_seed(20240523)
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """The folder of real data: the first root of $AAREN_DATA, or `shared/data` beside the checkout."""
+    first = os.environ.get("AAREN_DATA", "").split(os.pathsep)[0]
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    for folder in [Path(first).expanduser()] * bool(first) + [beside]:
+        if (folder / "forecasting").is_dir():
+            return folder
+    pytest.skip(
+        "needs real data: set AAREN_DATA to a folder with forecasting/, classification/, events/ and rl/"
+    )
