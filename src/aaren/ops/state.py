@@ -118,6 +118,16 @@ def read(state: ScanState) -> Tensor:
     return state.w / safe.unsqueeze(-1)
 
 
+def as_token(state: ScanState) -> tuple[Tensor, Tensor]:
+    """Return the one item, score (*, h) and value (*, h, d), that equals the whole state: m + log u and w / u.
+
+    The score of an empty state is -inf, a masked item.
+    """
+    is_empty = state.u == 0
+    safe = torch.where(is_empty, 1.0, state.u)
+    return torch.where(is_empty, -torch.inf, state.m + safe.log()), read(state)
+
+
 def update(
     state: ScanState,
     score: Tensor,

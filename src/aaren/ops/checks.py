@@ -1,0 +1,135 @@
+"""What `scan_attention` accepts. Every refusal says what was expected, what came and what to do; nothing is computed.
+
+Checks of shapes are free and always made. Checks of values read memory: they are left out while torch.compile traces,
+and on accelerators, where they would stall the queue.
+"""
+
+import torch
+from torch import Tensor
+
+from aaren.errors import ShapeError, StateError
+from aaren.ops.state import ScanState
+from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
+
+
+def check_scan(
+    scores: Scores,
+    values: Values,
+    mask: Mask | None,
+    log_decay: LogDecay | None,
+    cu_seqlens: SequenceBounds | None,
+    initial_state: ScanState | None,
+) -> None:
+    """Raise ShapeError or StateError unless all arguments of `scan_attention` fit together."""
+    _check_items(scores, values)
+    batch, length, heads, width = values.shape
+    if mask is not None:
+        check_mask(mask, (batch, length), "mask", "(b, t)")
+    if log_decay is not None:
+        _check_log_decay(log_decay, scores)
+    num_streams = batch
+    if cu_seqlens is not None:
+        _check_bounds(cu_seqlens, batch, length)
+        num_streams = cu_seqlens.shape[0] - 1
+    if initial_state is not None:
+        check_state(initial_state, (num_streams, heads), width)
+    others = {"values": values, "mask": mask, "log_decay": log_decay, "cu_seqlens": cu_seqlens}
+    if initial_state is not None:
+        others["initial_state"] = initial_state.w
+    check_devices("scores", scores, others)
+
+
+def check_mask(mask: Tensor, shape: tuple[int, ...], name: str, letters: str) -> None:
+    """Raise unless the mask is boolean and has the given shape."""
+    if mask.dtype != torch.bool:
+        raise ShapeError(
+            f"{name} must be bool, True = real item; got {mask.dtype}. Convert it with {name}.bool(), or use "
+            f"log_decay for weights."
+        )
+    if mask.shape != shape:
+        raise ShapeError(f"{name} must be {letters} = {tuple(shape)}; got {tuple(mask.shape)}.")
+
+
+def check_state(state: ScanState, streams: tuple[int, ...], width: int) -> None:
+    """Raise unless the state belongs to these streams and this head width."""
+    expected = (streams, streams, (*streams, width))
+    if tuple(tuple(part.shape) for part in state) != expected:
+        raise StateError(
+            f"initial_state must have m, u of shape {streams} and w of shape {(*streams, width)}; got "
+            f"{tuple(state.m.shape)}, {tuple(state.u.shape)}, {tuple(state.w.shape)}. A state fits the batch (or the "
+            f"packed sequences), heads and width it was made for; start anew with initial_state=None."
+        )
+    if not state.m.is_floating_point() or len({part.dtype for part in state}) != 1:
+        raise StateError(
+            f"initial_state must have one floating dtype; got {', '.join(str(part.dtype) for part in state)}. "
+            f"Convert it with state.to(torch.float64)."
+        )
+
+
+def check_devices(name: str, tensor: Tensor, others: dict[str, Tensor | None]) -> None:
+    """Raise unless all tensors are on the device of the first."""
+    for other_name, other in others.items():
+        if other is not None and other.device != tensor.device:
+            raise ShapeError(
+                f"{other_name} must be on the device of {name}, {tensor.device}; got {other.device}. "
+                f"Move it with .to({str(tensor.device)!r})."
+            )
+
+
+def _check_items(scores: Scores, values: Values) -> None:
+    if scores.ndim != 3:
+        raise ShapeError(
+            f"scores must be (b, t, h), one number per item and head; got {tuple(scores.shape)}. "
+            f"For one head, use scores.unsqueeze(-1)."
+        )
+    if values.ndim != 4 or values.shape[:3] != scores.shape:
+        raise ShapeError(
+            f"values must be (b, t, h, d) with the (b, t, h) of scores, {tuple(scores.shape)}; got "
+            f"{tuple(values.shape)}. Split the heads first: values.unflatten(-1, (h, d))."
+        )
+    for name, tensor in (("scores", scores), ("values", values)):
+        if not tensor.is_floating_point():
+            raise ShapeError(
+                f"{name} must be floating point; got {tensor.dtype}. Convert with {name}.float()."
+            )
+
+
+def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
+    if log_decay.shape != scores.shape:
+        raise ShapeError(
+            f"log_decay must be (b, t, h) like scores, {tuple(scores.shape)}; got {tuple(log_decay.shape)}. "
+            f"Expand it: log_decay.expand(b, t, h)."
+        )
+    if not log_decay.is_floating_point():
+        raise ShapeError(
+            f"log_decay must be floating point; got {log_decay.dtype}. Convert it with .float()."
+        )
+    if _may_read(log_decay) and bool((log_decay > 0).any()):
+        raise ShapeError(
+            f"log_decay must be <= 0 everywhere, the logarithm of a factor up to 1; its largest entry is "
+            f"{log_decay.max().item():g}. Negate it, or pass -softplus(x)."
+        )
+
+
+def _check_bounds(bounds: SequenceBounds, batch: int, length: int) -> None:
+    if batch != 1:
+        raise ShapeError(
+            f"packed sequences lie end to end in one row, so b must be 1 with cu_seqlens; got b = {batch}. "
+            f"Concatenate them along time, or pass mask instead of cu_seqlens."
+        )
+    if bounds.ndim != 1 or bounds.shape[0] < 1 or bounds.dtype not in (torch.int32, torch.int64):
+        raise ShapeError(
+            f"cu_seqlens must be (n + 1,) of int32 or int64; got {tuple(bounds.shape)} of {bounds.dtype}. "
+            f"Build it as cat([0, lengths.cumsum(0)])."
+        )
+    if not _may_read(bounds):
+        return
+    if bounds[0] != 0 or bounds[-1] != length or bool((bounds.diff() < 0).any()):
+        raise ShapeError(
+            f"cu_seqlens must start at 0, never decrease and end at t = {length}; got {bounds.tolist()[:8]}"
+            f"{' ...' if len(bounds) > 8 else ''}. Build it as cat([0, lengths.cumsum(0)])."
+        )
+
+
+def _may_read(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

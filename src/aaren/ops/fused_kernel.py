@@ -1,0 +1,153 @@
+"""The CPU kernel: one pass over memory forward, one backward, sums in float64, on plain arrays.
+
+Time is the outer loop and heads the inner one, so that memory is read from front to back; the innermost loop, over the
+head width, becomes SIMD code. A row is one (sequence, head); a call works on rows first_row : stop_row, all sequences
+lying end to end on one time axis. Functions release the GIL: `row_pool` runs them over slices of rows.
+
+Fast-math flags: `reassoc` lets the dot products vectorise, `contract` fuses multiply and add. None that assumes away
+NaN or infinity: those must poison their own row, and -inf scores must mask.
+
+Importing this file imports Numba; only `fused` does it, at the first call.
+"""
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
+Doubles: TypeAlias = NDArray[np.float64]
+
+LOWEST = float(np.finfo(np.float64).min)
+_JIT = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+
+
+@njit(**_JIT)
+def forward(
+    first_row: int,
+    stop_row: int,
+    scores: Floats,  # (T, h)
+    values: Floats,  # (T, h, d)
+    mask: NDArray[np.bool_],  # (T,), or (0,): all real
+    log_decay: Floats,  # (T, h), or (0, h): none
+    bounds: NDArray[np.int64],  # (n + 1,)
+    m: Doubles,  # (n, h)      the initial states; they become the final ones
+    u: Doubles,  # (n, h)
+    w: Doubles,  # (n, h, d)
+    outputs: Floats,  # (T, h, d), or (0, h, d): only the final states are wanted
+    gates: Doubles,  # (T, h)  g_k = exp(s_k - L_k), the weight of the newest item
+    forgets: Doubles,  # (T, h)  f_k = 1 - g_k to full relative precision, the weight of all before it
+) -> None:
+    """Scan forward in time."""
+    heads, width = values.shape[1], values.shape[2]
+    is_masked, is_decaying, is_written = mask.shape[0] > 0, log_decay.shape[0] > 0, outputs.shape[0] > 0
+    row = first_row
+    while row < stop_row:
+        sequence, first_head = row // heads, row % heads
+        stop_head = min(heads, first_head + stop_row - row)
+        for k in range(bounds[sequence], bounds[sequence + 1]):
+            for head in range(first_head, stop_head):
+                peak, total = m[sequence, head], u[sequence, head]
+                sums = w[sequence, head]
+                if is_decaying:
+                    if log_decay[k, head] == -math.inf:
+                        peak, total = LOWEST, 0.0
+                        sums[:] = 0.0
+                    else:
+                        peak = max(peak + log_decay[k, head], LOWEST)
+                score = float(scores[k, head])
+                is_real = (not is_masked or mask[k]) and score != -math.inf
+                shrink, weight = 1.0, 0.0
+                if is_real and score <= peak:
+                    weight = math.exp(score - peak)
+                elif is_real:  # a new peak, or NaN
+                    shrink, weight = math.exp(peak - score), 1.0
+                    peak = score
+                before = total * shrink
+                total = before + weight
+                m[sequence, head], u[sequence, head] = peak, total
+                inverse = 0.0 if total == 0.0 else 1.0 / total
+                if not is_written:
+                    if is_real:
+                        for j in range(width):
+                            sums[j] = sums[j] * shrink + weight * values[k, head, j]
+                elif is_real:
+                    for j in range(width):
+                        sums[j] = sums[j] * shrink + weight * values[k, head, j]
+                        outputs[k, head, j] = sums[j] * inverse
+                    gates[k, head], forgets[k, head] = weight * inverse, before * inverse
+                else:
+                    for j in range(width):
+                        outputs[k, head, j] = sums[j] * inverse
+                    gates[k, head], forgets[k, head] = 0.0, 0.0 if total == 0.0 else 1.0
+        row += stop_head - first_head
+
+
+@njit(**_JIT)
+def backward(
+    first_row: int,
+    stop_row: int,
+    grad_outputs: Floats,  # (T, h, d)
+    values: Floats,  # (T, h, d)
+    outputs: Floats,  # (T, h, d)
+    gates: Doubles,  # (T, h)
+    forgets: Doubles,  # (T, h)
+    bounds: NDArray[np.int64],  # (n + 1,)
+    first_outputs: Doubles,  # (n, h, d)  what the initial states read
+    carry: Doubles,  # (n, h, d)  G beyond the last item; becomes G before the first one
+    carry_sum: Doubles,  # (n, h)  H likewise
+    grad_scores: Floats,  # (T, h), or (0, h): only the carries are wanted
+    grad_values: Floats,  # (T, h, d)
+    grad_log_decay: Floats,  # (T, h), or (0, h): none
+) -> None:
+    """Scan backward in time: G_k = do_k + f_{k+1} G_{k+1}, H_k = do_k·o_k + f_{k+1} H_{k+1}."""
+    heads, width = values.shape[1], values.shape[2]
+    is_decaying, is_written = grad_log_decay.shape[0] > 0, grad_scores.shape[0] > 0
+    row = first_row
+    while row < stop_row:
+        sequence, first_head = row // heads, row % heads
+        stop_head = min(heads, first_head + stop_row - row)
+        start = bounds[sequence]
+        for k in range(bounds[sequence + 1] - 1, start - 1, -1):
+            for head in range(first_head, stop_head):
+                g, h = carry[sequence, head], carry_sum[sequence, head]
+                gate, forget = gates[k, head], forgets[k, head]
+                along_value, along_output = 0.0, 0.0
+                if is_written:
+                    for j in range(width):
+                        g[j] += grad_outputs[k, head, j]
+                        along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
+                        along_value += g[j] * values[k, head, j]
+                        grad_values[k, head, j] = gate * g[j]
+                    h += along_output
+                    if gate == 0.0:  # a masked item, whatever stands in it
+                        grad_scores[k, head] = 0.0
+                        for j in range(width):
+                            grad_values[k, head, j] = 0.0
+                    else:
+                        grad_scores[k, head] = gate * (along_value - h)
+                    if is_decaying:
+                        along_previous = 0.0
+                        if k == start:
+                            for j in range(width):
+                                along_previous += g[j] * first_outputs[sequence, head, j]
+                        else:
+                            for j in range(width):
+                                along_previous += g[j] * outputs[k - 1, head, j]
+                        grad_log_decay[k, head] = 0.0 if forget == 0.0 else forget * (along_previous - h)
+                else:
+                    for j in range(width):
+                        g[j] += grad_outputs[k, head, j]
+                        along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
+                    h += along_output
+                if forget == 0.0:  # nothing before this item matters, not even a NaN after it
+                    g[:] = 0.0
+                    h = 0.0
+                else:
+                    for j in range(width):
+                        g[j] *= forget
+                    h *= forget
+                carry_sum[sequence, head] = h
+        row += stop_head - first_head

@@ -1,0 +1,50 @@
+"""The definition: softmax over every prefix, one prefix after another, in float64. Quadratic and obvious: the truth.
+
+Every other backend is tested against this file, outputs and gradients.
+"""
+
+import torch
+
+from aaren.ops.state import ScanState, as_token
+from aaren.shapes import LogDecay, Mask, Scores, Values
+
+
+def scan(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix of (b, t, h, d) items that follow an initial state."""
+    scores, values = scores.double(), values.double()
+    if mask is not None:
+        scores = torch.where(mask.unsqueeze(-1), scores, -torch.inf)
+        values = torch.where(mask[..., None, None], values, 0.0)
+
+    # An initial state is one token in front of all others.
+    first_score, first_value = as_token(initial)
+    scores = torch.cat([first_score.unsqueeze(1), scores], dim=1)
+    values = torch.cat([first_value.unsqueeze(1), values], dim=1)
+
+    outputs = []
+    final = initial
+    age = torch.zeros_like(first_score).unsqueeze(1)  # (b, k, h): decay that each item has suffered so far
+    for k in range(1, scores.shape[1]):
+        if log_decay is not None:
+            age = age + log_decay[:, k - 1 : k].double()
+        age = torch.cat([age, torch.zeros_like(age[:, :1])], dim=1)
+        # An item forgotten by a reset leaves nothing behind, not even a NaN.
+        is_remembered = (age != -torch.inf) & (scores[:, : k + 1] != -torch.inf)
+        logits = torch.where(is_remembered, scores[:, : k + 1] + age, -torch.inf)
+        final = _attend_to_all(logits, values[:, : k + 1])
+        is_empty = (final.u == 0).unsqueeze(-1)
+        outputs.append(
+            torch.where(is_empty, 0.0, final.w / torch.where(is_empty, 1.0, final.u.unsqueeze(-1)))
+        )
+    return (torch.stack(outputs, dim=1) if outputs else values[:, 1:]), final
+
+
+def _attend_to_all(logits: Scores, values: Values) -> ScanState:
+    is_remembered = logits != -torch.inf
+    lowest = torch.finfo(logits.dtype).min
+    m = logits.amax(dim=1).clamp(min=lowest).detach()
+    weights = torch.where(is_remembered, torch.exp(logits - m.unsqueeze(1)), 0.0)
+    terms = torch.where(is_remembered.unsqueeze(-1), weights.unsqueeze(-1) * values, 0.0)
+    return ScanState(m, weights.sum(dim=1), terms.sum(dim=1))

@@ -1,0 +1,73 @@
+"""Packed sequences: many of them end to end in one row, bounds[i] : bounds[i + 1] being the i-th.
+
+Backends that walk through memory read packed rows directly. The others see a padded batch, made and undone here.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from aaren.ops.state import ScanState
+from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
+
+Scan: TypeAlias = Callable[
+    [Scores, Values, Mask | None, LogDecay | None, ScanState], tuple[Values, ScanState]
+]
+PackedScan: TypeAlias = Callable[
+    [Scores, Values, Mask | None, LogDecay | None, SequenceBounds | None, ScanState], tuple[Values, ScanState]
+]
+
+
+def through_padding(scan: Scan) -> PackedScan:
+    """Let a backend that knows only batches read packed sequences."""
+
+    def packed_scan(
+        scores: Scores,
+        values: Values,
+        mask: Mask | None,
+        log_decay: LogDecay | None,
+        bounds: SequenceBounds | None,
+        initial: ScanState,
+    ) -> tuple[Values, ScanState]:
+        if bounds is None:
+            return scan(scores, values, mask, log_decay, initial)
+        index, is_real = pad_index(bounds)
+        outputs, final = scan(
+            pad(scores, index),
+            pad(values, index),
+            is_real if mask is None else is_real & pad(mask, index),
+            # Padding must leave the final state alone, so nothing decays there.
+            None if log_decay is None else torch.where(is_real.unsqueeze(-1), pad(log_decay, index), 0.0),
+            initial,
+        )
+        return unpad(outputs, is_real), final
+
+    return packed_scan
+
+
+def pad_index(bounds: SequenceBounds) -> tuple[Tensor, Mask]:
+    """Return which packed item stands at (sequence, position) of the padded batch, and which of these are real.
+
+    >>> pad_index(torch.tensor([0, 2, 3]))
+    (tensor([[0, 1],
+            [2, 2]]), tensor([[ True,  True],
+            [ True, False]]))
+    """
+    lengths = bounds.diff()
+    longest = int(lengths.max()) if len(lengths) else 0
+    positions = torch.arange(longest, device=bounds.device)
+    is_real = positions < lengths.unsqueeze(1)
+    index = bounds[:-1].unsqueeze(1) + positions
+    return index.clamp(max=max(int(bounds[-1]) - 1, 0)), is_real
+
+
+def pad(packed: Tensor, index: Tensor) -> Tensor:
+    """Spread a packed row (1, t, ...) over a padded batch (n, longest, ...); padding repeats real items."""
+    return packed[0, index]
+
+
+def unpad(padded: Tensor, is_real: Mask) -> Tensor:
+    """Gather the real items of a padded batch back into one packed row (1, t, ...)."""
+    return padded[is_real].unsqueeze(0)
