@@ -59,8 +59,8 @@ def test_window_counts_follow_from_row_counts(name: str) -> None:
 
 def test_lookup_ignores_capitals_and_helps_with_a_slip() -> None:
     assert lookup("WEATHER") is lookup("weather")
-    with pytest.raises(ConfigError, match="unknown dataset 'ETTm3'; did you mean 'ETTm1'"):
-        lookup("ETTm3")
+    with pytest.raises(ConfigError, match="unknown dataset 'wether'; did you mean 'Weather'"):
+        lookup("wether")
 
 
 def test_select_takes_settings_and_names_once() -> None:

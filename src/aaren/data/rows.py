@@ -85,7 +85,7 @@ def event_row(name: str, file: str, facts: dict[str, Fact], licence: str, source
 
 
 def fold_texts(folder: str) -> tuple[str, ...]:
-    """List the four texts (times and marks, train and test) of the first fold of a set of Du et al. (2016)."""
+    """List the four texts (times, marks; train, test) of the first fold of a set of Du et al. (2016)."""
     return tuple(
         f"{_FOLDS}{folder}/{kind}-1-{part}.txt" for part in ("train", "test") for kind in ("time", "event")
     )

@@ -1,0 +1,84 @@
+"""Fetch a registered dataset from its official public place into the first folder that can be written to.
+
+Downloads wait in `<folder>/.downloads`; only whole, checked files get their canonical names. One process at a
+time fetches a dataset; a second one waits and then finds it there. Knows nothing of what is in the files.
+"""
+
+import shutil
+import urllib.parse
+from pathlib import Path
+
+from aaren.data import folders
+from aaren.data.atomic import locked
+from aaren.data.convert import CONVERTERS
+from aaren.data.dataset import Dataset
+from aaren.data.download import Progress, UnreachableError, download
+from aaren.errors import DataError
+
+
+def on_disk(dataset: Dataset) -> tuple[Path, ...]:
+    """List the dataset's files; empty unless all are there."""
+    found = [folders.find(dataset.setting, file) for file in dataset.files]
+    return tuple(path for path in found if path is not None) if None not in found else ()
+
+
+def fetch(
+    dataset: Dataset,
+    *,
+    any_checksum: bool = False,
+    progress: Progress | None = None,
+    pause_seconds: float = 1.0,
+) -> tuple[Path, ...]:
+    """Download a dataset unless it is there already, and return its files."""
+    if present := on_disk(dataset):
+        return present
+    target = folders.place(dataset.setting, dataset.files[0])
+    if not dataset.urls:
+        raise DataError(f"{dataset.name} cannot be downloaded: {_instead(dataset, target)}")
+    with locked(target):
+        if present := on_disk(dataset):  # another process was faster
+            return present
+        waiting = target.parent / ".downloads" / dataset.name
+        parts = []
+        for url in dataset.urls:
+            name = Path(urllib.parse.urlsplit(url).path).name
+            digest = "" if any_checksum or dataset.convert else dataset.sha256.get(name, "")
+            try:
+                parts.append(
+                    download(
+                        url,
+                        waiting / name,
+                        limit_bytes=dataset.limit_bytes,
+                        sha256=digest,
+                        progress=progress,
+                        pause_seconds=pause_seconds,
+                    )
+                )
+            except UnreachableError as error:
+                raise UnreachableError(f"{error}. {by_hand(dataset, target)}") from error
+        convert = CONVERTERS[dataset.convert]
+        convert(tuple(parts), tuple(target.with_name(file) for file in dataset.files), dataset.options)
+        shutil.rmtree(waiting, ignore_errors=True)
+    return on_disk(dataset)
+
+
+def by_hand(dataset: Dataset, target: Path) -> str:
+    """Say which file to put where on a machine that cannot download it itself."""
+    files = " and ".join(dataset.files)
+    if dataset.convert in ("", "zip"):
+        return (
+            f"Without a network: get {files} from {dataset.urls[0]} elsewhere, "
+            f"put it into {target.parent}, then run: aaren data verify {dataset.name}"
+        )
+    return (
+        f"Without a network: run `aaren data fetch {dataset.name}` elsewhere, "
+        f"copy {files} into {target.parent}, then run: aaren data verify {dataset.name}"
+    )
+
+
+def _instead(dataset: Dataset, target: Path) -> str:
+    if dataset.is_generated:
+        return f"it is generated here; run: aaren data make {dataset.name}"
+    if dataset.name.endswith("-regen"):
+        return f"it is made here; run: {dataset.source}"
+    return f"{dataset.remark or 'no public file is known'} (see {dataset.source}). Its place is {target}."
