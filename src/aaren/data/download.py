@@ -94,7 +94,7 @@ def _transfer(url: str, part: Path, limit_bytes: int, progress: Progress) -> Non
             while chunk := response.read(_CHUNK):
                 have += len(chunk)
                 if have > limit_bytes:
-                    part.unlink(missing_ok=True)
+                    _discard(part)
                     raise DataError(
                         f"{url} sends more than the {limit_bytes:,} bytes expected at most: refused."
                     )
@@ -110,8 +110,7 @@ def _check(part: Path, url: str, sha256: str) -> None:
     with part.open("rb") as handle:
         found = hashlib.file_digest(handle, "sha256").hexdigest()
     if found != sha256:
-        part.unlink()
-        _tag(part).unlink(missing_ok=True)
+        _discard(part)
         raise DataError(
             f"wrong checksum: {url} should have sha256 {sha256}, but has {found}. It was not kept. "
             f"Try again; if its owner has changed the file and you trust it, add --any-checksum."
@@ -124,6 +123,11 @@ def _remember_version(part: Path, etag: str | None, modified: str | None) -> Non
         _tag(part).write_text(version)
     else:
         _tag(part).unlink(missing_ok=True)
+
+
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _tag(part).unlink(missing_ok=True)
 
 
 def _tag(part: Path) -> Path:

@@ -56,9 +56,11 @@ def fetch(
                 )
             except UnreachableError as error:
                 raise UnreachableError(f"{error}. {by_hand(dataset, target)}") from error
-        convert = CONVERTERS[dataset.convert]
-        convert(tuple(parts), tuple(target.with_name(file) for file in dataset.files), dataset.options)
-        shutil.rmtree(waiting, ignore_errors=True)
+        try:
+            convert = CONVERTERS[dataset.convert]
+            convert(tuple(parts), tuple(target.with_name(file) for file in dataset.files), dataset.options)
+        finally:
+            shutil.rmtree(waiting, ignore_errors=True)
     return on_disk(dataset)
 
 
