@@ -1,7 +1,8 @@
 """Many-to-one: any queries against keys and values, as an RNN. The paper's section 3.1 and appendix A.
 
-Every query is an RNN of its own whose hidden state is a ScanState over (b, q, h). Transformer self-attention is t such
-RNNs, Perceiver cross-attention one per latent, Aaren one per layer. More tokens can be added to a state at any time.
+Every query is an RNN of its own whose hidden state is a ScanState over (b, q, h). Transformer self-attention
+is t such RNNs, Perceiver cross-attention one per latent, Aaren one per layer. More tokens can be added to a
+state at any time.
 """
 
 from collections.abc import Callable
@@ -34,8 +35,8 @@ def attend(
         query: (b, q, h, d).
         keys: (b, t, h, d).
         values: (b, t, h, e).
-        method: "parallel" holds all (q, t) weights at once, as attention is usually computed; "recurrent" takes one
-            token at a time in constant memory; "block" takes block_size of them at a time.
+        method: "parallel" holds all (q, t) weights at once, as attention is usually computed; "recurrent"
+            takes one token at a time in constant memory; "block" takes block_size of them at a time.
         block_size: tokens per block.
         mask: (b, t) or (b, q, t) bool, True = attend. A query that sees nothing outputs 0.
         scale: factor on the scores; 1/sqrt(d) by default.
@@ -138,7 +139,8 @@ def _check(
     batch, num_queries, heads, width = query.shape
     if keys.ndim != 4 or keys.shape[0] != batch or keys.shape[2:] != (heads, width):
         raise ShapeError(
-            f"keys must be (b, t, h, d) with the b, h, d of query, {tuple(query.shape)}; got {tuple(keys.shape)}."
+            f"keys must be (b, t, h, d) with the b, h, d of query, {tuple(query.shape)}; got "
+            f"{tuple(keys.shape)}."
         )
     if values.ndim != 4 or values.shape[:3] != keys.shape[:3]:
         raise ShapeError(

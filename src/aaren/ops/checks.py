@@ -1,7 +1,8 @@
-"""What `scan_attention` accepts. Every refusal says what was expected, what came and what to do; nothing is computed.
+"""What `scan_attention` and `attend` accept.
 
-Checks of shapes are free and always made. Checks of values read memory: they are left out while torch.compile traces,
-and on accelerators, where they would stall the queue.
+Every refusal says what was expected, what came and what to do, before anything is computed.
+Checks of shapes are free and always made. Checks of values read memory: they are left out while torch.compile
+traces, and on accelerators, where they would stall the queue.
 """
 
 import torch
@@ -56,13 +57,13 @@ def check_state(state: ScanState, streams: tuple[int, ...], width: int) -> None:
     if tuple(tuple(part.shape) for part in state) != expected:
         raise StateError(
             f"initial_state must have m, u of shape {streams} and w of shape {(*streams, width)}; got "
-            f"{tuple(state.m.shape)}, {tuple(state.u.shape)}, {tuple(state.w.shape)}. A state fits the batch (or the "
-            f"packed sequences), heads and width it was made for; start anew with initial_state=None."
+            f"{tuple(state.m.shape)}, {tuple(state.u.shape)}, {tuple(state.w.shape)}. A state fits the batch "
+            f"(or the packed sequences), heads and width it was made for; start anew with initial_state=None."
         )
     if not state.m.is_floating_point() or len({part.dtype for part in state}) != 1:
         raise StateError(
-            f"initial_state must have one floating dtype; got {', '.join(str(part.dtype) for part in state)}. "
-            f"Convert it with state.to(torch.float64)."
+            f"initial_state must have one floating dtype; got "
+            f"{', '.join(str(part.dtype) for part in state)}. Convert it with state.to(torch.float64)."
         )
 
 

@@ -1,7 +1,8 @@
-"""Parallel inside blocks, a tree over blocks: plain PyTorch for any device, differentiable any number of times.
+"""Parallel inside blocks, a tree over blocks: plain PyTorch, any device, any number of derivatives.
 
-Inside a block every prefix state is a row of a lower-triangular matrix of weights times the values: one matmul. Each
-row is normalised by its own running maximum; a maximum of the whole block would underflow the rows before it.
+Inside a block every prefix state is a row of a lower-triangular matrix of weights times the values: one
+matmul. Each row is normalised by its own running maximum; a maximum of the whole block would underflow the
+rows before it.
 """
 
 import torch
@@ -52,7 +53,7 @@ def scan(
 def _prefixes_within_blocks(
     scores: Tensor, values: Tensor, is_real: Tensor, log_decay: Tensor | None
 ) -> tuple[ScanState, Tensor | None]:
-    """Return the state of every in-block prefix from an empty start, and the decay since the block's start."""
+    """Return every in-block prefix state from an empty start, and the decay since the block's start."""
     length = scores.shape[2]
     is_past = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril().unsqueeze(-1)
     sees = is_past & is_real.unsqueeze(2)  # (b, n, k, i, h): prefix k holds item i
@@ -77,7 +78,8 @@ def _prefixes_within_blocks(
     logits = torch.where(sees, logits, lowest)
     m = logits.amax(dim=3).detach()
     weights = torch.where(sees, torch.exp(logits - m.unsqueeze(3)), 0.0)
-    # Zero times NaN is NaN, so bad values stay out of the product and are put back from their own position on.
+    # Zero times NaN is NaN, so bad values stay out of the product and are put back from their own position
+    # on.
     w = torch.einsum("bnkih,bnihd->bnkhd", weights, torch.where(is_finite, values, 0.0))
     w = torch.where(num_bad > 0, torch.nan, w)
     return ScanState(m, weights.sum(dim=3), w), since_start

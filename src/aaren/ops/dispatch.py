@@ -28,20 +28,20 @@ def scan_attention(
     initial_state: ScanState | None = None,
     backend: str = "auto",
 ) -> tuple[Values, ScanState]:
-    """Attend to every prefix at once: output k is softmax(scores[:k + 1]) @ values[:k + 1], for each batch and head.
+    """Attend to every prefix at once: output k is softmax(scores[:k + 1]) @ values[:k + 1].
 
     Args:
         scores: (b, t, h); -inf is a masked item.
         values: (b, t, h, d).
-        mask: (b, t) bool, True = real. A masked item changes nothing; the output there is that of the prefix so far,
-            and 0 while the prefix is empty.
+        mask: (b, t) bool, True = real. A masked item changes nothing; the output there is that of the prefix
+            so far, and 0 while the prefix is empty.
         log_decay: (b, t, h), <= 0: before item k, masked or not, all that came earlier is weighed down by
             exp(log_decay[:, k]); -inf forgets it.
         cu_seqlens: (n + 1,) int: n sequences packed end to end in one row (b = 1), the i-th at
             cu_seqlens[i] : cu_seqlens[i + 1]. Initial and final states then have one row per sequence.
         initial_state: what came before, from an earlier call or from `update`; default: nothing.
-        backend: naive, recurrent, hillis_steele, ladner_fischer, chunked (any device), fused (CPU), triton (CUDA,
-            experimental), or auto: fused on a CPU, chunked elsewhere. All give the same result.
+        backend: naive, recurrent, hillis_steele, ladner_fischer, chunked (any device), fused (CPU), triton
+            (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere. All give the same result.
 
     Returns:
         The outputs (b, t, h, d) in the dtype of values, and the state after the last item, in the dtype of

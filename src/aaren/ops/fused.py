@@ -1,7 +1,8 @@
 """The CPU backend: torch operators around the compiled kernel, with fake kernels and autograd.
 
-`aaren::prefix_attention` and its backward are opaque to torch.compile and torch.export. The second derivative, which
-few need, goes through `chunked`. The kernel's module, and Numba with it, is imported at the first call.
+`aaren::prefix_attention` and its backward are opaque to torch.compile and torch.export. The second
+derivative, which few need, goes through `chunked`. The kernel's module, and Numba with it, is imported at the
+first call.
 """
 
 import torch
@@ -164,7 +165,7 @@ def _save_for_backward(
     ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]
 ) -> None:
     outputs, _, final_u, _, gates, forgets = output
-    ctx.save_for_backward(*inputs, outputs, gates, forgets, final_u)
+    ctx.save_for_backward(*inputs, outputs, gates, forgets, final_u)  # type: ignore[arg-type]  # None is fine
 
 
 def _differentiate(
@@ -199,7 +200,7 @@ def _save_for_second_backward(
     inputs: tuple[Tensor | None, ...],
     output: tuple[Tensor, ...],  # noqa: ARG001
 ) -> None:
-    ctx.save_for_backward(*inputs[:11])
+    ctx.save_for_backward(*inputs[:11])  # type: ignore[arg-type]  # None is fine
 
 
 def _differentiate_twice(

@@ -1,11 +1,12 @@
 """The CPU kernel: one pass over memory forward, one backward, sums in float64, on plain arrays.
 
-Time is the outer loop and heads the inner one, so that memory is read from front to back; the innermost loop, over the
-head width, becomes SIMD code. A row is one (sequence, head); a call works on rows first_row : stop_row, all sequences
-lying end to end on one time axis. Functions release the GIL: `row_pool` runs them over slices of rows.
+Time is the outer loop and heads the inner one, so that memory is read from front to back; the innermost loop,
+over the head width, becomes SIMD code. A row is one (sequence, head); a call works on rows first_row :
+stop_row, all sequences lying end to end on one time axis. Functions release the GIL: `row_pool` runs them
+over slices of rows.
 
-Fast-math flags: `reassoc` lets the dot products vectorise, `contract` fuses multiply and add. None that assumes away
-NaN or infinity: those must poison their own row, and -inf scores must mask.
+Fast-math flags: `reassoc` lets the dot products vectorise, `contract` fuses multiply and add. None that
+assumes away NaN or infinity: those must poison their own row, and -inf scores must mask.
 
 Importing this file imports Numba; only `fused` does it, at the first call.
 """
@@ -24,7 +25,7 @@ LOWEST = float(np.finfo(np.float64).min)
 _JIT = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
 
 
-@njit(**_JIT)
+@njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types
 def forward(
     first_row: int,
     stop_row: int,
@@ -85,7 +86,7 @@ def forward(
         row += stop_head - first_head
 
 
-@njit(**_JIT)
+@njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types
 def backward(
     first_row: int,
     stop_row: int,

@@ -1,13 +1,14 @@
-"""Run the CPU kernel over tensors: cut the work into rows for the threads and long sequences into blocks of time.
+"""Run the CPU kernel over tensors: rows are shared among threads, long sequences cut into blocks of time.
 
-The blocks depend on shapes alone, never on the number of threads, and rows do not touch each other, so any number of
-threads gives the same bits.
+The blocks depend on shapes alone, never on the number of threads, and rows do not touch each other, so any
+number of threads gives the same bits.
 """
 
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ def forward(
     gates: Tensor,
     forgets: Tensor,
 ) -> None:
-    """Scan sequences that lie end to end on one time axis, (T, h[, d]); `state` becomes the final state in place."""
+    """Scan sequences laid end to end on one time axis, (T, h[, d]); `state` becomes the final state."""
     blocks = cut_time(bounds, values.shape[1])
     items = (
         _array(scores),
@@ -121,7 +122,7 @@ def backward(
 
 
 def sequence_bounds(bounds: Tensor | None, batch: int, length: int) -> NDArray[np.int64]:
-    """Return where sequences begin and end on the flat time axis; packed bounds are checked, for memory's sake."""
+    """Return where sequences begin and end on the flat time axis; a wrong bound would read foreign memory."""
     if bounds is None:
         return np.arange(batch + 1, dtype=np.int64) * length
     checked = bounds.numpy().astype(np.int64)
@@ -143,10 +144,7 @@ def cut_time(bounds: NDArray[np.int64], heads: int) -> TimeBlocks:
     lengths = np.diff(bounds)
     if num_sequences == 0 or num_sequences * heads >= FEW_ROWS or lengths.max() <= TIME_BLOCK:
         return TimeBlocks(bounds, owner, is_cut=False)
-    starts = [
-        np.arange(start, max(stop, start + 1), TIME_BLOCK)
-        for start, stop in zip(bounds, bounds[1:], strict=False)
-    ]
+    starts = [np.arange(start, max(stop, start + 1), TIME_BLOCK) for start, stop in pairwise(bounds)]
     cut = np.concatenate([*starts, bounds[-1:]]).astype(np.int64)
     return TimeBlocks(cut, np.repeat(owner, [len(piece) for piece in starts]), is_cut=True)
 

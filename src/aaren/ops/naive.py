@@ -1,6 +1,6 @@
-"""The definition: softmax over every prefix, one prefix after another, in float64. Quadratic and obvious: the truth.
+"""The definition: softmax over every prefix, one prefix after another, in float64.
 
-Every other backend is tested against this file, outputs and gradients.
+Quadratic and obvious: the truth. Every other backend is tested against this file, outputs and gradients.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Packed sequences: many of them end to end in one row, bounds[i] : bounds[i + 1] being the i-th.
 
-Backends that walk through memory read packed rows directly. The others see a padded batch, made and undone here.
+Backends that walk through memory read packed rows directly. The others see a padded batch, made and undone
+here.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,7 @@ def through_padding(scan: Scan) -> PackedScan:
 
 
 def pad_index(bounds: SequenceBounds) -> tuple[Tensor, Mask]:
-    """Return which packed item stands at (sequence, position) of the padded batch, and which of these are real.
+    """Return which packed item stands at each (sequence, position) of the padded batch, and which are real.
 
     >>> pad_index(torch.tensor([0, 2, 3]))
     (tensor([[0, 1],

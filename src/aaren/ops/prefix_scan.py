@@ -1,10 +1,10 @@
 """Two parallel prefix scans for any associative operator; they know nothing of attention.
 
-Elements are tuples of tensors that share a time axis, axis 1. The operator takes (earlier, later) and works on whole
-slices of time at once, so one call of it is one parallel round. The operator need not commute.
+Elements are tuples of tensors that share a time axis, axis 1. The operator takes (earlier, later) and works
+on whole slices of time at once, so one call of it is one parallel round. The operator need not commute.
 
-    hillis_steele    ceil(log2 N) rounds,            O(N log N) combinations   (the paper's Algorithm 1, corrected)
-    ladner_fischer   at most 2 ceil(log2 N) rounds,  at most 2 N combinations
+    hillis_steele    ceil(log2 N) rounds,            O(N log N) combinations   (the paper's Algorithm 1,
+    corrected) ladner_fischer   at most 2 ceil(log2 N) rounds,  at most 2 N combinations
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ Operator: TypeAlias = Callable[[Elements, Elements], Elements]
 def hillis_steele(operator: Operator, elements: Elements) -> Elements:
     """Combine every prefix by doubling offsets 1, 2, 4, ...
 
-    Offsets begin at 1. The paper's Algorithm 1 begins at 2 and so never joins direct neighbours, and it puts the
-    later operand first, which only a commutative operator forgives.
+    Offsets begin at 1. The paper's Algorithm 1 begins at 2 and so never joins direct neighbours, and it puts
+    the later operand first, which only a commutative operator forgives.
 
     >>> hillis_steele(lambda a, b: (a[0] + b[0],), (torch.tensor([[1, 2, 3, 4, 5]]),))[0]
     tensor([[ 1,  3,  6, 10, 15]])
@@ -36,7 +36,7 @@ def hillis_steele(operator: Operator, elements: Elements) -> Elements:
 
 
 def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
-    """Combine every prefix with linear work: join pairs, scan the half as many pairs, fill in the places between.
+    """Combine every prefix with linear work: join pairs, scan the pairs, fill in the places between.
 
     >>> ladner_fischer(lambda a, b: (a[0] + b[0],), (torch.tensor([[1, 2, 3, 4, 5]]),))[0]
     tensor([[ 1,  3,  6, 10, 15]])

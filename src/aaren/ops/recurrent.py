@@ -1,4 +1,4 @@
-"""Token by token: constant memory whatever the length. `step` is what a stream runs; `scan` is a loop over it."""
+"""Token by token, in constant memory: `step` is what a stream runs, `scan` is a loop over it."""
 
 import torch
 from torch import Tensor

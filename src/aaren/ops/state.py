@@ -3,9 +3,9 @@
     combine:  m = max(a.m, b.m)   u = a.u·e^(a.m-m) + b.u·e^(b.m-m)   w likewise
     read:     output = w / u      (0 where nothing has been seen)
 
-`combine` is associative and commutative over *disjoint* sets of items; the empty state is its identity. The running
-maximum `m` only keeps the exponentials in range: it is a constant to autograd, and gradients travel through `u` and
-`w` (the mathematics: docs/mathematics.md). Knows nothing of modules, time or masks.
+`combine` is associative and commutative over *disjoint* sets of items; the empty state is its identity. The
+running maximum `m` only keeps the exponentials in range: it is a constant to autograd, and gradients travel
+through `u` and `w` (the mathematics: docs/mathematics.md). Knows nothing of modules, time or masks.
 """
 
 from typing import NamedTuple
@@ -64,7 +64,7 @@ class ScanState(NamedTuple):
 
 
 def default_state_dtype(device: torch.device | str | None) -> torch.dtype:
-    """Return float64, so that sums over endless streams stay exact; float32 on the one device that lacks it."""
+    """Return float64, so that sums over endless streams stay exact; float32 on MPS, which has no other."""
     return torch.float32 if device is not None and torch.device(device).type == "mps" else torch.float64
 
 
@@ -74,7 +74,8 @@ def leaf(score: Tensor, value: Tensor, mask: Tensor | None = None) -> ScanState:
     Args:
         score: (*, h), in the dtype that the state is to have.
         value: (*, h, d).
-        mask: bool, broadcastable to score; True = real. What stands in a masked item, even NaN, has no effect.
+        mask: bool, broadcastable to score; True = real. What stands in a masked item, even NaN, has no
+            effect.
     """
     is_real = score != -torch.inf
     if mask is not None:
@@ -119,7 +120,7 @@ def read(state: ScanState) -> Tensor:
 
 
 def as_token(state: ScanState) -> tuple[Tensor, Tensor]:
-    """Return the one item, score (*, h) and value (*, h, d), that equals the whole state: m + log u and w / u.
+    """Return the one item that equals the whole state: score m + log u (*, h), value w / u (*, h, d).
 
     The score of an empty state is -inf, a masked item.
     """

@@ -1,7 +1,7 @@
 """Attention over every prefix by a parallel prefix scan over states: the paper's section 3.2.
 
-An element is the state of a run of items; with decay it also carries λ, the decay that the whole run does to what came
-before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not commutative.
+An element is the state of a run of items; with decay it also carries λ, the decay that the whole run does to
+what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not commutative.
 """
 
 from collections.abc import Callable
