@@ -5,7 +5,7 @@ Quadratic and obvious: the truth. Every other backend is tested against this fil
 
 import torch
 
-from aaren.ops.state import ScanState, as_token
+from aaren.ops.state import ScanState, as_token, read
 from aaren.shapes import LogDecay, Mask, Scores, Values
 
 
@@ -34,10 +34,7 @@ def scan(
         is_remembered = (age != -torch.inf) & (scores[:, : k + 1] != -torch.inf)
         logits = torch.where(is_remembered, scores[:, : k + 1] + age, -torch.inf)
         final = _attend_to_all(logits, values[:, : k + 1])
-        is_empty = (final.u == 0).unsqueeze(-1)
-        outputs.append(
-            torch.where(is_empty, 0.0, final.w / torch.where(is_empty, 1.0, final.u.unsqueeze(-1)))
-        )
+        outputs.append(read(final))
     return (torch.stack(outputs, dim=1) if outputs else values[:, 1:]), final
 
 

@@ -114,9 +114,9 @@ def decay(state: ScanState, log_decay: Tensor) -> ScanState:
 
 def read(state: ScanState) -> Tensor:
     """Return the attention output of all items seen so far, (*, h, d); 0 where there were none."""
-    is_empty = state.u == 0
-    safe = torch.where(is_empty, 1.0, state.u)  # keeps 0/0 out of the backward pass too
-    return state.w / safe.unsqueeze(-1)
+    is_empty = (state.u == 0).unsqueeze(-1)
+    safe = torch.where(is_empty, 1.0, state.u.unsqueeze(-1))  # keeps 0/0 out of the backward pass too
+    return torch.where(is_empty, 0.0, state.w / safe)
 
 
 def as_token(state: ScanState) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,234 @@
+"""Every backend equals the definition: outputs, states and gradients, for every kind of input."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.scan_cases import LENGTHS, ScanCase, assert_same, make_case, visible
+
+from aaren.errors import ConfigError
+from aaren.ops import ScanState, combine, read, scan_attention, update
+from aaren.ops.dispatch import BACKENDS
+
+# Triton has its own file: it needs a GPU or its interpreter.
+FAST_BACKENDS = [name for name in BACKENDS if name not in ("naive", "triton")]
+every_backend = pytest.mark.parametrize("backend", FAST_BACKENDS)
+flags = st.booleans()
+
+
+@every_backend
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seed=st.integers(0, 10**6),
+    length=st.sampled_from(LENGTHS) | st.integers(0, 140),
+    heads=st.integers(1, 3),
+    width=st.sampled_from([1, 2, 5, 17]),
+    kind=st.sampled_from(["normal", "jumps120", "jumps1e4", "constant"]),
+    masked=flags,
+    decaying=flags,
+    packed=flags,
+    carried=flags,
+)
+def test_backend_equals_the_definition(backend, seed, **options):
+    case = make_case(seed, **options)
+    assert_same(case.observe(backend), case.observe("naive"), tolerance=1e-9)
+
+
+@every_backend
+def test_backend_equals_the_definition_at_length_1000(backend):
+    case = make_case(0, batch=1, length=1000, heads=2, width=3, masked=True, decaying=True, carried=True)
+    assert_same(case.observe(backend), case.observe("naive"), tolerance=1e-9)
+
+
+@every_backend
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 10**6), masked=flags, decaying=flags)
+def test_any_mix_of_steps_and_chunks_equals_the_whole(backend, data, seed, masked, decaying):
+    case = make_case(seed, length=70, masked=masked, decaying=decaying)
+    whole, final = scan_attention(case.scores, case.values, backend=backend, **case.options)
+    cuts = sorted(data.draw(st.sets(st.integers(1, 69), max_size=5)))
+    state = ScanState.empty((2, 3), 5)
+    pieces = []
+    for start, stop in zip([0, *cuts], [*cuts, 70], strict=True):
+        options = {name: part[:, start:stop] for name, part in case.options.items()}
+        if stop - start < 4:
+            for k in range(stop - start):
+                state = update(
+                    state,
+                    case.scores[:, start + k],
+                    case.values[:, start + k],
+                    mask=options["mask"][:, k : k + 1] if masked else None,
+                    log_decay=options["log_decay"][:, k] if decaying else None,
+                )
+                pieces.append(read(state).unsqueeze(1))
+        else:
+            out, state = scan_attention(
+                case.scores[:, start:stop],
+                case.values[:, start:stop],
+                initial_state=state,
+                backend=backend,
+                **options,
+            )
+            pieces.append(out)
+    assert_same([torch.cat(pieces, dim=1), *visible(state)], [whole, *visible(final)], tolerance=1e-11)
+
+
+@every_backend
+def test_states_of_separate_shards_merge_into_the_state_of_all(backend):
+    case = make_case(3, length=90, masked=True)
+    _, whole = scan_attention(case.scores, case.values, backend=backend, **case.options)
+    merged = ScanState.empty((2, 3), 5)
+    for shard in torch.randperm(90, generator=torch.Generator().manual_seed(0)).split(20):
+        _, state = scan_attention(
+            case.scores[:, shard], case.values[:, shard], mask=case.options["mask"][:, shard], backend=backend
+        )
+        merged = combine(merged, state)
+    assert_same(list(visible(merged)), list(visible(whole)), tolerance=1e-12)
+
+
+@every_backend
+def test_truncated_backpropagation_through_time_is_exact_when_not_truncated(backend):
+    case = make_case(5, length=40, decaying=True)
+    log_decay = case.options["log_decay"]
+    whole, _ = scan_attention(case.scores, case.values, log_decay=log_decay, backend=backend)
+    first, state = scan_attention(
+        case.scores[:, :25], case.values[:, :25], log_decay=log_decay[:, :25], backend=backend
+    )
+    second, _ = scan_attention(
+        case.scores[:, 25:],
+        case.values[:, 25:],
+        log_decay=log_decay[:, 25:],
+        initial_state=state,
+        backend=backend,
+    )
+    weights = torch.randn(whole.shape, dtype=whole.dtype, generator=torch.Generator().manual_seed(1))
+    want = torch.autograd.grad((whole * weights).sum(), case.leaves())
+    got = torch.autograd.grad((torch.cat([first, second], 1) * weights).sum(), case.leaves())
+    assert_same(list(got), list(want), tolerance=1e-11)
+
+
+@every_backend
+@pytest.mark.parametrize("carried", [False, True])
+def test_packed_sequences_equal_a_loop_over_them(backend, carried):
+    case = make_case(7, length=90, masked=True, decaying=True, packed=True, carried=carried)
+    case.options["mask"][:, :] &= torch.rand(1, 90, generator=torch.Generator().manual_seed(0)) > 0.1
+    bounds = case.options["cu_seqlens"].tolist()
+    case.options["mask"][0, bounds[1] : bounds[1] + 2] = False  # a segment that begins with masked items
+    observed = case.observe(backend)
+
+    outputs, tokens, reads = [], [], []
+    for index, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        options = {name: case.options[name][:, start:stop] for name in ("mask", "log_decay")}
+        if carried:
+            rows = (part[index : index + 1] for part in case.options["initial_state"])
+            options["initial_state"] = ScanState(*rows)
+        out, state = scan_attention(
+            case.scores[:, start:stop], case.values[:, start:stop], backend=backend, **options
+        )
+        token, mean = visible(state)
+        outputs.append(out), tokens.append(token), reads.append(mean)
+    seen = [torch.cat(outputs, 1), torch.cat(tokens), torch.cat(reads)]
+    generator = torch.Generator().manual_seed(0)
+    loss = sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in seen)
+    grads = torch.autograd.grad(loss, case.leaves(), materialize_grads=True)
+    assert_same(observed, [*seen, *grads], tolerance=1e-11)
+
+
+@every_backend
+@pytest.mark.parametrize("where", ["score", "value"])
+def test_nan_poisons_only_its_own_stream_from_its_position_on(backend, where):
+    case = make_case(11, batch=2, length=70, heads=2, width=3)
+    scores, values = case.scores.detach().clone(), case.values.detach().clone()
+    clean, _ = scan_attention(scores, values, backend=backend)
+    if where == "score":
+        scores[0, 30, 1] = torch.nan
+    else:
+        values[0, 30, 1, 0] = torch.nan
+    outputs, _ = scan_attention(scores, values, backend=backend)
+    assert outputs[0, 30:, 1, 0].isnan().all()
+    outputs[0, 30:, 1] = clean[0, 30:, 1]
+    torch.testing.assert_close(outputs, clean, rtol=1e-12, atol=1e-12)
+
+
+@every_backend
+def test_padding_may_hold_anything(backend):
+    case = make_case(13, length=20, masked=True)
+    mask = case.options["mask"]
+    dirty = ScanCase(
+        torch.where(mask.unsqueeze(-1), case.scores.detach(), torch.nan).requires_grad_(),
+        torch.where(mask[..., None, None], case.values.detach(), torch.inf).requires_grad_(),
+        case.options,
+    )
+    assert_same(dirty.observe(backend), case.observe(backend), tolerance=1e-12)
+
+
+@every_backend
+def test_a_reset_forgets_even_a_nan(backend):
+    case = make_case(17, length=80, heads=1)
+    values = case.values.detach().clone()
+    values[:, 10] = torch.nan
+    log_decay = torch.zeros_like(case.scores)
+    log_decay[:, 30] = -torch.inf
+    outputs, state = scan_attention(case.scores, values, log_decay=log_decay, backend=backend)
+    assert outputs[:, 10:30].isnan().all()
+    assert outputs[:, 30:].isfinite().all()
+    assert state.w.isfinite().all()
+
+
+@every_backend
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_outputs_have_the_inputs_dtype_and_sums_do_not(backend, dtype):
+    case = make_case(19, length=65, dtype=dtype)
+    outputs, state = scan_attention(case.scores, case.values, backend=backend)
+    assert outputs.dtype == dtype
+    assert state.w.dtype == torch.float64
+    exact, _ = scan_attention(case.scores.double(), case.values.double(), backend="naive")
+    unit = torch.finfo(dtype).eps  # only the rounding of the output itself remains
+    torch.testing.assert_close(outputs.double(), exact, rtol=unit, atol=1e-7)
+    outputs.sum().backward()
+    assert case.values.grad.dtype == dtype
+
+
+@every_backend
+def test_final_state_keeps_the_dtype_of_the_initial_one(backend):
+    case = make_case(23, length=10)
+    initial = ScanState.empty((2, 3), 5, dtype=torch.float32)
+    _, state = scan_attention(case.scores, case.values, initial_state=initial, backend=backend)
+    assert state.m.dtype == state.u.dtype == state.w.dtype == torch.float32
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("backend", [name for name in FAST_BACKENDS if name != "recurrent"])
+def test_float32_is_exact_to_1e_6_after_100_000_items(backend, offset):
+    generator = torch.Generator().manual_seed(29)
+    scores = (torch.randn(1, 100_000, 1, generator=generator) * 3 + offset).requires_grad_()
+    values = torch.randn(1, 100_000, 1, 2, generator=generator).requires_grad_()
+    weights = torch.randn(1, 100_000, 1, 2, generator=generator)
+    results = []
+    for dtype, name in ((torch.float64, "chunked"), (torch.float32, backend)):
+        outputs, _ = scan_attention(scores.to(dtype), values.to(dtype), backend=name)
+        results.append((outputs, *torch.autograd.grad((outputs * weights).sum(), (scores, values))))
+    largest = values.abs().max().item()
+    for got, want in zip(results[1], results[0], strict=True):
+        assert (got.double() - want.double()).abs().max().item() < 1e-6 * largest
+
+
+def test_recurrent_float32_is_exact_to_1e_6_after_100_000_items():
+    generator = torch.Generator().manual_seed(31)
+    scores = torch.randn(1, 100_000, 1, generator=generator) * 3 + 1e4
+    values = torch.randn(1, 100_000, 1, 2, generator=generator)
+    with torch.no_grad():
+        got, _ = scan_attention(scores, values, backend="recurrent")
+        want, _ = scan_attention(scores.double(), values.double(), backend="chunked")
+    assert (got.double() - want).abs().max().item() < 1e-6 * values.abs().max().item()
+
+
+def test_auto_is_fused_on_a_cpu():
+    case = make_case(37)
+    assert torch.equal(*(scan_attention(case.scores, case.values, backend=b)[0] for b in ("auto", "fused")))
+
+
+def test_unknown_backend_gets_a_suggestion():
+    case = make_case(41)
+    with pytest.raises(ConfigError, match=r"unknown backend 'fussed'; did you mean 'fused'\? Known: auto, chunked"):
+        scan_attention(case.scores, case.values, backend="fussed")
