@@ -1,0 +1,230 @@
+"""AarenAttention: causal self-attention with a learned, constant query, hence an RNN (paper, section 3.3).
+
+    q' = W_q q + b_q     k_i = W_k x_i + b_k     v_i = W_v x_i + b_v     s_i = q'·k_i / sqrt(d), per head
+    y_k = W_o (Σ_{i<=k} softmax(s_1..s_k)_i v_i) + b_o
+
+Only q'·k_i is ever needed, never k_i itself: `forward` computes it as (W_k^T q')·x_i + q'·b_k, a (c, h)
+product instead of a (c, c) one. Every weight gets the gradient it would get the long way. Knows nothing of
+residuals or norms.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError
+from aaren.nn.folded_attention import FoldedAttention
+from aaren.nn.inputs import check_scan_state, check_sequence, check_token, hide_padding, require_divides
+from aaren.nn.mixer import Mixer
+from aaren.nn.scan_step import scan_step
+from aaren.nn.scores import full_precision, project_scores, shift_scores
+from aaren.ops import ScanState, scan_attention
+from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask, Values
+
+if TYPE_CHECKING:
+    from aaren.nn.sequence_parallel import StateExchange
+
+
+class AarenAttention(Mixer[ScanState]):
+    """Attention over every prefix with one learned query: parallel over a sequence, recurrent in a stream.
+
+    The query is one vector of size `width` that goes through W_q as a token's would: `width` parameters more
+    than `SoftmaxAttention`, and nothing else differs. It starts as N(0, 1): it stands where a
+    layer-normalised token stood, so it is given that token's size, and the scores of both twins start with
+    the same spread. (A query near 0 would start as a plain running mean and leave W_q nearly without
+    gradient.)
+
+    Dropout has no weight matrix to act on in a recurrence. With `dropout_on="weights"` each item is kept with
+    probability 1 - p per sequence, head and item, and its *value* is scaled by 1 / (1 - p) or dropped, while
+    the normaliser stays whole, as when a Transformer drops weights after its softmax; unlike there, all
+    prefixes share the choice. With "output", dropout acts on the attention's result, before W_o.
+
+    Args:
+        width: c, of the tokens that come in and go out.
+        num_heads: h; must divide width.
+        qkv_bias: whether W_q, W_k and W_v have biases. The key bias has gradient exactly zero from an empty
+            state (it shifts all scores alike); it is kept for the twin's sake.
+        out_bias: whether W_o has one.
+        dropout: p, while training.
+        dropout_on: "weights" or "output".
+        device: where the parameters are made.
+        dtype: what they are made of.
+
+    >>> layer = AarenAttention(width=64, num_heads=4)
+    >>> y, state = layer(torch.randn(2, 100, 64))           # every prefix at once
+    >>> y_next, state = layer.step(torch.randn(2, 64), state)  # one more item, same memory
+    >>> y.shape, y_next.shape, state.nbytes
+    (torch.Size([2, 100, 64]), torch.Size([2, 64]), 1152)
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        qkv_bias: bool = True,
+        out_bias: bool = True,
+        dropout: float = 0.0,
+        dropout_on: str = "weights",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_divides("num_heads", num_heads, "width", width)
+        check_dropout(dropout, dropout_on)
+        super().__init__()
+        self.width = width
+        self.num_heads = num_heads
+        self.head_width = width // num_heads
+        self.dropout = dropout
+        self.dropout_on = dropout_on
+        self.query = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
+        self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+        self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+        self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
+        # Set by `sequence_parallel` while a sequence is spread over ranks.
+        self.exchange: StateExchange | None = None
+        nn.init.normal_(self.query)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, as the constructor does."""
+        nn.init.normal_(self.query)
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            projection.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """Describe what the submodules do not show."""
+        return (
+            f"width={self.width}, num_heads={self.num_heads}, "
+            f"dropout={self.dropout}, dropout_on={self.dropout_on!r}"
+        )
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> ScanState:
+        """Return the state before the first item; float64 by default, so that endless streams stay exact."""
+        device = device or self.query.device
+        return ScanState.empty((batch_size, self.num_heads), self.head_width, dtype=dtype, device=device)
+
+    def forward(
+        self,
+        x: Activations,
+        state: ScanState | None = None,
+        *,
+        mask: Mask | None = None,
+        log_decay: LogDecay | None = None,
+        cu_seqlens: SequenceBounds | None = None,
+    ) -> tuple[Activations, ScanState]:
+        """Attend to every prefix at once.
+
+        Args:
+            x: (b, t, c).
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real. Padding may stand anywhere and may hold anything.
+            log_decay: (b, t, h), <= 0: the memory's logarithmic decay before each item; padding does not
+                decay.
+            cu_seqlens: (n + 1,) int: n sequences end to end in one row; states have one row per sequence.
+        """
+        check_sequence(x, self.width, mask, cu_seqlens)
+        x = hide_padding(x, mask)
+        if mask is not None and log_decay is not None:
+            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
+        num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        values: Values = self._split(self.v_proj(x))
+        weight, offset = self.folded_keys()
+        scores = project_scores(x, weight)
+        if self.exchange is not None:
+            state = self.exchange.receive(state, scores, values, cu_seqlens)
+        if state is not None:
+            check_scan_state(state, num_streams, self.num_heads, self.head_width)
+        elif offset is not None:
+            scores = (
+                scores + 0.0 * offset
+            )  # keeps the key bias in the graph, so that its gradient is 0, not missing
+        outputs, final = scan_attention(
+            scores if state is None or offset is None else scores + offset,
+            self._drop_values(values),
+            mask=mask,
+            log_decay=log_decay,
+            cu_seqlens=cu_seqlens,
+            initial_state=state,
+        )
+        if state is None and offset is not None:
+            final = shift_scores(final, offset)
+        if self.exchange is not None:
+            outputs = self.exchange.send(outputs, final)
+        return self._finish(outputs), final
+
+    def step(
+        self,
+        x: Token,
+        state: ScanState,
+        *,
+        mask: TokenMask | None = None,
+        log_decay: Tensor | None = None,
+    ) -> tuple[Token, ScanState]:
+        """Take in one item per stream.
+
+        Args:
+            x: (b, c).
+            state: from `init_state`, `forward` or an earlier `step`.
+            mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its output.
+            log_decay: (b, h), <= 0.
+        """
+        check_token(x, self.width, mask)
+        check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
+        weight, offset = self.folded_keys()
+        score = project_scores(x, weight)
+        if offset is not None:
+            score = score + offset
+        value = self._drop_values(self._split(self.v_proj(x)))
+        output, state = scan_step(state, score, value, mask=mask, log_decay=log_decay)
+        return self._finish(output.to(value.dtype)), state
+
+    def fold(self) -> FoldedAttention:
+        """Return a new module for inference: W_q, W_k and query become a vector and a number per head."""
+        with torch.no_grad():
+            weight, offset = self.folded_keys()
+            folded = FoldedAttention(
+                self.width,
+                self.num_heads,
+                bias=offset is not None,
+                out_bias=self.out_proj.bias is not None,
+                device=weight.device,
+                dtype=weight.dtype,
+            )
+            folded.load_parts(self.v_proj, weight, offset, self.out_proj)
+        return folded
+
+    def folded_keys(self) -> tuple[Tensor, Tensor | None]:
+        """Return W_k^T q' / sqrt(d), (h, c), and q'·b_k / sqrt(d), (h,), or None where keys have no bias."""
+        split = (self.num_heads, self.head_width)
+        with full_precision(self.query.device.type):
+            query = self.q_proj(self.query).view(split) * self.head_width**-0.5
+            weight = (query.unsqueeze(1) @ self.k_proj.weight.view(*split, self.width)).squeeze(1)
+            bias: Tensor | None = self.k_proj.bias
+            return weight, None if bias is None else (query * bias.view(split)).sum(-1)
+
+    def _split(self, x: Tensor) -> Values:
+        return x.view(*x.shape[:-1], self.num_heads, self.head_width)
+
+    def _drop_values(self, values: Values) -> Values:
+        if not self.training or self.dropout == 0.0 or self.dropout_on != "weights":
+            return values
+        return values * F.dropout(values.new_ones(values.shape[:-1]), self.dropout).unsqueeze(-1)
+
+    def _finish(self, outputs: Values) -> Activations:
+        if self.training and self.dropout > 0.0 and self.dropout_on == "output":
+            outputs = F.dropout(outputs, self.dropout)
+        projected: Activations = self.out_proj(outputs.flatten(-2))
+        return projected
+
+
+def check_dropout(dropout: float, dropout_on: str) -> None:
+    """Raise unless the attention's dropout is a probability and acts on something known."""
+    if not 0.0 <= dropout < 1.0:
+        raise ConfigError(f"dropout must be at least 0 and below 1; got {dropout}.")
+    if dropout_on not in ("weights", "output"):
+        raise ConfigError(f"dropout_on must be 'weights' or 'output'; got {dropout_on!r}.")

@@ -1,0 +1,145 @@
+"""Block: a mixer over time and a feed-forward part, each with its residual, norm and dropout. Knows no stack.
+
+post:  x = norm(x + dropout(mixer(x)));  x = norm(x + dropout(feed_forward(x)))     (the four base models)
+pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
+"""
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aaren.nn.aaren_attention import AarenAttention
+from aaren.nn.encoder_config import EncoderConfig
+from aaren.nn.feed_forward import FeedForward
+from aaren.nn.learned_decay import LearnedDecay
+from aaren.nn.mixer import Mixer, State
+from aaren.nn.recurrent_mixers import GRU, LSTM
+from aaren.nn.softmax_attention import SoftmaxAttention
+from aaren.nn.wkv import WKV
+from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+
+
+class Block(nn.Module):
+    """One layer of an encoder, around any mixer; the same verbs as the mixer's, and the mixer's own state.
+
+    >>> config = EncoderConfig(width=512, num_heads=4, ff_width=2048)
+    >>> sum(p.numel() for p in Block(config).parameters())  # the paper's section 4.5
+    3152896
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.is_pre_norm = config.norm == "pre"
+        self.dropout = config.dropout
+        self.mixer = build_mixer(config, device=device, dtype=dtype)
+        self.mixer_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
+        self.feed_forward = FeedForward(
+            config.width,
+            config.inner_width,
+            activation=config.activation,
+            inner_dropout=config.dropout if config.ff_inner_dropout else 0.0,
+            device=device,
+            dtype=dtype,
+        )
+        self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
+        self.decay: LearnedDecay | None = None
+        if config.decay == "learned":
+            self.decay = LearnedDecay(config.num_heads, device=device, dtype=dtype)
+
+    def extra_repr(self) -> str:
+        """Describe what the submodules do not show."""
+        return f"norm={'pre' if self.is_pre_norm else 'post'}, dropout={self.dropout}"
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> State:
+        """Return the mixer's state before the first item."""
+        return self.mixer.init_state(batch_size, dtype=dtype, device=device)
+
+    def forward(
+        self,
+        x: Activations,
+        state: State | None = None,
+        *,
+        mask: Mask | None = None,
+        log_decay: LogDecay | None = None,
+        cu_seqlens: SequenceBounds | None = None,
+    ) -> tuple[Activations, State]:
+        """Transform a whole sequence (b, t, c); a learned decay adds to `log_decay`."""
+        log_decay = self._total_decay(x, mask, log_decay)
+        mixed, state = self.mixer(
+            self.mixer_norm(x) if self.is_pre_norm else x,
+            state,
+            mask=mask,
+            log_decay=log_decay,
+            cu_seqlens=cu_seqlens,
+        )
+        return self._finish(x, mixed), cast("State", state)
+
+    def step(
+        self, x: Token, state: State, *, mask: TokenMask | None = None, log_decay: Tensor | None = None
+    ) -> tuple[Token, State]:
+        """Transform one item per stream, (b, c)."""
+        log_decay = self._total_decay(x, mask, log_decay)
+        mixed, state = self.mixer.step(
+            self.mixer_norm(x) if self.is_pre_norm else x, state, mask=mask, log_decay=log_decay
+        )
+        return self._finish(x, mixed), state
+
+    def fold(self) -> "Block":
+        """Return a frozen copy for inference, its mixer folded."""
+        folded = copy.deepcopy(self)
+        folded.mixer = self.mixer.fold()
+        return folded.requires_grad_(False).eval()
+
+    def _total_decay(self, x: Tensor, mask: Tensor | None, log_decay: Tensor | None) -> Tensor | None:
+        if self.decay is None:
+            return log_decay
+        learned: Tensor = self.decay(tuple(x.shape[:-1]), mask)
+        return learned if log_decay is None else learned + log_decay
+
+    def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        x = x + self._drop(mixed)
+        if not self.is_pre_norm:
+            x = self.mixer_norm(x)
+        added = self._drop(self.feed_forward(self.feed_forward_norm(x) if self.is_pre_norm else x))
+        x = x + added
+        return x if self.is_pre_norm else self.feed_forward_norm(x)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout) if self.training and self.dropout > 0.0 else x
+
+
+def build_mixer(
+    config: EncoderConfig, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> Mixer[State]:
+    """Build the mixer that the config names."""
+    factory: dict[str, torch.device | str | torch.dtype | None] = {"device": device, "dtype": dtype}
+    recurrent: dict[str, Callable[..., nn.Module]] = {"gru": GRU, "lstm": LSTM, "wkv": WKV}
+    if config.mixer in recurrent:
+        mixer = recurrent[config.mixer](config.width, dropout=config.mixer_dropout, **factory)
+        return cast("Mixer[State]", mixer)
+    attention: Callable[..., nn.Module] = AarenAttention
+    if config.mixer == "softmax":
+        attention = functools.partial(SoftmaxAttention, window=config.window)
+    mixer = attention(
+        config.width,
+        config.num_heads,
+        qkv_bias=config.qkv_bias,
+        out_bias=config.out_bias,
+        dropout=config.mixer_dropout,
+        dropout_on=config.dropout_on,
+        **factory,
+    )
+    return cast("Mixer[State]", mixer)

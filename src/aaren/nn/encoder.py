@@ -1,0 +1,141 @@
+"""Encoder: a stack of blocks with `forward`, `step` and one state. Knows no embedding and no head."""
+
+import copy
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from aaren.errors import ShapeError, StateError
+from aaren.nn.block import Block
+from aaren.nn.encoder_config import EncoderConfig
+from aaren.nn.encoder_state import EncoderState
+from aaren.nn.inputs import check_sequence, check_token, hide_padding, wrong_kind
+from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+
+
+class Encoder(nn.Module):
+    """A stack of blocks: train it over whole sequences, then step it along a stream.
+
+    >>> encoder = Encoder(EncoderConfig(width=32, num_heads=4, num_layers=2)).eval()
+    >>> y, state = encoder(torch.randn(3, 20, 32))
+    >>> y_next, state = encoder.step(torch.randn(3, 32), state)
+    >>> y_next.shape, state.nbytes
+    (torch.Size([3, 32]), 1920)
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(
+            Block(config, device=device, dtype=dtype) for _ in range(config.num_layers)
+        )
+        self.final_norm: nn.LayerNorm | None = None
+        if config.final_norm:
+            self.final_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> EncoderState:
+        """Return the state of all layers before the first item, for `batch_size` streams."""
+        return EncoderState(
+            tuple(block.init_state(batch_size, dtype=dtype, device=device) for block in self._blocks())
+        )
+
+    def forward(
+        self,
+        x: Activations,
+        state: EncoderState | None = None,
+        *,
+        mask: Mask | None = None,
+        inject: Activations | None = None,
+        log_decay: LogDecay | None = None,
+        cu_seqlens: SequenceBounds | None = None,
+    ) -> tuple[Activations, EncoderState]:
+        """Encode a whole sequence.
+
+        Args:
+            x: (b, t, c).
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real. Padding may hold anything; its outputs mean nothing.
+            inject: (b, t, c), added before every layer, as event models add the encoded time.
+            log_decay: (b, t, h), <= 0, for every layer alike; a learned decay comes on top.
+            cu_seqlens: (n + 1,) int: n sequences end to end in one row; states have one row per sequence.
+        """
+        check_sequence(x, self.config.width, mask, cu_seqlens)
+        _check_inject(inject, x)
+        x = hide_padding(x, mask)
+        inject = None if inject is None else hide_padding(inject, mask)
+        states = []
+        for block, layer_state in zip(self._blocks(), self._layer_states(state), strict=True):
+            x = x if inject is None else x + inject
+            x, layer_state = block(x, layer_state, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
+            states.append(layer_state)
+        return (x if self.final_norm is None else self.final_norm(x)), EncoderState(tuple(states))
+
+    def step(
+        self,
+        x: Token,
+        state: EncoderState,
+        *,
+        mask: TokenMask | None = None,
+        inject: Token | None = None,
+        log_decay: Tensor | None = None,
+    ) -> tuple[Token, EncoderState]:
+        """Encode one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit."""
+        check_token(x, self.config.width, mask)
+        _check_inject(inject, x)
+        states = []
+        for block, layer_state in zip(self._blocks(), self._layer_states(state), strict=True):
+            x = x if inject is None else x + inject
+            assert layer_state is not None
+            x, layer_state = block.step(x, layer_state, mask=mask, log_decay=log_decay)
+            states.append(layer_state)
+        return (x if self.final_norm is None else self.final_norm(x)), EncoderState(tuple(states))
+
+    def fold(self) -> "Encoder":
+        """Return a frozen copy for inference, every layer folded; states pass between it and the original."""
+        folded = copy.deepcopy(self)
+        folded.layers = nn.ModuleList(block.fold() for block in self._blocks())
+        return folded.requires_grad_(False).eval()
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states; the folded copy has the same.
+
+        A hash of what folding leaves untouched: sizes, norms and feed-forward weights.
+        """
+        digest = hashlib.sha256()
+        for block in self._blocks():
+            for part in (block.mixer_norm, block.feed_forward, block.feed_forward_norm):
+                for parameter in part.parameters():
+                    digest.update(str(tuple(parameter.shape)).encode())
+                    digest.update(parameter.detach().to("cpu", torch.float32).numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.layers if isinstance(block, Block)]
+
+    def _layer_states(self, state: EncoderState | None) -> tuple[tuple[object, ...] | None, ...]:
+        if state is None:
+            return (None,) * len(self.layers)
+        if not isinstance(state, EncoderState):
+            raise wrong_kind(EncoderState, state)
+        if len(state.layers) != len(self.layers):
+            raise StateError(
+                f"this encoder has {len(self.layers)} layers; the state is one of {len(state.layers)}. A "
+                f"state fits only the model it was made by: start anew with init_state."
+            )
+        return state.layers
+
+
+def _check_inject(inject: Tensor | None, x: Tensor) -> None:
+    if inject is not None and inject.shape != x.shape:
+        raise ShapeError(
+            f"inject is added to x, so it must be {tuple(x.shape)} too; got {tuple(inject.shape)}."
+        )

@@ -1,0 +1,119 @@
+"""What the modules accept. Every refusal says what was expected, what came and what to do.
+
+Shapes are compared as tuples, which costs a stream about a microsecond per step.
+"""
+
+import torch
+from torch import Tensor
+
+from aaren.errors import ConfigError, ShapeError, StateError
+from aaren.ops import ScanState
+from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
+
+
+def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:
+    """Raise unless `part` is positive and divides `whole`.
+
+    >>> require_divides("num_heads", 3, "width", 64)
+    Traceback (most recent call last):
+    ...
+    aaren.errors.ConfigError: num_heads must divide width: 64 is not a multiple of 3. Nearest that do: 2, 4.
+    """
+    if part < 1 or whole < 1:
+        raise ConfigError(f"{part_name} and {whole_name} must be at least 1; got {part} and {whole}.")
+    if whole % part:
+        lower = max(n for n in range(1, part) if whole % n == 0)
+        upper = min(n for n in range(part, whole + 1) if whole % n == 0)
+        raise ConfigError(
+            f"{part_name} must divide {whole_name}: {whole} is not a multiple of {part}. "
+            f"Nearest that do: {lower}, {upper}."
+        )
+
+
+def check_sequence(x: Activations, width: int, mask: Mask | None, cu_seqlens: SequenceBounds | None) -> None:
+    """Raise unless x is (b, t, width) and its mask, if any, is bool (b, t)."""
+    if x.ndim != 3 or x.shape[2] != width:
+        hint = " For one item per stream, call step." if x.ndim == 2 and x.shape[-1] == width else ""
+        raise ShapeError(f"x must be (b, t, c) with c = {width}; got {tuple(x.shape)}.{hint}")
+    if mask is not None:
+        _check_mask(mask, (x.shape[0], x.shape[1]), "(b, t)")
+    if cu_seqlens is not None and x.shape[0] != 1:
+        raise ShapeError(
+            f"packed sequences lie end to end in one row, so b must be 1 with cu_seqlens; got b = "
+            f"{x.shape[0]}. Concatenate them along time, or pass mask instead of cu_seqlens."
+        )
+
+
+def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
+    """Raise unless x is (b, width) and its mask, if any, is bool (b,)."""
+    if x.ndim != 2 or x.shape[1] != width:
+        hint = " For a whole sequence, call forward." if x.ndim == 3 else ""
+        raise ShapeError(
+            f"x must be (b, c) with c = {width}, one item per stream; got {tuple(x.shape)}.{hint}"
+        )
+    if mask is not None:
+        _check_mask(mask, (x.shape[0],), "(b,)")
+
+
+def check_scan_state(state: ScanState, batch_size: int, num_heads: int, head_width: int) -> None:
+    """Raise unless the state is one of this many streams, heads and head width, in float32 or float64."""
+    if not isinstance(state, ScanState):
+        raise wrong_kind(ScanState, state)
+    streams = (batch_size, num_heads)
+    if state.m.shape != streams or state.u.shape != streams or state.w.shape != (*streams, head_width):
+        raise StateError(
+            f"this layer needs a state of {batch_size} streams, {num_heads} heads of width {head_width}; got "
+            f"m {tuple(state.m.shape)}, u {tuple(state.u.shape)}, w {tuple(state.w.shape)}. A state fits the "
+            f"model and the number of streams it was made for: start anew with init_state({batch_size}), or "
+            f"pick streams with select."
+        )
+    if state.m.dtype not in (torch.float64, torch.float32) or not (
+        state.m.dtype == state.u.dtype == state.w.dtype
+    ):
+        raise StateError(
+            f"a state is float64 or float32 throughout; got {state.m.dtype}, {state.u.dtype}, "
+            f"{state.w.dtype}. Half precision would lose the sums: convert with state.to(torch.float32)."
+        )
+
+
+def check_tensor_state(state: tuple[Tensor, ...], kind: type, shape: tuple[int, ...]) -> None:
+    """Raise unless the state is of this kind and all its tensors are floating and have this shape."""
+    if not isinstance(state, kind):
+        raise wrong_kind(kind, state)
+    for part in state:
+        if part.shape != shape or not part.is_floating_point():
+            raise StateError(
+                f"this layer needs a {kind.__name__} of shape {shape}; got {tuple(part.shape)} of "
+                f"{part.dtype}. A state fits the model and the number of streams it was made for: start anew "
+                f"with init_state({shape[0]}), or pick streams with select."
+            )
+
+
+def wrong_kind(kind: type, state: object) -> StateError:
+    """Build the error for a state of another sort of layer."""
+    return StateError(
+        f"this layer needs a {kind.__name__}; got {type(state).__name__}. A state fits only the kind of "
+        f"model it was made by: start anew with init_state."
+    )
+
+
+def refuse_decay(log_decay: Tensor | None, mixer: str) -> None:
+    """Raise if a mixer whose memory is not a decaying sum is given a decay."""
+    if log_decay is not None:
+        raise ConfigError(
+            f"mixer={mixer!r} has no sum that could decay; leave log_decay out, or use mixer='aaren'."
+        )
+
+
+def hide_padding(x: Activations, mask: Mask | None) -> Activations:
+    """Set padding to 0, so that nothing in it, not even NaN, reaches a weight's gradient."""
+    return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+def _check_mask(mask: Tensor, shape: tuple[int, ...], letters: str) -> None:
+    if mask.dtype != torch.bool:
+        raise ShapeError(
+            f"mask must be bool, True = real item; got {mask.dtype}. Convert it with mask.bool()."
+        )
+    if mask.shape != shape:
+        raise ShapeError(f"mask must be {letters} = {shape}; got {tuple(mask.shape)}.")

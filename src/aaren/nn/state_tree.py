@@ -1,0 +1,93 @@
+"""What can be done to any state, of a layer, a stack or a model: a tree of NamedTuples around tensors.
+
+The first axis of every tensor is the stream. A state that holds more than tensors (KVCache) brings its own
+`map_tensors`, `parts` and `from_parts`; everything here goes through these.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar, cast, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from aaren.ops import ScanState
+
+TreeT = TypeVar("TreeT")
+
+
+@runtime_checkable
+class MapsItself(Protocol):
+    """A state that knows how to apply a function to its tensors."""
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "MapsItself":
+        """Return the same state with every tensor replaced by the function of it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
+    """Return the same state with every tensor replaced by the function of it."""
+    mapped: object
+    if isinstance(state, Tensor):
+        mapped = function(state)
+    elif isinstance(state, MapsItself):
+        mapped = state.map_tensors(function)
+    elif isinstance(state, tuple):
+        children = [map_tensors(function, child) for child in state]
+        mapped = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    else:
+        mapped = state  # a plain number, such as a position
+    return cast("TreeT", mapped)
+
+
+def count_bytes(state: object) -> int:
+    """Return the bytes that a state's tensors hold."""
+    if isinstance(state, Tensor):
+        return state.nbytes
+    if isinstance(state, MapsItself):
+        return state.nbytes
+    return sum(count_bytes(child) for child in state) if isinstance(state, tuple) else 0
+
+
+def detach(state: TreeT) -> TreeT:
+    """Return the state cut off from the graph that made it, so that gradients stop there."""
+    return map_tensors(Tensor.detach, state)
+
+
+def clone(state: TreeT) -> TreeT:
+    """Return a copy in its own memory."""
+    return map_tensors(Tensor.clone, state)
+
+
+def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
+    """Return the states of some streams, in the order given; an index may come twice."""
+
+    def pick(tensor: Tensor) -> Tensor:
+        chosen = torch.as_tensor(streams, device=tensor.device)
+        return tensor[chosen]
+
+    return map_tensors(pick, state)
+
+
+def convert(
+    state: TreeT, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> TreeT:
+    """Return the state in another floating dtype, on another device, or both."""
+
+    def move(tensor: Tensor) -> Tensor:
+        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+    converted: object
+    if isinstance(state, ScanState):
+        # Its own `to` knows that the empty state's lowest number differs between dtypes.
+        converted = map_tensors(
+            lambda part: part.to(device=device), state if dtype is None else state.to(dtype)
+        )
+    elif isinstance(state, tuple) and not isinstance(state, MapsItself):
+        children = [convert(child, dtype=dtype, device=device) for child in state]
+        converted = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    else:
+        converted = map_tensors(move, state)
+    return cast("TreeT", converted)
