@@ -211,16 +211,16 @@ def test_a_users_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20"])
-def test_the_real_files_hold_what_the_registry_says(real: Path, name: str) -> None:
+@pytest.mark.usefixtures("real")
+def test_the_real_files_hold_what_the_registry_says(name: str) -> None:
     assert forecasting.measure(lookup(name)) == dict(lookup(name).facts)
-    assert real.exists()
 
 
 @pytest.mark.parametrize("name", ["ETTh1", "Weather"])
-def test_the_real_files_are_scaled_to_unit_training_rows(real: Path, name: str) -> None:
+@pytest.mark.usefixtures("real")
+def test_the_real_files_are_scaled_to_unit_training_rows(name: str) -> None:
     data = forecasting.load(name)
     train = data.values[: data.split.train].double()  # rounded to float32, hence the tolerances
-    assert real.exists()
     torch.testing.assert_close(train.mean(0), torch.zeros(train.shape[1]).double(), atol=1e-5, rtol=0)
     torch.testing.assert_close(
         train.std(0, correction=0), torch.ones(train.shape[1]).double(), atol=1e-4, rtol=0

@@ -70,7 +70,11 @@ _FORECASTING = (
 )
 
 _CLASSIFICATION = (  # train, test, channels, longest series, classes
-    ts_row("EthanolConcentration", (261, 263, 3, 1751, 4), "UEA archive, research use", seen=False),
+    replace(
+        ts_row("EthanolConcentration", (261, 263, 3, 1751, 4), "UEA archive, research use", seen=False),
+        options={"instance_norm": "across-channels"},
+        remark="normalised once more per case, across channels, under the protocol option",
+    ),
     ts_row("FaceDetection", (5890, 3524, 144, 62, 2), "UEA archive, research use", seen=False),
     ts_row("Handwriting", (150, 850, 3, 152, 26), "UEA archive, research use"),
     ts_row("Heartbeat", (204, 205, 61, 405, 2), "ODC-By 1.0 (PhysioNet)", seen=False),
