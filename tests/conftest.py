@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+torch.set_num_threads(1)  # xdist gives every core a worker of its own
+
 
 @pytest.fixture
 def rng() -> torch.Generator:

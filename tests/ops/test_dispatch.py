@@ -1,14 +1,16 @@
 """Every backend equals the definition: outputs, states and gradients, for every kind of input."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.scan_cases import LENGTHS, ScanCase, assert_same, make_case, visible
 
 from aaren.errors import ConfigError
 from aaren.ops import ScanState, combine, read, scan_attention, update
 from aaren.ops.dispatch import BACKENDS
+from support.scan_cases import LENGTHS, ScanCase, assert_same, make_case, visible
 
 # Triton has its own file: it needs a GPU or its interpreter.
 FAST_BACKENDS = [name for name in BACKENDS if name not in ("naive", "triton")]
@@ -117,7 +119,7 @@ def test_packed_sequences_equal_a_loop_over_them(backend, carried):
     observed = case.observe(backend)
 
     outputs, tokens, reads = [], [], []
-    for index, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for index, (start, stop) in enumerate(pairwise(bounds)):
         options = {name: case.options[name][:, start:stop] for name in ("mask", "log_decay")}
         if carried:
             rows = (part[index : index + 1] for part in case.options["initial_state"])
@@ -230,5 +232,7 @@ def test_auto_is_fused_on_a_cpu():
 
 def test_unknown_backend_gets_a_suggestion():
     case = make_case(41)
-    with pytest.raises(ConfigError, match=r"unknown backend 'fussed'; did you mean 'fused'\? Known: auto, chunked"):
+    with pytest.raises(
+        ConfigError, match=r"unknown backend 'fussed'; did you mean 'fused'\? Known: auto, chunked"
+    ):
         scan_attention(case.scores, case.values, backend="fussed")

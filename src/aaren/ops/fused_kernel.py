@@ -12,16 +12,37 @@ Importing this file imports Numba; only `fused` does it, at the first call.
 """
 
 import math
+import sys
 from typing import TypeAlias
 
 import numpy as np
 from numba import njit
+from numba.core import event
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 Doubles: TypeAlias = NDArray[np.float64]
 
 LOWEST = float(np.finfo(np.float64).min)
+
+
+class _Announcement(event.Listener):  # type: ignore[misc]  # numba ships no types
+    """Say once why the first call is slow: compiled code is kept on disk, so this happens once."""
+
+    is_made = False
+
+    def on_start(self, event: event.Event) -> None:
+        if not self.is_made and event.data["dispatcher"].py_func.__module__ == __name__:
+            self.is_made = True
+            print("aaren: compiling the CPU kernel, once per installation ...", file=sys.stderr)
+
+    def on_end(self, event: event.Event) -> None:
+        pass  # numba wants the method; there is nothing to say
+
+
+event.register("numba:compile", _Announcement())
+
+
 _JIT = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
 
 

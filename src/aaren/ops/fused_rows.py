@@ -4,10 +4,6 @@ The blocks depend on shapes alone, never on the number of threads, and rows do n
 number of threads gives the same bits.
 """
 
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -55,25 +51,35 @@ def forward(
     )
     results = (_array(outputs), _array(gates), _array(forgets))
     cuts = _cut_rows(blocks.bounds, values)
-    with _compilation_notice():
-        if not blocks.is_cut:
-            row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, state), *results)
-            return
-        # What each block does by itself, then what each finds at its start, then the real pass.
-        streams, width = (len(blocks.owner), values.shape[1]), values.shape[2]
-        local = ScanState.empty(streams, width)
-        nothing = (results[0][:0], results[1][:0], results[2][:0])
-        row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, local), *nothing)
-        start = ScanState.empty(streams, width)
-        for block, sequence in enumerate(blocks.owner):
-            here = ScanState(*(part[sequence] for part in state))
-            ScanState(*(part[block].copy_(now) for part, now in zip(start, here, strict=True)))
-            if log_decay is not None:
-                here = decay(here, log_decay[blocks.bounds[block] : blocks.bounds[block + 1]].double().sum(0))
-            after = combine(here, ScanState(*(part[block] for part in local)))
-            for part, now in zip(state, after, strict=True):
-                part[sequence] = now
-        row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, start), *results)
+    if not blocks.is_cut:
+        row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, state), *results)
+        return
+    # First what each block does by itself, then what each one finds at its start, then the real pass.
+    local = ScanState.empty((len(blocks.owner), values.shape[1]), values.shape[2])
+    nothing = tuple(result[:0] for result in results)
+    row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, local), *nothing)
+    starts = _enter_blocks(blocks, log_decay, local, state)
+    row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, starts), *results)
+
+
+def _enter_blocks(
+    blocks: TimeBlocks, log_decay: Tensor | None, local: ScanState, state: ScanState
+) -> ScanState:
+    """Carry states through the blocks: return what each block finds; `state` becomes the final one."""
+    starts = ScanState(*(torch.empty_like(part) for part in local))
+    for block, sequence in enumerate(blocks.owner):
+        here = ScanState(*(part[sequence].clone() for part in state))
+        _assign(starts, block, here)
+        if log_decay is not None:
+            items = slice(blocks.bounds[block], blocks.bounds[block + 1])
+            here = decay(here, log_decay[items].double().sum(0))
+        _assign(state, sequence, combine(here, ScanState(*(part[block] for part in local))))
+    return starts
+
+
+def _assign(states: ScanState, row: int, one: ScanState) -> None:
+    for part, value in zip(states, one, strict=True):
+        part[row] = value
 
 
 def backward(
@@ -95,30 +101,37 @@ def backward(
     items = tuple(map(_array, (grad_outputs, values, outputs, gates, forgets)))
     results = (_array(grad_scores), _array(grad_values), _array(grad_log_decay))
     cuts = _cut_rows(blocks.bounds, values)
-    with _compilation_notice():
-        if not blocks.is_cut:
-            ends = (_array(first_outputs), _array(carry), _array(carry_sum))
-            row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *results)
-            return
-        local = carry.new_zeros(len(blocks.owner), *carry.shape[1:])
-        local_sum = carry_sum.new_zeros(len(blocks.owner), *carry_sum.shape[1:])
-        previous = torch.empty_like(local)
-        nothing = (results[0][:0], results[1], results[2][:0])
-        ends = (_array(previous), _array(local), _array(local_sum))
-        row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *nothing)
-        for block in reversed(range(len(blocks.owner))):
-            sequence, start, stop = blocks.owner[block], blocks.bounds[block], blocks.bounds[block + 1]
-            kept = forgets[start:stop].prod(0)
-            arriving, arriving_sum = carry[sequence].clone(), carry_sum[sequence].clone()
-            # What leaves the block is linear in what arrives; where nothing is kept not even a NaN passes.
-            carry[sequence] = local[block] + torch.where(
-                kept.unsqueeze(-1) == 0, 0.0, kept.unsqueeze(-1) * arriving
-            )
-            carry_sum[sequence] = local_sum[block] + torch.where(kept == 0, 0.0, kept * arriving_sum)
-            local[block], local_sum[block] = arriving, arriving_sum
-            is_first = start == bounds[sequence]
-            previous[block] = first_outputs[sequence] if is_first else outputs[start - 1].double()
+    if not blocks.is_cut:
+        ends = (_array(first_outputs), _array(carry), _array(carry_sum))
         row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *results)
+        return
+    # As forward: what leaves each block by itself, what arrives at each one, then the real pass.
+    num_blocks = len(blocks.owner)
+    local, local_sum = (
+        carry.new_zeros(num_blocks, *carry.shape[1:]),
+        carry.new_zeros(num_blocks, values.shape[1]),
+    )
+    before = carry.new_empty(local.shape)  # what stands before each block's first item
+    for block, (sequence, start) in enumerate(zip(blocks.owner, blocks.bounds, strict=False)):
+        before[block] = first_outputs[sequence] if start == bounds[sequence] else outputs[start - 1]
+    ends = (_array(before), _array(local), _array(local_sum))
+    nothing = (results[0][:0], results[1], results[2][:0])
+    row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *nothing)
+    _arrive_at_blocks(blocks, forgets, local, carry)
+    _arrive_at_blocks(blocks, forgets, local_sum, carry_sum)
+    row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *results)
+
+
+def _arrive_at_blocks(blocks: TimeBlocks, forgets: Tensor, local: Tensor, carry: Tensor) -> None:
+    """Replace what leaves each block by itself with what arrives at its end; `carry` goes to the very front."""
+    for block in reversed(range(len(blocks.owner))):
+        sequence = blocks.owner[block]
+        kept = forgets[blocks.bounds[block] : blocks.bounds[block + 1]].prod(0)
+        kept = kept.view(kept.shape + (1,) * (carry.ndim - 2))
+        arriving = carry[sequence].clone()
+        # What leaves a block is linear in what arrives; where nothing is kept, not even a NaN passes.
+        carry[sequence] = local[block] + torch.where(kept == 0, 0.0, kept * arriving)
+        local[block] = arriving
 
 
 def sequence_bounds(bounds: Tensor | None, batch: int, length: int) -> NDArray[np.int64]:
@@ -163,24 +176,3 @@ def _cut_rows(bounds: NDArray[np.int64], values: Tensor) -> list[int]:
 
 def _array(tensor: Tensor) -> NDArray[np.generic]:
     return tensor.detach().numpy()
-
-
-_compiled = threading.Event()
-
-
-@contextmanager
-def _compilation_notice() -> Iterator[None]:
-    """Say so when the first call takes long: Numba compiles once per installation, then loads from disk."""
-    if _compiled.is_set():
-        yield
-        return
-    timer = threading.Timer(
-        1.0, print, ["aaren: compiling the CPU kernel, once per installation ..."], {"file": sys.stderr}
-    )
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        _compiled.set()

@@ -1,0 +1,212 @@
+"""The torch operators around the CPU kernel: autograd, compile, export, and the promises about threads."""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from aaren.ops import ScanState, read, scan_attention
+from support.scan_cases import assert_same, make_case
+
+VARIANTS = [
+    {},
+    {"masked": True},
+    {"decaying": True},
+    {"carried": True},
+    {"packed": True, "masked": True, "decaying": True, "carried": True},
+]
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_first_and_second_derivatives(variant):
+    case = make_case(1, length=6, heads=2, width=2, **variant)
+    if "initial_state" in case.options:  # finite differences cannot cross the edge of an empty state
+        state = case.options["initial_state"]
+        full = [part.detach().clone() for part in state]
+        full[0][0], full[1][0] = 0.5, 1.0
+        case.options["initial_state"] = ScanState(*(part.requires_grad_() for part in full))
+    if "log_decay" in case.options:  # nor a reset
+        finite = case.options["log_decay"].detach().clamp(-3.0, -0.1)
+        case.options["log_decay"] = finite.requires_grad_()
+
+    def function(*leaves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        names = ["scores", "values", *(["log_decay"] if "log_decay" in case.options else [])]
+        given = dict(zip(names, leaves, strict=False))
+        options = {**case.options, **{k: v for k, v in given.items() if k == "log_decay"}}
+        if "initial_state" in options:
+            options["initial_state"] = ScanState(*leaves[len(names) :])
+        outputs, final = scan_attention(given["scores"], given["values"], backend="fused", **options)
+        total = torch.where(final.u == 0, 0.0, final.m + torch.where(final.u == 0, 1.0, final.u).log())
+        return outputs, total, read(final)
+
+    assert torch.autograd.gradcheck(function, case.leaves())
+    assert torch.autograd.gradgradcheck(function, case.leaves(), fast_mode=True)
+
+
+def operator_arguments(variant: dict[str, bool]) -> tuple[Tensor | None, ...]:
+    case = make_case(2, length=9, **variant)
+    streams = 5 if variant.get("packed") else 2
+    state = case.options.get("initial_state") or ScanState.empty((streams, 3), 5)
+    options = [case.options.get(name) for name in ("mask", "log_decay", "cu_seqlens")]
+    return (case.scores, case.values, *options, *state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
+def test_forward_operator_obeys_torch_library(variant):
+    torch.library.opcheck(torch.ops.aaren.prefix_attention.default, operator_arguments(variant))
+
+
+@pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
+def test_backward_operator_obeys_torch_library(variant):
+    forward = operator_arguments(variant)
+    outputs, _, final_u, final_w, gates, forgets = torch.ops.aaren.prefix_attention(*forward)
+    grads = (torch.ones_like(outputs), torch.ones_like(final_u), torch.ones_like(final_w))
+    saved = (x.detach() for x in (outputs, gates, forgets, final_u))
+    # Its own derivative is eager only: torch.compile does not trace second derivatives.
+    torch.library.opcheck(
+        torch.ops.aaren.prefix_attention_backward.default,
+        (*grads, *forward, *saved),
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )
+
+
+class Scan(nn.Module):
+    def forward(self, scores: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        return scan_attention(scores, values, mask=mask)[0]
+
+
+def check_compiled(backend: str) -> None:
+    case = make_case(3, length=20, masked=True, dtype=torch.float32)
+    module = Scan()
+    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    want = module(case.scores, case.values, case.options["mask"])
+    got = compiled(case.scores, case.values, case.options["mask"])
+    weights = torch.randn_like(want)
+    assert_same(
+        [got, *torch.autograd.grad((got * weights).sum(), case.leaves())],
+        [want, *torch.autograd.grad((want * weights).sum(), case.leaves())],
+        tolerance=1e-6,
+    )
+
+
+def test_compiles_to_one_graph():
+    check_compiled("aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's own import
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_compiles_with_inductor():
+    torch.use_deterministic_algorithms(False)
+    check_compiled("inductor")
+
+
+def test_exports():
+    case = make_case(4, length=20, masked=True, dtype=torch.float32)
+    inputs = (case.scores.detach(), case.values.detach(), case.options["mask"])
+    exported = torch.export.export(Scan(), inputs)
+    torch.testing.assert_close(exported.module()(*inputs), Scan()(*inputs))
+
+
+@pytest.mark.parametrize(
+    "shape", [{"batch": 4, "length": 3000, "heads": 4}, {"batch": 1, "length": 9001, "heads": 3}]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.usefixtures("two_threads")
+def test_any_number_of_threads_gives_the_same_bits(shape, dtype):
+    case = make_case(5, width=4, masked=True, decaying=True, carried=True, dtype=dtype, **shape)
+    two = case.observe("fused")
+    torch.set_num_threads(1)
+    for a, b in zip(two, case.observe("fused"), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_time_cut_into_blocks_equals_the_definition(variant, monkeypatch):
+    from aaren.ops import fused_rows
+
+    case = make_case(6, batch=1, length=100, heads=2, **variant)
+    monkeypatch.setattr(fused_rows, "TIME_BLOCK", 16)
+    assert_same(case.observe("fused"), case.observe("naive"), tolerance=1e-9)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_concurrent_calls_do_not_disturb_each_other():
+    cases = [make_case(seed, batch=4, length=500, heads=4, width=16) for seed in range(8)]
+    want = [case.observe("fused") for case in cases]
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda case: case.observe("fused"), cases * 4))
+    for index, result in enumerate(got):
+        assert all(torch.equal(a, b) for a, b in zip(result, want[index % 8], strict=True))
+
+
+FORK = """
+import os, sys, torch
+from aaren.ops import scan_attention
+torch.set_num_threads(2)
+scores, values = torch.randn(4, 900, 4), torch.randn(4, 900, 4, 16)
+want, _ = scan_attention(scores, values)
+child = os.fork()
+if child == 0:
+    got, _ = scan_attention(scores, values)
+    os._exit(0 if torch.equal(got, want) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_forked_child_computes_the_same():
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
+
+
+def test_few_kernels_are_compiled():
+    """Every variant and dtype runs through the same two functions, once per dtype."""
+    from aaren.ops import fused_kernel
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        for variant in VARIANTS:
+            make_case(7, length=8, dtype=dtype, **variant).observe("fused")
+    kernels = (fused_kernel.forward, fused_kernel.backward)
+    assert sum(len(kernel.signatures) for kernel in kernels) <= 6
+
+
+FIRST_CALL = """
+import torch
+from aaren.ops import scan_attention
+scan_attention(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1, 4, requires_grad=True))[0].sum().backward()
+"""
+
+
+@pytest.mark.slow
+def test_compilation_is_announced_once(tmp_path):
+    def run() -> str:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST_CALL], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stderr
+
+    assert "compiling the CPU kernel, once per installation" in run()
+    assert "compiling" not in run()
+
+
+def test_noncontiguous_and_expanded_inputs(rng):
+    scores = torch.randn(3, 7, 2, generator=rng).permute(1, 0, 2)  # (b, t, h) = (7, 3, 2)
+    values = torch.randn(1, 3, 1, 4, generator=rng).expand(7, 3, 2, 4)
+    got, _ = scan_attention(scores, values)
+    want, _ = scan_attention(scores.contiguous(), values.contiguous(), backend="naive")
+    torch.testing.assert_close(got, want)
