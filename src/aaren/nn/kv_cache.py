@@ -39,16 +39,19 @@ class KVCache(NamedTuple):
     values: Tensor  # (b, h, slots, d)
     length: int  # slots filled by the longest stream
     lengths: Tensor | None  # (b,) int64 where streams may differ; None: all have `length`
+    window: int | None  # how many latest items will be asked for; None: all
     write: int  # the last write that this cache knows of
     writes: WriteCount  # all writes to its buffers; more than `write` if another branch went on
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, lengths: Tensor | None = None) -> "KVCache":
+    def of(
+        cls, keys: Tensor, values: Tensor, lengths: Tensor | None = None, *, window: int | None = None
+    ) -> "KVCache":
         """Wrap keys and values (b, h, t, d), of which stream i has the first lengths[i]."""
         length = keys.shape[2]
         if lengths is not None:
             length, lengths = _longest(lengths, length)
-        return cls(keys, values, length, lengths, 0, WriteCount())
+        return cls(keys, values, length, lengths, window, 0, WriteCount())
 
     @property
     def nbytes(self) -> int:
@@ -80,18 +83,18 @@ class KVCache(NamedTuple):
                 f"select."
             )
 
-    def reserve(self, num_items: int, window: int | None) -> "KVCache":
+    def reserve(self, num_items: int) -> "KVCache":
         """Return this cache with room for more items, writable; autograd copies anyway and needs none."""
         if self._needs_autograd():
-            return self._latest(window)
+            return self._latest()
         capacity = self.keys.shape[2]
         if self.write == self.writes.number and self.length + num_items <= capacity:
             return self
-        kept = self._latest(window)
-        grown = 2 * capacity if window is None else min(2 * capacity, 2 * window)
+        kept = self._latest()
+        grown = 2 * capacity if self.window is None else min(2 * capacity, 2 * self.window)
         capacity = max(SMALLEST_CAPACITY, grown, kept.length + num_items)
         keys, values = (_grow(part[:, :, : kept.length], capacity) for part in (kept.keys, kept.values))
-        return KVCache(keys, values, kept.length, kept.lengths, 0, WriteCount())
+        return KVCache(keys, values, kept.length, kept.lengths, self.window, 0, WriteCount())
 
     def append(self, keys: Tensor, values: Tensor, counts: Tensor | None = None) -> "KVCache":
         """Return the cache with new items (b, h, t, d), after `reserve`; stream i takes counts[i]."""
@@ -100,7 +103,7 @@ class KVCache(NamedTuple):
         if self.lengths is None and counts is None:
             if self._needs_autograd(keys):
                 old_keys, old_values = self.keys[:, :, : self.length], self.values[:, :, : self.length]
-                return KVCache.of(torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2))
+                return self._fresh(torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2), None)
             stop = self.length + num_items
             self.keys[:, :, self.length : stop] = keys
             self.values[:, :, self.length : stop] = values
@@ -118,7 +121,7 @@ class KVCache(NamedTuple):
                 F.pad(self.keys, room).scatter(2, index, keys),
                 F.pad(self.values, room).scatter(2, index, values),
             )
-            return KVCache(*grown, length, even_lengths, 0, WriteCount())
+            return KVCache(*grown, length, even_lengths, self.window, 0, WriteCount())
         self.keys.scatter_(2, index, keys)
         self.values.scatter_(2, index, values)
         self.writes.number += 1
@@ -130,16 +133,20 @@ class KVCache(NamedTuple):
         lengths = None if self.lengths is None else function(self.lengths)
         if keys.data_ptr() == self.keys.data_ptr() and keys.shape == self.keys.shape:
             return self._replace(keys=keys, values=values, lengths=lengths)
-        return KVCache(keys, values, self.length, lengths, 0, WriteCount())
+        length = self.length
+        if lengths is not None:
+            length, lengths = _longest(lengths, length)
+        return KVCache(keys, values, length, lengths, self.window, 0, WriteCount())
 
     def parts(self) -> dict[str, Tensor]:
-        """Return what a saved cache consists of: filled slots only, and 0 behind a stream's end."""
-        is_filled = torch.arange(self.length, device=self.keys.device) < self.ends.unsqueeze(1)
+        """Return what a saved cache consists of: what will be asked for, and 0 behind a stream's end."""
+        kept = self._latest()
+        is_filled = torch.arange(kept.length, device=kept.keys.device) < kept.ends.unsqueeze(1)
         keys, values = (
-            part[:, :, : self.length].masked_fill(~is_filled[:, None, :, None], 0.0)
-            for part in (self.keys, self.values)
+            part[:, :, : kept.length].masked_fill(~is_filled[:, None, :, None], 0.0)
+            for part in (kept.keys, kept.values)
         )
-        return {"keys": keys, "values": values, "lengths": self.ends}
+        return {"keys": keys, "values": values, "lengths": kept.ends}
 
     def from_parts(self, parts: dict[str, Tensor]) -> "KVCache":
         """Rebuild a cache from its parts, this one being an example of what fits the model."""
@@ -150,21 +157,26 @@ class KVCache(NamedTuple):
                 f"the saved cache has keys {tuple(keys.shape)} and values {tuple(values.shape)}; this model "
                 f"needs (b, {expected[0]}, slots, {expected[1]}). It was saved by another model."
             )
-        return KVCache.of(keys, values, lengths)
+        return self._fresh(keys, values, lengths)
 
-    def _latest(self, window: int | None) -> "KVCache":
+    def _fresh(self, keys: Tensor, values: Tensor, lengths: Tensor | None) -> "KVCache":
+        return KVCache.of(keys, values, lengths, window=self.window)
+
+    def _latest(self) -> "KVCache":
         """Drop the slots that no window reaches any more."""
+        window = self.window
         if window is None or self.length <= window:
             return self
         if self.lengths is None:
             first = self.length - window
-            return KVCache.of(self.keys[:, :, first : self.length], self.values[:, :, first : self.length])
+            return self._fresh(
+                self.keys[:, :, first : self.length], self.values[:, :, first : self.length], None
+            )
         first_slots = (self.lengths - window).clamp(min=0)
         slots = first_slots.unsqueeze(1) + torch.arange(window, device=self.keys.device)
         index = slots[:, None, :, None].expand(-1, self.keys.shape[1], -1, self.keys.shape[3])
-        return KVCache.of(
-            self.keys.gather(2, index), self.values.gather(2, index), self.lengths - first_slots
-        )
+        gathered = (self.keys.gather(2, index), self.values.gather(2, index))
+        return self._fresh(*gathered, self.lengths - first_slots)
 
     def _needs_autograd(self, new: Tensor | None = None) -> bool:
         if not torch.is_grad_enabled():

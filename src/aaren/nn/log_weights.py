@@ -56,11 +56,9 @@ def _running(scores: Scores, log_decay: LogDecay, mask: Mask | None, first: Tens
     if mask is not None:
         scores = scores.masked_fill(~mask.unsqueeze(-1), LIGHTEST)
     found, carried = [], first
-    for some, decays in zip(
-        torch.split(scores, CHUNK, dim=1), torch.split(log_decay, CHUNK, dim=1), strict=True
-    ):
-        decayed = decays.cumsum(1)
-        items = torch.cat([carried.unsqueeze(1), some - decayed], dim=1)
+    for start in range(0, scores.shape[1], CHUNK):
+        decayed = log_decay[:, start : start + CHUNK].cumsum(1)
+        items = torch.cat([carried.unsqueeze(1), scores[:, start : start + CHUNK] - decayed], dim=1)
         found.append(items.logcumsumexp(dim=1)[:, 1:] + decayed)
         carried = found[-1][:, -1]
     return torch.cat(found, dim=1) if found else scores

@@ -92,7 +92,7 @@ class SoftmaxAttention(Mixer[KVCache]):
         shape = (batch_size, self.num_heads, 0, self.head_width)
         weight = self.k_proj.weight
         keys = torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device)
-        return KVCache.of(keys, torch.empty_like(keys))
+        return KVCache.of(keys, torch.empty_like(keys), window=self.window)
 
     def forward(
         self,
@@ -132,7 +132,7 @@ class SoftmaxAttention(Mixer[KVCache]):
             return self._finish(outputs), KVCache.of(keys, values, lengths)
         if state is None:
             state = self.init_state(x.shape[0], dtype=keys.dtype, device=x.device)
-        cache = state.reserve(x.shape[1], self.window)
+        cache = state.reserve(x.shape[1])
         if mask is None:
             counts = None
             ends = cache.ends.unsqueeze(1) + torch.arange(1, x.shape[1] + 1, device=x.device)  # (b, t)
@@ -173,7 +173,7 @@ class SoftmaxAttention(Mixer[KVCache]):
             project(x).view(x.shape[0], self.num_heads, 1, self.head_width)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        cache = state.reserve(1, self.window).append(keys, values)
+        cache = state.reserve(1).append(keys, values)
         stop = cache.length
         if cache.lengths is None:
             start = 0 if self.window is None else max(0, stop - self.window)
