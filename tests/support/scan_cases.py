@@ -67,7 +67,9 @@ def make_case(
         "jumps1e4": lambda: normal(batch, length, heads) + 1e4 * normal(batch, length, heads).round(),
         "constant": lambda: torch.full((batch, length, heads), -300.0, dtype=torch.float64),
     }[kind]()
-    case = ScanCase(scores.to(dtype).requires_grad_(), normal(batch, length, heads, width).to(dtype).requires_grad_())
+    case = ScanCase(
+        scores.to(dtype).requires_grad_(), normal(batch, length, heads, width).to(dtype).requires_grad_()
+    )
     streams = batch
     if masked:
         mask = torch.rand(batch, length, generator=generator) > 0.4
@@ -97,4 +99,6 @@ def assert_same(got: list[Tensor], want: list[Tensor], *, tolerance: float) -> N
     assert len(got) == len(want)
     for index, (a, b) in enumerate(zip(got, want, strict=True)):
         assert a.isfinite().all(), f"item {index} is not finite"
-        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, msg=lambda m, i=index: f"item {i}: {m}")
+        torch.testing.assert_close(
+            a, b, rtol=tolerance, atol=tolerance, msg=lambda m, i=index: f"item {i}: {m}"
+        )

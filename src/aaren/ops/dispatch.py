@@ -47,6 +47,7 @@ def scan_attention(
         The outputs (b, t, h, d) in the dtype of values, and the state after the last item, in the dtype of
         initial_state (float64 by default). Gradients flow through both (docs/mathematics.md).
 
+    >>> import torch
     >>> outputs, state = scan_attention(torch.zeros(1, 3, 1), torch.tensor([1.0, 3.0, 8.0]).view(1, 3, 1, 1))
     >>> outputs.flatten()  # equal scores: the running mean
     tensor([1., 2., 4.])

@@ -24,9 +24,9 @@ class ScanState(NamedTuple):
     (torch.Size([2, 4, 16]), 1152)
     """
 
-    m: Tensor  # (*, h)     running maximum of the scores
-    u: Tensor  # (*, h)     sum of exp(score - m)
-    w: Tensor  # (*, h, d)  sum of exp(score - m) * value
+    m: Tensor  # (..., h)     running maximum of the scores
+    u: Tensor  # (..., h)     sum of exp(score - m)
+    w: Tensor  # (..., h, d)  sum of exp(score - m) * value
 
     @classmethod
     def empty(
@@ -72,8 +72,8 @@ def leaf(score: Tensor, value: Tensor, mask: Tensor | None = None) -> ScanState:
     """Turn items into states of one item each; masked items and scores of -inf become the identity.
 
     Args:
-        score: (*, h), in the dtype that the state is to have.
-        value: (*, h, d).
+        score: (..., h), in the dtype that the state is to have.
+        value: (..., h, d).
         mask: bool, broadcastable to score; True = real. What stands in a masked item, even NaN, has no
             effect.
     """
@@ -113,14 +113,14 @@ def decay(state: ScanState, log_decay: Tensor) -> ScanState:
 
 
 def read(state: ScanState) -> Tensor:
-    """Return the attention output of all items seen so far, (*, h, d); 0 where there were none."""
+    """Return the attention output of all items seen so far, (..., h, d); 0 where there were none."""
     is_empty = (state.u == 0).unsqueeze(-1)
     safe = torch.where(is_empty, 1.0, state.u.unsqueeze(-1))  # keeps 0/0 out of the backward pass too
     return torch.where(is_empty, 0.0, state.w / safe)
 
 
 def as_token(state: ScanState) -> tuple[Tensor, Tensor]:
-    """Return the one item that equals the whole state: score m + log u (*, h), value w / u (*, h, d).
+    """Return the one item that equals the whole state: score m + log u (..., h), value w / u (..., h, d).
 
     The score of an empty state is -inf, a masked item.
     """
@@ -140,11 +140,11 @@ def update(
     """Take in one item per stream: the RNN cell of the paper's Figure 2.
 
     Args:
-        state: the state so far, over streams (*, h).
-        score: (*, h), the item's score under the constant query.
-        value: (*, h, d).
-        mask: (*, h) or broadcastable, bool; a stream with False keeps its state bit for bit.
-        log_decay: (*, h), <= 0; applied to the state before the item, whether the item is masked or not.
+        state: the state so far, over streams (..., h).
+        score: (..., h), the item's score under the constant query.
+        value: (..., h, d).
+        mask: (..., h) or broadcastable, bool; a stream with False keeps its state bit for bit.
+        log_decay: (..., h), <= 0; applied to the state before the item, whether the item is masked or not.
 
     >>> state = ScanState.empty((1,), 1)
     >>> for score, value in [(0.0, 1.0), (0.0, 2.0), (-torch.inf, 9.0)]:

@@ -1,0 +1,46 @@
+# One door for people, hooks and CI. A fresh machine needs Python 3.11+, make and a network to PyPI.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-fast check format setup docs clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## make the environment in .venv, with every extra
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing aaren and all extras into $(VENV) (minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: setup ## the main job: a demonstration on this machine
+	@$(BIN)/python examples/first_layer.py
+	@$(BIN)/aaren bench scan --quick
+
+check: setup ## format, lint, types, import layers
+	@$(BIN)/ruff format --check src tests examples docs
+	@$(BIN)/ruff check src tests examples docs
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: check ## the checks, then all tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=10 -m "not endless and not network"
+
+test-fast: setup ## what a developer runs between edits
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not endless and not network"
+
+format: setup ## rewrite files in the house's format
+	@$(BIN)/ruff format src tests examples docs
+	@$(BIN)/ruff check --fix src tests examples docs
+
+docs: setup ## build the documentation; warnings are errors
+	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean: ## remove what can be made again
+	@rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
