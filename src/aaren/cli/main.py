@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from aaren.cli import bench
+from aaren.cli import bench, data
 from aaren.errors import AarenError
 from aaren.version import __version__
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(bench.app, name="bench")
+app.add_typer(data.app, name="data")
 
 
 @app.command()

@@ -78,7 +78,8 @@ def _transfer(url: str, part: Path, limit_bytes: int, progress: Progress) -> Non
         # beginning.
         headers |= {"Range": f"bytes={have}-", "If-Range": _tag(part).read_text()}
     request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+    # An opener of its own: urlopen would remember the proxies of its first use for the rest of the process.
+    with urllib.request.build_opener().open(request, timeout=TIMEOUT_SECONDS) as response:
         is_rest = response.status == 206 and response.headers.get("Content-Range", "").startswith(
             f"bytes {have}-"
         )

@@ -28,11 +28,25 @@ def _process(name: str, remark: str) -> Dataset:
         name=name,
         setting="events",
         files=(f"{name}.npz",),
-        facts={"marks": 1},
+        facts={"sequences": 1_000, "marks": 1},
         licence="generated here",
         source=f"aaren data make {name}",
         is_generated=True,
         remark=remark,
+    )
+
+
+def _control(name: str, environment: str, state_size: int, action_size: int) -> Dataset:
+    return Dataset(
+        name=name,
+        setting="rl",
+        files=(f"{name}.npz",),
+        facts={"state_size": state_size, "action_size": action_size, "trajectories": 60},
+        licence="generated here",
+        source="generated in memory",
+        is_generated=True,
+        options={"environment": environment},
+        remark="classic control with a scripted policy: a first run without a download or MuJoCo",
     )
 
 
@@ -108,6 +122,8 @@ GENERATED: tuple[Dataset, ...] = (
         options={"split": "ratio"},
         remark="days, weeks, a drift and noise in seven hourly series: a first run without a download",
     ),
+    _control("pendulum", "Pendulum-v1", 3, 1),
+    _control("cartpole", "CartPole-v1", 4, 2),
     _process("poisson", "constant intensity; every gap is exponential"),
     _process("hawkes", "self-exciting, exponential kernel"),
     _process("renewal", "independent gaps of one law"),

@@ -121,7 +121,7 @@ def regenerated_row(original: Dataset) -> Dataset:
         files=(f"{original.name}-regen.npz",),
         facts=sizes,
         stands_for=original.name,
-        licence="made here, under the licences of its policies",
+        licence="made here",
         source=f"aaren data make rl {original.name}",
         options=original.options,
         remark="rolled out from public policies in Gymnasium's MuJoCo environments; not D4RL's data",

@@ -13,12 +13,15 @@ from aaren.data.atomic import locked
 from aaren.data.convert import CONVERTERS
 from aaren.data.dataset import Dataset
 from aaren.data.download import Progress, UnreachableError, download
+from aaren.data.shipped import shipped_file
 from aaren.errors import DataError
 
 
-def on_disk(dataset: Dataset) -> tuple[Path, ...]:
-    """List the dataset's files; empty unless all are there."""
+def on_disk(dataset: Dataset, *, or_shipped: bool = False) -> tuple[Path, ...]:
+    """List the dataset's files, if asked also those inside a dependency; empty unless all are there."""
     found = [folders.find(dataset.setting, file) for file in dataset.files]
+    if or_shipped:
+        found = [path or shipped_file(file) for path, file in zip(found, dataset.files, strict=True)]
     return tuple(path for path in found if path is not None) if None not in found else ()
 
 

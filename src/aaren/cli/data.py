@@ -1,0 +1,230 @@
+"""`aaren data ...`: what exists, where from, what is on disk, and whether it is what it should be."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from aaren.errors import AarenError, ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from aaren.data.dataset import Dataset
+    from aaren.data.download import Progress
+    from aaren.data.listing import Entry
+
+app = typer.Typer(help="See, fetch, check and make the datasets.", no_args_is_help=True)
+
+_MARKS = {
+    "verified": "[green]verified[/]",
+    "generated": "[green]generated[/]",
+    "differs": "[bold red]differs[/]",
+    "broken": "[bold red]broken[/]",
+    "missing": "[dim]missing[/]",
+}
+
+Names = Annotated[list[str] | None, typer.Argument(help="Datasets or settings; all 38 when left out.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("list")
+def list_datasets(
+    names: Names = None,
+    extras: Annotated[
+        bool, typer.Option("--extras", help="Also parts, stand-ins and generated sets.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the 38 datasets: shape, licence, source, on disk or not, verified or not."""
+    from aaren.data.listing import describe
+    from aaren.data.registry import EXTRAS, select
+
+    rows = select(tuple(names or ()))
+    if extras:
+        settings = {row.setting for row in rows}
+        rows += tuple(row for row in EXTRAS if row.setting in settings and row not in rows)
+    entries = [describe(row) for row in rows]
+    if as_json:
+        print(json.dumps([asdict(entry) for entry in entries], indent=1))
+        return
+    _print_entries(entries)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Datasets or settings.")],
+    any_checksum: Annotated[
+        bool, typer.Option("--any-checksum", help="Keep a file whose owner has changed it.")
+    ] = False,
+) -> None:
+    """Download datasets from their official places; what is on disk already is left alone."""
+    from aaren.data.registry import select
+    from aaren.data.source import fetch as fetch_dataset
+    from aaren.data.verify import verify as verify_dataset
+
+    talk = Console(stderr=True, highlight=False)
+    failures = 0
+    for row in select(tuple(names)):
+        try:
+            with _progress() as progress:
+                paths = fetch_dataset(row, any_checksum=any_checksum, progress=progress)
+            finding = verify_dataset(row)
+        except AarenError as error:
+            failures += 1
+            talk.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
+            continue
+        print(f"{row.name}: {finding.status}, {', '.join(map(str, paths))}")
+        for line in (*finding.differences, *finding.remarks):
+            talk.print(f"  {escape(line)}", soft_wrap=True)
+    if failures:
+        raise typer.Exit(2)
+
+
+@app.command()
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Datasets, settings, or a file of yours; all on disk when left out."),
+    ] = None,
+    setting: Annotated[
+        str, typer.Option("--as", help="What a file of yours is: forecasting, events ...")
+    ] = "",
+    allow_irregular: Annotated[
+        bool,
+        typer.Option("--allow-irregular", help="Accept gaps, repeated dates, sentinels, missing values."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open what is there and compare it with the registry; exit code 1 when something differs."""
+    from aaren.data.own_files import check_file
+    from aaren.data.registry import DATASETS, EXTRAS, select
+    from aaren.data.verify import verify as verify_dataset
+
+    files = [Path(name) for name in names or () if Path(name).exists()]
+    registered = [name for name in names or () if not Path(name).exists()]
+    rows: tuple[Dataset, ...] = select(tuple(registered)) if registered else ()
+    if not names:
+        rows = (*DATASETS, *EXTRAS)
+    findings = [check_file(path, setting=setting, allow_irregular=allow_irregular) for path in files]
+    findings += [verify_dataset(row) for row in rows]
+    if not names:
+        findings = [finding for finding in findings if finding.status != "missing"]
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        console = Console(highlight=False)
+        for finding in findings:
+            facts = ", ".join(f"{name} {value}" for name, value in finding.measured.items() if value != "")
+            console.print(f"{_MARKS[finding.status]} {escape(finding.name)}: {escape(facts)}", soft_wrap=True)
+            for line in finding.differences:
+                console.print(f"  [bold red]![/] {escape(line)}", soft_wrap=True)
+            for line in finding.remarks:
+                console.print(f"  [dim]remark: {escape(line)}[/]", soft_wrap=True)
+        if not names:
+            absent = len(rows) - len(findings)
+            console.print(
+                f"{len(findings)} looked at; {absent} of {len(rows)} sets and extras are not on disk."
+            )
+    if any(finding.status in ("differs", "broken") for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def make(
+    what: Annotated[
+        str, typer.Argument(help="`rl`, or a generated set: sin, poisson, hawkes, renewal, seasonal.")
+    ],
+    name: Annotated[str, typer.Argument(help="With `rl`: such as hopper-medium.")] = "",
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policies of your own (.npz), instead of the recipe's.")
+    ] = None,
+    transitions: Annotated[int, typer.Option(help="With `rl`: environment steps to record.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
+    workers: Annotated[int, typer.Option(help="With `rl`: processes; the data does not depend on it.")] = 2,
+) -> None:
+    """Make a dataset on this machine: roll out policies, or draw from a known process."""
+    if what == "rl":
+        if not name:
+            raise ConfigError("aaren data make rl needs a name, such as: aaren data make rl hopper-medium")
+        from aaren.data import rollouts
+
+        with _progress(unit="steps") as progress:
+            path = rollouts.make(
+                name, policy=policy, transitions=transitions, seed=seed, progress=progress, workers=workers
+            )
+    else:
+        from aaren.data.making import make_generated
+
+        path = make_generated(what, seed=seed)
+    print(path)
+
+
+@contextmanager
+def _progress(unit: str = "bytes") -> "Iterator[Progress]":
+    """Show a bar per file on stderr; nothing where stderr is not a terminal."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import TransferSpeedColumn as SpeedColumn
+
+    counts = (DownloadColumn(), SpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn())
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
+        tasks: dict[str, int] = {}
+
+        def report(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = int(bar.add_task(name, total=total))
+            bar.update(tasks[name], completed=done, total=total)  # type: ignore[arg-type]  # rich's TaskID is an int
+
+        yield report
+
+
+def _print_entries(entries: "list[Entry]") -> None:
+    from aaren.data.dataset import SETTINGS
+
+    console = Console(highlight=False)
+    for setting in SETTINGS:
+        chosen = [entry for entry in entries if entry.setting == setting]
+        for title, group in (
+            (setting, [entry for entry in chosen if not entry.is_extra]),
+            (f"{setting}: extras, not among the 38", [entry for entry in chosen if entry.is_extra]),
+        ):
+            if group:
+                console.print(_table(f"{title} ({len(group)})", group))
+    here = sum(entry.is_on_disk for entry in entries)
+    console.print(f"{here} of {len(entries)} on disk. A question mark follows what is not certain.")
+
+
+def _table(title: str, entries: "list[Entry]") -> "Table":
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in ("name", "shape", "on disk", "state", "licence", "source"):
+        table.add_column(
+            column,
+            overflow="fold",
+            justify="right" if column == "on disk" else "left",
+            no_wrap=column in ("name", "on disk", "state"),
+        )
+    for entry in entries:
+        size = f"{entry.bytes_on_disk / 1e6:,.1f} MB" if entry.is_on_disk else "-"
+        mark = _MARKS.get(entry.status, entry.status)
+        source = entry.source.removeprefix("https://").removeprefix("http://")
+        table.add_row(entry.name, entry.shape, size, mark, escape(entry.licence), escape(source))
+    return table

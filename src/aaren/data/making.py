@@ -1,0 +1,39 @@
+"""Write a generated set into the data folder, for use outside this library or with another seed.
+
+Inside the library generated sets need no file.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from aaren.data import folders
+from aaren.data.atomic import replacing
+from aaren.data.registry import EXTRAS, lookup
+from aaren.data.seasonal import seasonal
+from aaren.errors import unknown_name
+
+
+def make_generated(name: str, *, seed: int = 0) -> Path:
+    """Write a generated set and return its file."""
+    # The classic-control sets are rolled out in memory only.
+    known = [row.name for row in (lookup("sin"), *EXTRAS) if row.is_generated and row.setting != "rl"]
+    if name not in known:
+        raise unknown_name("generated set", name, ["rl", *known])
+    dataset = lookup(name)
+    if dataset.setting == "events":
+        from aaren.data import events
+
+        return events.make(name, seed=seed)
+    series = seasonal(rows=int(dataset.facts["rows"]), num_series=int(dataset.facts["series"]), seed=seed)
+    dates = np.char.replace(np.datetime_as_string(series.dates), "T", " ")
+    lines = [",".join(("date", *series.columns))]
+    # repr, the shortest text that gives the same number again
+    lines += [
+        ",".join((date, *map(repr, row)))
+        for date, row in zip(dates.tolist(), series.values.tolist(), strict=True)
+    ]
+    target = folders.place(dataset.setting, dataset.files[0])
+    with replacing(target) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return target

@@ -1,0 +1,120 @@
+"""Look at a user's own file the way training would, before training does.
+
+Guesses the setting from the file's name where that is safe. Knows the four readers and nothing of the
+registry.
+"""
+
+from pathlib import Path
+
+from aaren.data.dataset import SETTINGS, Fact
+from aaren.data.packed import plain_name, refuse_pickle
+from aaren.data.verify import Finding
+from aaren.errors import ConfigError, DataError, unknown_name
+
+_SUFFIXES = {
+    ".csv": "forecasting",
+    ".ts": "classification",
+    ".parquet": "events",
+    ".json": "events",
+    ".jsonl": "events",
+    ".hdf5": "rl",
+    ".h5": "rl",
+}
+
+
+def check_file(path: Path, *, setting: str = "", allow_irregular: bool = False) -> Finding:
+    """Read a file (or a folder of `.ts` files) strictly and report what is in it; a fault raises."""
+    setting = setting or guess_setting(path)
+    if setting not in SETTINGS:
+        raise unknown_name("setting", setting, SETTINGS)
+    if path.is_file():
+        refuse_pickle(path)
+    measured = _READERS[setting](path, allow_irregular)
+    return Finding(name=str(path), status="verified", measured=measured)
+
+
+def guess_setting(path: Path) -> str:
+    """Tell a file's setting from its name.
+
+    >>> guess_setting(Path("load.csv.gz")), guess_setting(Path("gestures_TRAIN.ts"))
+    ('forecasting', 'classification')
+    """
+    if path.is_dir():
+        return "classification"
+    found = _SUFFIXES.get(Path(plain_name(path)).suffix)
+    if found is None:
+        raise ConfigError(
+            f"cannot tell what {path.name} is: add --as forecasting, classification, events or rl."
+        )
+    return found
+
+
+def _forecasting(path: Path, allow_irregular: bool) -> dict[str, Fact]:
+    from aaren.data.series import read_series
+
+    series = read_series(path, allow_irregular=allow_irregular)
+    return {
+        "rows": len(series),
+        "series": len(series.columns),
+        "first": str(series.dates[0]),
+        "last": str(series.dates[-1]),
+        **series.irregular,
+    }
+
+
+def _classification(path: Path, allow_irregular: bool) -> dict[str, Fact]:
+    from aaren.data.classification import open_files
+
+    train, test = _ts_files(path)
+    data = open_files(train, test, irregular="protocol" if allow_irregular else "strict")
+    measured: dict[str, Fact] = {"train": len(data.train)}
+    if data.test is not None:
+        measured["test"] = len(data.test)
+    _, length, channels = data.train.values.shape
+    return {**measured, "channels": channels, "length": length, "classes": len(data.classes)}
+
+
+def _ts_files(path: Path) -> tuple[Path, Path | None]:
+    if path.is_dir():
+        trains = sorted(item for item in path.iterdir() if plain_name(item).endswith("_TRAIN.ts"))
+        if len(trains) != 1:
+            raise DataError(
+                f"{path}: expected one file NAME_TRAIN.ts (plain, .gz or .xz); found {len(trains)}."
+            )
+        path = trains[0]
+    test = path.with_name(path.name.replace("_TRAIN.ts", "_TEST.ts"))
+    return path, test if test != path and test.is_file() else None
+
+
+def _events(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
+    from aaren.data.event_files import read
+
+    events = read(path)
+    return {
+        "sequences": len(events),
+        "events": events.num_events,
+        "marks": events.num_marks,
+        "shortest": int(events.lengths.min()),
+        "longest": int(events.lengths.max()),
+    }
+
+
+def _rl(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
+    from aaren.data.trajectory_files import read
+
+    found = read(path)
+    return {
+        "trajectories": len(found),
+        "transitions": found.num_transitions,
+        "state_size": found.state_size,
+        "action_size": found.action_size,
+        "mean_return": round(float(found.returns.mean()), 1),
+    }
+
+
+_READERS = {
+    "forecasting": _forecasting,
+    "classification": _classification,
+    "events": _events,
+    "rl": _rl,
+}
