@@ -1,6 +1,6 @@
 """The Triton backend against the definition, on a GPU where there is one, else under Triton's interpreter.
 
-Triton decides at its import whether it interprets, so another test that imports it first would decide for all.
+Triton decides at its import whether it interprets, so a test that imports it first would decide for all.
 Hence the backend runs in a process of its own: this file, run as a script, answers calls of its functions.
 """
 
@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.errors import MissingDependencyError
+from aaren.errors import AarenError, MissingDependencyError, ShapeError
 from aaren.ops import ScanState, scan_attention
 from aaren.ops.state import as_token
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Case = dict[str, Tensor]
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install 'aaren[triton]'"
-)
 
 
 # What runs on both sides.
@@ -33,15 +31,13 @@ needs_triton = pytest.mark.skipif(
 
 def results(backend: str, case: Case, *, device: str = "cpu") -> Case:
     """Outputs, final super-tokens and all gradients of a loss that reads both."""
-    case = {
-        name: tensor.to(device).requires_grad_(tensor.is_floating_point()) for name, tensor in case.items()
-    }
+    case = leaves(case, device)
     outputs, final = scan_attention(**arguments(case), backend=backend)
     score, value = as_token(final)
     score = torch.where(score == -torch.inf, 0.0, score)  # an empty state has no score to differentiate
     loss = sum(weigh(part) for part in (outputs, score, value))
     inputs = {name: tensor for name, tensor in case.items() if tensor.requires_grad}
-    grads = torch.autograd.grad(loss, list(inputs.values()))
+    grads = torch.autograd.grad(loss, list(inputs.values()), materialize_grads=True)
     found = {"outputs": outputs, "final score": score, "final value": value, "u": final.u, "w": final.w}
     found |= {f"gradient of {name}": grad for name, grad in zip(inputs, grads, strict=True)}
     return {name: tensor.detach().cpu() for name, tensor in found.items()}
@@ -49,14 +45,18 @@ def results(backend: str, case: Case, *, device: str = "cpu") -> Case:
 
 def second_derivatives(backend: str, case: Case, *, device: str = "cpu") -> Case:
     """Gradients of a function of the first gradients."""
-    case = {
-        name: tensor.to(device).requires_grad_(tensor.is_floating_point()) for name, tensor in case.items()
-    }
+    case = leaves(case, device)
     outputs, final = scan_attention(**arguments(case), backend=backend)
     inputs = [case["scores"], case["values"]]
     first = torch.autograd.grad(weigh(outputs) + weigh(as_token(final)[1]), inputs, create_graph=True)
     second = torch.autograd.grad(sum(weigh(grad.square()) for grad in first), inputs)
     return {"scores": second[0].cpu(), "values": second[1].cpu()}
+
+
+def leaves(case: Case, device: str) -> Case:
+    """Copies that collect gradients of their own."""
+    copies = {name: tensor.detach().clone().to(device) for name, tensor in case.items()}
+    return {name: tensor.requires_grad_(tensor.is_floating_point()) for name, tensor in copies.items()}
 
 
 def arguments(case: Case) -> dict[str, Any]:
@@ -77,9 +77,7 @@ def weigh(tensor: Tensor) -> Tensor:
 def check_operators(case: Case, *, device: str) -> None:
     from aaren.ops.triton_scan import triton_prefix_attention
 
-    case = {
-        name: tensor.to(device).requires_grad_(tensor.is_floating_point()) for name, tensor in case.items()
-    }
+    case = leaves(case, device)
     inputs = (case["scores"], case["values"], case["mask"], case["log_decay"], None)
     torch.library.opcheck(triton_prefix_attention, (*inputs, case["m"], case["u"], case["w"]))
 
@@ -110,10 +108,13 @@ class Worker:
     """A Python process that calls functions of this file."""
 
     def __init__(self, **environment: str) -> None:
-        command = [sys.executable, "-W", "error::RuntimeWarning", str(Path(__file__))]
-        clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        if importlib.util.find_spec("triton") is None:
+            pytest.skip("triton is not installed: pip install 'aaren[triton]'")
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean | environment
+            [sys.executable, "-W", "error::RuntimeWarning", str(Path(__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"TRITON_INTERPRET": "0"} | environment,
         )
 
     def __call__(self, function: Callable[..., Any], *args: object) -> Any:
@@ -131,6 +132,9 @@ class Worker:
 
 
 def serve() -> None:
+    """Answer calls from standard input until it is closed."""
+    torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is filled with NaN
+    torch.set_num_threads(1)  # tensors are tiny
     while True:
         try:
             name, args = pickle.load(sys.stdin.buffer)
@@ -138,8 +142,10 @@ def serve() -> None:
             return
         try:
             answer = (globals()[name](*args, device=DEVICE), None)
-        except Exception as error:
-            answer = (None, type(error)(str(error)))
+        except AarenError as error:
+            answer = (None, error)
+        except Exception:
+            answer = (None, RuntimeError(traceback.format_exc()))
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.flush()
 
@@ -153,7 +159,7 @@ def worker() -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def compiling_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    worker = Worker(TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("triton")), TRITON_DEFAULT_FP_FUSION="1")
+    worker = Worker(TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("triton")))
     yield worker
     worker.stop()
 
@@ -179,30 +185,25 @@ def with_everything(case: Case, rng: torch.Generator, *, streams: int | None = N
     return case | {"mask": mask, "log_decay": decay, "m": m, "u": u, "w": w}
 
 
-def assert_equals_definition(worker: Worker, case: Case, *, but_for: str = "uw") -> None:
-    """Compare all results; u and w by themselves depend on the choice of m."""
+def assert_equals_definition(worker: Worker, case: Case) -> None:
+    """Compare all results but u and w by themselves, which depend on the choice of m."""
     want, got = results("naive", case), worker(results, "triton", case)
-    for name in want.keys() - set(but_for):
+    # Both sides round score plus decay, and an error in an exponent is one of its weight.
+    largest = case["scores"].abs().max().item() if case["scores"].numel() else 0.0
+    tolerance = 1e-12 + 10 * largest * torch.finfo(torch.float64).eps
+    for name in want.keys() - {"u", "w"}:
         torch.testing.assert_close(
-            got[name], want[name], rtol=1e-11, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}"
+            got[name], want[name], rtol=1e-11, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
-@needs_triton
 @pytest.mark.parametrize("length", [0, 1, 2, 63, 64, 65, 100])
 def test_equals_the_definition(worker: Worker, rng: torch.Generator, length: int) -> None:
-    assert_equals_definition(worker, random_case(rng, length))
+    plain = random_case(rng, length)
+    assert_equals_definition(worker, plain)
+    assert_equals_definition(worker, with_everything(plain, rng))
 
 
-@needs_triton
-@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 100])
-def test_mask_decay_and_states_equal_the_definition(
-    worker: Worker, rng: torch.Generator, length: int
-) -> None:
-    assert_equals_definition(worker, with_everything(random_case(rng, length), rng))
-
-
-@needs_triton
 @pytest.mark.parametrize("width", [1, 16, 37])
 def test_any_width(worker: Worker, rng: torch.Generator, width: int) -> None:
     assert_equals_definition(
@@ -210,7 +211,6 @@ def test_any_width(worker: Worker, rng: torch.Generator, width: int) -> None:
     )
 
 
-@needs_triton
 @pytest.mark.parametrize("jump", [120.0, -120.0, 1e4, -1e4])
 def test_jumping_scores(worker: Worker, rng: torch.Generator, jump: float) -> None:
     case = with_everything(random_case(rng, 40, heads=1), rng)
@@ -219,7 +219,6 @@ def test_jumping_scores(worker: Worker, rng: torch.Generator, jump: float) -> No
     assert_equals_definition(worker, case)
 
 
-@needs_triton
 def test_packed_sequences_some_empty(worker: Worker, rng: torch.Generator) -> None:
     bounds = torch.tensor([0, 0, 17, 18, 18, 50, 50])
     case = with_everything(random_case(rng, 50), rng, streams=6)
@@ -228,7 +227,6 @@ def test_packed_sequences_some_empty(worker: Worker, rng: torch.Generator) -> No
     assert_equals_definition(worker, random_case(rng, 50) | {"cu_seqlens": bounds.int()})
 
 
-@needs_triton
 def test_a_decay_of_the_lowest_finite_number_forgets_but_leaves_later_decay_exact(
     worker: Worker, rng: torch.Generator
 ) -> None:
@@ -237,7 +235,6 @@ def test_a_decay_of_the_lowest_finite_number_forgets_but_leaves_later_decay_exac
     assert_equals_definition(worker, case)
 
 
-@needs_triton
 def test_no_item_at_all_gives_zeros_and_keeps_the_state(worker: Worker, rng: torch.Generator) -> None:
     case = with_everything(random_case(rng, 20), rng)
     case["log_decay"].zero_()
@@ -250,7 +247,6 @@ def test_no_item_at_all_gives_zeros_and_keeps_the_state(worker: Worker, rng: tor
         assert not got[f"gradient of {name}"].any()
 
 
-@needs_triton
 def test_what_stands_in_a_masked_item_has_no_effect(worker: Worker, rng: torch.Generator) -> None:
     case = with_everything(random_case(rng, 20), rng)
     poisoned = {name: tensor.clone() for name, tensor in case.items()}
@@ -261,7 +257,6 @@ def test_what_stands_in_a_masked_item_has_no_effect(worker: Worker, rng: torch.G
         assert torch.equal(got[name], want[name]), name
 
 
-@needs_triton
 @pytest.mark.parametrize("where", ["scores", "values"])
 def test_nan_poisons_its_own_stream_from_its_position_until_a_reset(
     worker: Worker, rng: torch.Generator, where: str
@@ -281,7 +276,6 @@ def test_nan_poisons_its_own_stream_from_its_position_until_a_reset(
         torch.testing.assert_close(got[name][is_clean], want[name][is_clean])
 
 
-@needs_triton
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_lower_precisions(worker: Worker, rng: torch.Generator, dtype: torch.dtype) -> None:
     case = {name: tensor.to(dtype) for name, tensor in random_case(rng, 40).items()}
@@ -297,7 +291,6 @@ def test_lower_precisions(worker: Worker, rng: torch.Generator, dtype: torch.dty
         torch.testing.assert_close(got[name].double(), exact[name], rtol=4 * rounding, atol=4 * rounding)
 
 
-@needs_triton
 def test_single_precision_keeps_large_scores_apart(worker: Worker, rng: torch.Generator) -> None:
     case = {name: tensor.float() for name, tensor in random_case(rng, 300, heads=1, width=4).items()}
     case["scores"] += 1e4
@@ -308,30 +301,26 @@ def test_single_precision_keeps_large_scores_apart(worker: Worker, rng: torch.Ge
         assert error < 1e-6 * exact[name].abs().max(), name
 
 
-@needs_triton
 def test_second_derivatives(worker: Worker, rng: torch.Generator) -> None:
     case = with_everything(random_case(rng, 12), rng)
     want = second_derivatives("naive", case)
     torch.testing.assert_close(worker(second_derivatives, "triton", case), want, rtol=1e-9, atol=1e-10)
 
 
-@needs_triton
 def test_operators_pass_torchs_own_checks(worker: Worker, rng: torch.Generator) -> None:
     worker(check_operators, with_everything(random_case(rng, 5, width=2), rng))
 
 
-@needs_triton
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
 @pytest.mark.parametrize("kernel", ["forward", "backward"])
 def test_kernels_compile_for_cuda(compiling_worker: Worker, kernel: str, dtype: str) -> None:
     assert ".target sm_80" in compiling_worker(compile_for_cuda, kernel, dtype)
 
 
-@needs_triton
 @pytest.mark.skipif(DEVICE == "cuda", reason="there is a CUDA device, on which it runs")
 def test_cpu_tensors_are_refused_with_the_cure(compiling_worker: Worker, rng: torch.Generator) -> None:
     with pytest.raises(
-        ValueError, match="needs tensors on a CUDA device; got cpu. Use backend='fused' on a CPU"
+        ShapeError, match=r"needs tensors on a CUDA device; got cpu\. Use backend='fused' on a CPU"
     ):
         compiling_worker(results, "triton", random_case(rng, 2))
 

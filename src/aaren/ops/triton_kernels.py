@@ -1,4 +1,6 @@
-"""The GPU kernels, forward and backward: one program per (sequence, head, block of head width), on flat memory.
+# mypy: disallow-untyped-decorators=False
+# Triton ships no types, so its decorator has none.
+"""The GPU kernels, forward and backward: one program per (sequence, head, block of the head's width).
 
 A program walks through time in blocks. Inside a block every prefix is a row of a lower-triangular matrix of
 weights, each row normalised by its own peak, times the values (as in `chunked`); between blocks the state
@@ -15,7 +17,7 @@ import triton.language as tl
 LOWEST = tl.constexpr(-1.7976931348623157e308)  # the peak of an empty state
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_items"])
 def forward(
     scores: tl.tensor,  # (T, h)
     values: tl.tensor,  # (T, h, d)
@@ -62,8 +64,8 @@ def forward(
         since_start = tl.zeros([block_length], dtype=tl.float64)
         if is_decaying:
             decay = tl.load(log_decay + item, mask=is_inside, other=0.0).to(tl.float64)
-            # One sum per pair of prefix and item: differences of sums from the start would cancel, and a reset
-            # would make them -inf - -inf.
+            # One sum per pair of prefix and item: differences of sums from the start would cancel, and a
+            # reset would make them -inf - -inf.
             since_item = tl.cumsum(tl.where(step[:, None] > step[None, :], decay[:, None], 0.0), axis=0)
             since_start = tl.cumsum(decay, axis=0)
         sees = is_past & is_real[None, :] & (since_item != -float("inf"))
@@ -108,7 +110,7 @@ def forward(
         tl.store(final_u + row, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_items"])
 def backward(
     grad_outputs: tl.tensor,  # (T, h, d)
     values: tl.tensor,  # (T, h, d)
@@ -123,7 +125,6 @@ def backward(
     grad_values: tl.tensor,  # (T, h, d)
     grad_log_decay: tl.tensor,  # (width blocks, T, h) float64, shares; not written unless is_decaying
     num_items: tl.tensor,  # T
-    num_rows: tl.tensor,  # n * h
     heads: tl.tensor,
     width: tl.tensor,
     is_decaying: tl.constexpr,
@@ -134,11 +135,12 @@ def backward(
     row, head, start, stop = _sequence(bounds, num_items, heads)
     column, is_column = _columns(width, block_width)
     share = tl.program_id(1).to(tl.int64)
+    state_share = share * tl.num_programs(0) + row
     step = tl.arange(0, block_length)
 
     state_cell = row * width + column
     g_carry = tl.load(carry + state_cell, mask=is_column, other=0.0)
-    h_carry = tl.load(carry_sum + share * num_rows + row)
+    h_carry = tl.load(carry_sum + state_share)
     first_output = tl.load(first_outputs + state_cell, mask=is_column, other=0.0)
 
     num_blocks = tl.cdiv(stop - start, block_length)
@@ -154,8 +156,8 @@ def backward(
         value = tl.load(values + cell, mask=is_cell, other=0.0)
         output = tl.load(outputs + cell, mask=is_cell, other=0.0)
 
-        # kept[i, k] = f_{i+1} ··· f_k: how much of prefix i is left in prefix k. Where nothing is left nothing
-        # flows back, not even a NaN.
+        # kept[i, k] = f_{i+1} ··· f_k: how much of prefix i is left in prefix k. Where nothing is left,
+        # nothing flows back, not even a NaN.
         factors = tl.where(step[None, :] > step[:, None], forget[None, :], 1.0)
         kept = tl.where(step[None, :] >= step[:, None], tl.cumprod(factors, axis=1), 0.0)
         kept_to_end = tl.sum(tl.where(step[None, :] == block_length - 1, kept, 0.0), axis=1)
@@ -186,11 +188,11 @@ def backward(
         h_carry = tl.sum(tl.where(step == 0, h_left, 0.0), axis=0)
 
     tl.store(carry + state_cell, g_carry, mask=is_column)
-    tl.store(carry_sum + share * num_rows + row, h_carry)
+    tl.store(carry_sum + state_share, h_carry)
 
 
 @triton.jit
-def _sequence(bounds: tl.tensor, num_items: tl.tensor, heads: tl.tensor) -> tl.tuple:
+def _sequence(bounds: tl.tensor, num_items: tl.tensor, heads: tl.tensor) -> tuple[tl.tensor, ...]:
     """Return this program's row of (n, h), its head, and where its sequence begins and ends.
 
     Nobody has read bounds that lie on a GPU; clamping keeps wrong ones inside our own memory.
@@ -203,7 +205,7 @@ def _sequence(bounds: tl.tensor, num_items: tl.tensor, heads: tl.tensor) -> tl.t
 
 
 @triton.jit
-def _columns(width: tl.tensor, block_width: tl.constexpr) -> tl.tuple:
+def _columns(width: tl.tensor, block_width: tl.constexpr) -> tuple[tl.tensor, ...]:
     """Return the columns of the head width that this program works on, and which of them exist."""
     column = tl.program_id(1) * block_width + tl.arange(0, block_width)
     return column, column < width
