@@ -1,5 +1,104 @@
 """`aaren bench ...`: ratios against peers, each measured in one run."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from aaren.errors import ConfigError
+
 app = typer.Typer(help="Measure this machine: ratios against peers, in one run.", no_args_is_help=True)
+
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds: does it run here?")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: as torch chooses.")]
+RecordPath = Annotated[Path | None, typer.Option("--record", help="Write the measurements there, as JSON.")]
+FigureBase = Annotated[
+    Path | None, typer.Option("--figure", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren[plot]'.")
+]
+PagePath = Annotated[
+    Path | None, typer.Option("--page", help="Put the tables into this Markdown page, between its marks.")
+]
+
+
+@app.command()
+def scan(
+    quick: Quick = False,
+    long: Annotated[bool, typer.Option("--long", help="Also 65,536 items, fused and chunked.")] = False,
+    lengths: Annotated[
+        list[int] | None, typer.Option("--length", help="Items per sequence; may be repeated.")
+    ] = None,
+    threads: Threads = None,
+    record: RecordPath = None,
+    figure: FigureBase = None,
+    page: PagePath = None,
+) -> None:
+    """Time every backend against a memory copy, causal attention, GRU and LSTM; under 5 minutes."""
+    if quick + long + bool(lengths) > 1:
+        raise ConfigError("--quick, --long and --length each choose the sizes; give only one of them.")
+    from aaren.bench import scan as bench
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+
+    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations.check("scan")
+    settings = bench.QUICK if quick else bench.LONG if long else bench.ScanSettings()
+    if lengths:
+        settings = bench.ScanSettings(lengths=tuple(lengths))
+    command = " ".join(
+        [
+            "aaren bench scan",
+            *["--quick"] * quick,
+            *["--long"] * long,
+            *(f"--length {n}" for n in lengths or []),
+        ]
+    )
+    _set_threads(threads)
+    with progress_bar("bench scan") as on_step:
+        result = bench.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+@app.command()
+def token(
+    quick: Quick = False,
+    threads: Threads = None,
+    record: RecordPath = None,
+    figure: FigureBase = None,
+    page: PagePath = None,
+) -> None:
+    """Time one new token as Aaren, Transformer and Perceiver, after ever more tokens; about a minute."""
+    from aaren.bench import token_cost
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+
+    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations.check("token")
+    settings = token_cost.QUICK if quick else token_cost.TokenSettings()
+    _set_threads(threads)
+    with progress_bar("bench token") as on_step:
+        command = "aaren bench token" + " --quick" * quick
+        result = token_cost.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+@app.command()
+def show(
+    record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],
+    figure: FigureBase = None,
+    page: PagePath = None,
+) -> None:
+    """Show a record again, without measuring."""
+    from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import read_record
+
+    found = read_record(record)
+    destinations = Destinations(figure=figure, page=page)
+    destinations.check(found.kind)
+    publish(found, destinations)
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)

@@ -1,0 +1,159 @@
+"""Peak extra memory of one call, measured from outside Python, in a fresh process.
+
+Allocator statistics do not see the CPU's memory, and a process that has worked before reuses what it freed.
+So the call runs in a new child of a fork server that has torch loaded: inputs are built, a small warm-up
+loads libraries and compiled code, freed memory goes back to the system, and then the operating system's own
+high-water mark (VmHWM, reset through /proc/self/clear_refs) is read after the call. Where the mark cannot be
+reset, a thread samples the resident size every millisecond; a peak shorter than that may escape it. On
+systems without /proc nothing is measured and tables show a gap. Accurate to about one megabyte.
+"""
+
+import ctypes
+import gc
+import multiprocessing
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeAlias
+
+from aaren.errors import AarenError
+
+Prepare: TypeAlias = Callable[..., Callable[[], object]]
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"  # see proc(5)
+_SAMPLE_SECONDS = 0.001
+
+
+class MemoryExhaustedError(AarenError, MemoryError):
+    """The system ended the measuring process, most likely for want of memory."""
+
+
+def can_measure() -> bool:
+    """Tell whether this system lets a process read its own resident size."""
+    return _STATUS.exists()
+
+
+def available_bytes() -> int | None:
+    """Return the memory that can be had without swapping; None where the system does not say."""
+    meminfo = Path("/proc/meminfo")
+    return _read_kilobytes(meminfo, "MemAvailable") if meminfo.exists() else None
+
+
+def peak_extra_bytes(
+    prepare: Prepare,
+    *arguments: object,
+    warm_up: tuple[object, ...] | None = None,
+    num_threads: int | None = None,
+) -> int | None:
+    """Measure how far memory rises above its level before the call, at worst, during one call.
+
+    Args:
+        prepare: an importable function that builds inputs and returns the call to measure; the inputs do not
+            count, what the call returns does.
+        arguments: for prepare; they are pickled.
+        warm_up: arguments for a first, small call that does not count.
+        num_threads: torch threads of the child; default: as torch chooses.
+
+    Returns:
+        Bytes, or None where it cannot be measured.
+    """
+    if not can_measure():
+        return None
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "aaren.ops.fused_rows"])
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=_measure, args=(sending, prepare, arguments, warm_up, num_threads))
+    child.start()
+    sending.close()
+    try:
+        answer = receiving.recv()
+    except EOFError as error:
+        child.join()
+        raise MemoryExhaustedError(
+            f"the process that measures memory ended with exit code {child.exitcode} before it could answer; "
+            "the system was probably out of memory. Choose smaller sizes."
+        ) from error
+    finally:
+        receiving.close()
+    child.join()
+    if isinstance(answer, str):
+        raise RuntimeError(f"the measured call failed in its process:\n{answer}")
+    assert isinstance(answer, int)
+    return answer
+
+
+def _measure(
+    sending: Connection,
+    prepare: Prepare,
+    arguments: tuple[object, ...],
+    warm_up: tuple[object, ...] | None,
+    num_threads: int | None,
+) -> None:
+    """Work in the child: send the peak, or the traceback as text."""
+    try:
+        if num_threads is not None:
+            import torch
+
+            torch.set_num_threads(num_threads)
+        if warm_up is not None:
+            prepare(*warm_up)()
+        call = prepare(*arguments)
+        _return_freed_memory()
+        with _peak_resident() as peak:
+            before = _read_kilobytes(_STATUS, "VmRSS")
+            kept = call()
+        del kept
+        sending.send(max(0, peak[0] - before))
+    except BaseException:  # whatever it was, the parent must hear of it
+        sending.send(traceback.format_exc())
+
+
+@contextmanager
+def _peak_resident() -> Iterator[list[int]]:
+    """Hand out a list whose one entry is the largest resident size, in bytes, once the block has ended."""
+    peak = [0]
+    try:
+        _CLEAR_REFS.write_text(_RESET_PEAK)
+    except OSError:
+        yield from _sampled_peak(peak)
+        return
+    yield peak
+    peak[0] = _read_kilobytes(_STATUS, "VmHWM")
+
+
+def _sampled_peak(peak: list[int]) -> Iterator[list[int]]:
+    """Do the same by looking often."""
+    is_done = threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(_SAMPLE_SECONDS):
+            peak[0] = max(peak[0], _read_kilobytes(_STATUS, "VmRSS"))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    yield peak
+    is_done.set()
+    watcher.join()
+    peak[0] = max(peak[0], _read_kilobytes(_STATUS, "VmRSS"))
+
+
+def _return_freed_memory() -> None:
+    """Give freed heap back to the system, or the call would reuse it unseen."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
+
+
+def _read_kilobytes(path: Path, field: str) -> int:
+    """Return one field of a /proc file, in bytes."""
+    for line in path.read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == field:
+            return int(rest.split()[0]) * 1024
+    return 0

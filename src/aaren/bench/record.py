@@ -1,0 +1,174 @@
+"""BenchRecord: what was measured, with which versions, on which machine, as JSON.
+
+Tables, figures and pages are drawn from records only. A record names no host, user or path.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TypeAlias
+
+from aaren.errors import ConfigError, DataError
+from aaren.version import __version__
+
+Scalar: TypeAlias = str | int | float | bool | None
+Setting: TypeAlias = Scalar | list[int] | list[str]
+Row: TypeAlias = dict[str, Scalar]  # one measurement: flat, its units in its names
+
+FORMAT = 1
+_FIELDS = {"format", "kind", "command", "date", "versions", "machine", "settings", "measurements"}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that timings depend on.
+
+    >>> sorted(versions())
+    ['aaren', 'numba', 'numpy', 'python', 'torch']
+    """
+    found = {"aaren": __version__, "python": platform.python_version()}
+    for package in ("torch", "numba", "numpy"):
+        try:
+            found[package] = installed_version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def machine() -> dict[str, Scalar]:
+    """Describe the processor and memory; no host or user names."""
+    import torch
+
+    return {
+        "cpu": _cpu_model(),
+        "cores": _usable_cores(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": _memory_bytes(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchRecord:
+    """One run of one benchmark."""
+
+    kind: str  # the verb: scan, token, ...
+    command: str  # what to type to run it again
+    settings: dict[str, Setting]
+    measurements: list[Row]
+    date: str = field(default_factory=_now)
+    versions: dict[str, str] = field(default_factory=versions)
+    machine: dict[str, Scalar] = field(default_factory=machine)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, all at once, so that a killed run leaves no half file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    def find(self, **wanted: Scalar) -> Row | None:
+        """Return the first measurement with these values, or None."""
+        for row in self.measurements:
+            if all(row.get(name) == value for name, value in wanted.items()):
+                return row
+        return None
+
+
+def number(row: Row, name: str) -> float:
+    """Return a numeric field of a measurement; a gap or a text there is a fault of the record.
+
+    >>> number({"median_seconds": 0.5}, "median_seconds")
+    0.5
+    """
+    value = row.get(name)
+    if not isinstance(value, int | float):
+        raise DataError(f"a measurement needs a number as {name!r}; got {value!r}. Measure again.")
+    return float(value)
+
+
+def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
+    """Read a record back, checking that it is one, and of the kind that is wanted."""
+    if not path.is_file():
+        raise DataError(
+            f"no benchmark record at {path}. Make one: aaren bench {kind or 'scan'} --record {path}"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{path} is not JSON ({error}). Measure again with --record {path}.") from error
+    if not isinstance(content, dict) or not content.keys() >= _FIELDS:
+        missing = sorted(_FIELDS - (content.keys() if isinstance(content, dict) else set()))
+        raise DataError(
+            f"{path} is no benchmark record: it lacks {', '.join(missing)}. "
+            "Records are written by aaren bench ... --record PATH."
+        )
+    if content["format"] != FORMAT:
+        raise DataError(
+            f"{path} has format {content['format']!r}; this version of aaren reads format {FORMAT}. "
+            "Read it with the version that wrote it, or measure again."
+        )
+    if kind is not None and content["kind"] != kind:
+        raise DataError(f"{path} holds a record of 'bench {content['kind']}', not of 'bench {kind}'.")
+    return BenchRecord(**{name: content[name] for name in _FIELDS - {"format"}})
+
+
+def check_writable(paths: Mapping[str, Path | None]) -> None:
+    """Fail before minutes of measuring, not after, when a result could not be written.
+
+    Args:
+        paths: option name to file; None is an option that was not given.
+    """
+    for option, path in paths.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise ConfigError(f"{option} needs a file name; {path} is a folder.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{option} {path}: its folder cannot be made ({error.strerror}).") from error
+        if not os.access(path.parent, os.W_OK):
+            raise ConfigError(f"{option} {path}: its folder is not writable. Choose another place.")
+
+
+def describe(record: BenchRecord) -> str:
+    """Say in one line where the numbers come from."""
+    about = record.machine
+    return (
+        f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads; "
+        + ", ".join(f"{name} {record.versions[name]}" for name in ("python", "torch", "numba", "aaren"))
+        + f"; {record.date[:10]}; `{record.command}`"
+    )
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

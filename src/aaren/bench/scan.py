@@ -1,0 +1,224 @@
+"""`aaren bench scan`: every backend, a memory copy and PyTorch's peers, on the same inputs, in one run.
+
+For each length and direction: predict what every cell will need and skip what is too much; measure peak extra
+memory in fresh processes; compare results with a float64 run; time all that remains, turn by turn. The result
+is a record; `scan_view` draws it and `scan_targets` judges it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from aaren.bench import memory
+from aaren.bench.progress import OnStep, silent
+from aaren.bench.record import BenchRecord, Row, number
+from aaren.bench.scan_contenders import (
+    CONTENDERS,
+    FORWARD_BACKWARD,
+    PASSES,
+    Call,
+    Results,
+    Shape,
+    build,
+    truth_name,
+)
+from aaren.bench.table import format_bytes, format_seconds
+from aaren.bench.timing import Timing, time_interleaved
+from aaren.errors import ConfigError
+
+MAX_BYTES = 8e9
+MAX_SECONDS = 60.0
+FIRST_LENGTH = 256  # always measured when longer ones are: what they need is predicted from it
+LONG_LENGTH = 8192  # from here on the batch is small, beyond it only the linear contenders take part
+DEFAULT_LENGTHS = (256, 1024, 8192)
+EXTRA_LONG_LENGTHS = (65536,)
+_WARM_UP_LENGTH = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanSettings:
+    """What to measure."""
+
+    lengths: tuple[int, ...] = DEFAULT_LENGTHS
+    heads: int = 8
+    width: int = 64  # of one head
+    batch: int = 8
+    long_batch: int = 2  # from LONG_LENGTH on
+    budget_seconds: float = 12.0  # for the timing of one length and direction, shared by all contenders
+
+    def __post_init__(self) -> None:
+        if not self.lengths or min(self.lengths) < 1:
+            raise ConfigError(f"lengths must be whole numbers of at least 1; got {list(self.lengths)}.")
+
+    def shapes(self) -> list[Shape]:
+        """Return the shapes to measure, shortest first, so that each can be predicted from the one before."""
+        lengths = set(self.lengths)
+        if min(lengths) > FIRST_LENGTH:
+            lengths.add(FIRST_LENGTH)
+        return [
+            Shape(self.long_batch if length >= LONG_LENGTH else self.batch, length, self.heads, self.width)
+            for length in sorted(lengths)
+        ]
+
+
+QUICK = ScanSettings(lengths=(64,), batch=2, budget_seconds=0.4)
+LONG = ScanSettings(lengths=(*DEFAULT_LENGTHS, *EXTRA_LONG_LENGTHS))
+
+
+def measure(
+    settings: ScanSettings, *, command: str = "aaren bench scan", on_step: OnStep = silent
+) -> BenchRecord:
+    """Run the whole benchmark and return its record."""
+    groups = [(shape, direction) for shape in settings.shapes() for direction in PASSES]
+    rows: list[Row] = []
+    total = sum(len(_names(shape)) + 1 for shape, _ in groups)
+    done = 0
+    for shape, direction in groups:
+        where = f"t = {shape.length:,}, {direction}"
+        ready: dict[str, Row] = {}
+        calls: dict[str, Call] = {}
+        truths: dict[str, Results] = {}
+        for name in _names(shape):
+            on_step(done, total, f"{where}: {CONTENDERS[name].label}")
+            done += 1
+            row = _empty_row(name, shape, direction)
+            row["skipped"] = _reason_to_skip(name, shape, direction, rows)
+            if row["skipped"] is None:
+                _measure_memory(row, name, shape, direction)
+            if row["skipped"] is None:
+                calls[name] = build(name, shape, direction)
+                _measure_error(row, calls[name], truths)
+                ready[name] = row
+            rows.append(row)
+        on_step(done, total, f"{where}: timing, turn by turn")
+        done += 1
+        for name, timing in time_interleaved(calls, budget_seconds=settings.budget_seconds).items():
+            _write_timing(ready[name], timing)
+    return BenchRecord(
+        kind="scan",
+        command=command,
+        settings={
+            "lengths": [shape.length for shape in settings.shapes()],
+            "heads": settings.heads,
+            "width": settings.width,
+            "budget_seconds": settings.budget_seconds,
+            "dtype": "float32",
+        },
+        measurements=rows,
+    )
+
+
+def needed_bytes(shape: Shape) -> int:
+    """Return what must exist after both passes: outputs, log-sums (float64), gradients of scores and values.
+
+    >>> needed_bytes(Shape(8, 1024, 8, 64))
+    34340864
+    """
+    scores = shape.batch * shape.length * shape.heads
+    values = scores * shape.width
+    return 4 * values + 8 * scores + 4 * (values + scores)
+
+
+def shape_of(row: Row) -> Shape:
+    """Return the (b, t, h, d) that a row was measured at."""
+    return Shape(*(int(number(row, axis)) for axis in Shape._fields))
+
+
+def _names(shape: Shape) -> list[str]:
+    return [name for name, who in CONTENDERS.items() if who.goes_long or shape.length <= LONG_LENGTH]
+
+
+def _empty_row(name: str, shape: Shape, direction: str) -> Row:
+    return {
+        "contender": name,
+        "direction": direction,
+        **shape._asdict(),
+        "median_seconds": None,
+        "lower_quartile_seconds": None,
+        "upper_quartile_seconds": None,
+        "repeats": 0,
+        "peak_extra_bytes": None,
+        "error": None,
+        "truth": None,
+        "skipped": None,
+    }
+
+
+def _reason_to_skip(name: str, shape: Shape, direction: str, rows: list[Row]) -> str | None:
+    """Say what a cell is predicted to need if that is too much, from the longest measured cell before it."""
+    if name == "triton":
+        return "needs CUDA"
+    earlier = [
+        row
+        for row in rows
+        if row["contender"] == name and row["direction"] == direction and row["skipped"] is None
+    ]
+    if not earlier:
+        # Nothing measured: either the first length, which is small, or a contender that failed even there.
+        has_failed = any(row["contender"] == name and row["direction"] == direction for row in rows)
+        return "needs more than the shortest length could get" if has_failed else None
+    last = earlier[-1]
+    seconds, extra = predict(name, shape, last)
+    needs = []
+    available = memory.available_bytes()
+    if extra is not None and extra > min(MAX_BYTES, 0.8 * available if available is not None else MAX_BYTES):
+        needs.append(f"about {format_bytes(extra)}")
+    if seconds > MAX_SECONDS:
+        needs.append(f"about {format_seconds(seconds)}")
+    return f"needs {' and '.join(needs)}" if needs else None
+
+
+def predict(name: str, shape: Shape, last: Row) -> tuple[float, float | None]:
+    """Extrapolate seconds and bytes from an earlier row by the contender's known growth."""
+    who = CONTENDERS[name]
+    before = shape_of(last)
+    seconds = number(last, "median_seconds") * who.time_growth(shape) / who.time_growth(before)
+    if last["peak_extra_bytes"] is None:
+        return seconds, None
+    extra = number(last, "peak_extra_bytes") * who.memory_growth(shape) / who.memory_growth(before)
+    return seconds, extra
+
+
+def _measure_memory(row: Row, name: str, shape: Shape, direction: str) -> None:
+    if CONTENDERS[name].is_preallocated:
+        return
+    small = shape._replace(length=min(shape.length, _WARM_UP_LENGTH))
+    try:
+        row["peak_extra_bytes"] = memory.peak_extra_bytes(
+            build,
+            name,
+            shape,
+            direction,
+            warm_up=(name, small, direction),
+            num_threads=torch.get_num_threads(),
+        )
+    except memory.MemoryExhaustedError:
+        row["skipped"] = "needs more memory than this machine has"
+
+
+def _measure_error(row: Row, call: Call, truths: dict[str, Results]) -> None:
+    """Compare the first batch entry with a float64 run: largest difference, relative to the largest value.
+
+    Forward rows hold the error of outputs, forward+backward rows that of the input gradients. Contenders that
+    share a truth share its run.
+    """
+    name, direction, shape = str(row["contender"]), str(row["direction"]), shape_of(row)
+    if not CONTENDERS[name].has_truth:
+        return
+    judge = truth_name(name, shape)
+    if judge not in truths:
+        truths[judge] = build(judge, shape, direction, torch.float64, 1)()
+    results, truth = call(), truths[judge]
+    first = 1 if direction == FORWARD_BACKWARD else 0
+    row["truth"] = f"{judge} in float64"
+    row["error"] = max(
+        ((result[:1] - exact).abs().max() / exact.abs().max()).item()
+        for result, exact in zip(results[first:], truth[first:], strict=True)
+    )
+
+
+def _write_timing(row: Row, timing: Timing) -> None:
+    row["median_seconds"] = timing.median
+    row["lower_quartile_seconds"] = timing.lower_quartile
+    row["upper_quartile_seconds"] = timing.upper_quartile
+    row["repeats"] = timing.repeats

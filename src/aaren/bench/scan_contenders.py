@@ -1,0 +1,257 @@
+"""Who takes part in `aaren bench scan`: each contender's inputs and its one call, from a name and a shape.
+
+All are built from the same seeded values. Results come back as tensors, so that the caller can compare them
+with a float64 run of the same contender. Knows nothing of timing or memory.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aaren.errors import unknown_name
+from aaren.ops import scan_attention
+from aaren.ops.state import ScanState
+
+Results: TypeAlias = tuple[Tensor, ...]  # outputs, then the gradients of the inputs
+Call: TypeAlias = Callable[[], Results]
+
+FORWARD, FORWARD_BACKWARD = "forward", "forward+backward"
+PASSES = (FORWARD, FORWARD_BACKWARD)
+SEED = 20240523
+
+
+class Shape(NamedTuple):
+    """(b, t, h, d) of the values."""
+
+    batch: int
+    length: int
+    heads: int
+    width: int
+
+
+Growth: TypeAlias = Callable[[Shape], float]
+
+
+def _items(shape: Shape) -> float:
+    return shape.batch * shape.length
+
+
+def _steps(shape: Shape) -> float:
+    return shape.length  # one small operation after another: the batch hardly counts
+
+
+def _levels(shape: Shape) -> float:
+    return _items(shape) * max(1.0, math.log2(shape.length))
+
+
+def _pairs(shape: Shape) -> float:
+    return shape.batch * shape.length**2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """What the tables and predictions need to know of a contender."""
+
+    label: str
+    build: Callable[[str, Shape, str, torch.dtype, int], Call]
+    time_growth: Growth = _items
+    memory_growth: Growth = _items
+    is_preallocated: bool = False  # writes into buffers made beforehand: peak memory says nothing
+    has_truth: bool = True
+    goes_long: bool = False  # takes part beyond 8,192 items
+
+
+def build(
+    name: str,
+    shape: Shape,
+    direction: str,
+    dtype: torch.dtype = torch.float32,
+    num_entries: int | None = None,
+) -> Call:
+    """Prepare inputs and return the call to measure.
+
+    Args:
+        name: a key of CONTENDERS.
+        shape: of the values.
+        direction: FORWARD (without autograd, as at inference) or FORWARD_BACKWARD (as in training).
+        dtype: of the inputs.
+        num_entries: keep only so many entries of the batch; the rest of the inputs does not change.
+    """
+    if name not in CONTENDERS:
+        raise unknown_name("contender", name, CONTENDERS)
+    entries = shape.batch if num_entries is None else num_entries
+    return CONTENDERS[name].build(name, shape, direction, dtype, entries)
+
+
+def _random(*sizes: int, stream: int, dtype: torch.dtype, entries: int) -> Tensor:
+    """Draw float32 normals, the same for every dtype, and keep the first entries of the batch."""
+    generator = torch.Generator().manual_seed(SEED + stream)
+    return torch.randn(*sizes, generator=generator)[:entries].to(dtype)
+
+
+def _values_and_gradient(shape: Shape, dtype: torch.dtype, entries: int) -> tuple[Tensor, Tensor]:
+    return (
+        _random(*shape, stream=0, dtype=dtype, entries=entries),
+        _random(*shape, stream=1, dtype=dtype, entries=entries),
+    )
+
+
+def _build_copy(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
+    values, _ = _values_and_gradient(shape, dtype, entries)
+    outputs = torch.empty_like(values)
+
+    def call() -> Results:
+        return (outputs.copy_(values),)
+
+    call()  # touch every page
+    return call
+
+
+def _build_kernel(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
+    """Call the compiled kernel on buffers that exist, without torch's operators and autograd around it."""
+    from aaren.ops import fused_rows
+
+    values, grad = _values_and_gradient(shape, dtype, entries)
+    scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries).flatten(0, 1)
+    values, grad = values.flatten(0, 1), grad.flatten(0, 1)
+    bounds = fused_rows.sequence_bounds(None, entries, shape.length)
+    empty = ScanState.empty((entries, shape.heads), shape.width)
+    state = ScanState(*(part.clone() for part in empty))
+    outputs, grad_values = torch.zeros_like(values), torch.zeros_like(values)
+    grad_scores, no_decay = torch.zeros_like(scores), scores[:0]
+    gates, forgets = scores.double(), scores.double()
+    first_outputs, carry = torch.zeros_like(empty.w), torch.zeros_like(empty.w)
+    carry_sum = torch.zeros_like(empty.u)
+
+    def forward() -> Results:
+        for part, start in zip(state, empty, strict=True):
+            part.copy_(start)
+        fused_rows.forward(scores, values, None, None, bounds, state, outputs, gates, forgets)
+        return (outputs.view(entries, *shape[1:]),)
+
+    def forward_backward() -> Results:
+        (result,) = forward()
+        carry.zero_()
+        carry_sum.zero_()
+        fused_rows.backward(
+            grad,
+            values,
+            outputs,
+            gates,
+            forgets,
+            bounds,
+            first_outputs,
+            carry,
+            carry_sum,
+            grad_scores,
+            grad_values,
+            no_decay,
+        )
+        return (
+            result,
+            grad_scores.view(entries, *shape[1:3]),
+            grad_values.view(entries, *shape[1:]),
+        )
+
+    return forward if direction == FORWARD else forward_backward
+
+
+def _build_scan(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:
+    values, grad = _values_and_gradient(shape, dtype, entries)
+    scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
+    return _as_user(
+        lambda *inputs: scan_attention(inputs[0], inputs[1], backend=name)[0],
+        (scores, values),
+        grad,
+        direction,
+    )
+
+
+def _build_sdpa(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
+    # (b, h, t, d), contiguous: the layout it likes best; transposing is not timed.
+    values, grad = (tensor.transpose(1, 2) for tensor in _values_and_gradient(shape, dtype, entries))
+    query, keys = (
+        _random(*shape, stream=stream, dtype=dtype, entries=entries).transpose(1, 2) for stream in (3, 4)
+    )
+    inputs = tuple(tensor.contiguous() for tensor in (query, keys, values))
+    return _as_user(
+        lambda *qkv: F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True),
+        inputs,
+        grad.contiguous(),
+        direction,
+    )
+
+
+def _build_rnn(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:
+    channels = shape.heads * shape.width
+    values, grad = (tensor.flatten(2) for tensor in _values_and_gradient(shape, dtype, entries))
+    with torch.random.fork_rng(devices=[]):  # PyTorch's layers draw from the global generator
+        torch.manual_seed(SEED)
+        layer: nn.Module = (nn.GRU if name == "gru" else nn.LSTM)(channels, channels, batch_first=True)
+    layer = layer.to(dtype)
+
+    def run(*inputs: Tensor) -> Tensor:
+        layer.zero_grad()
+        outputs: Tensor = layer(inputs[0])[0]
+        return outputs
+
+    return _as_user(run, (values,), grad, direction)
+
+
+def _as_user(run: Callable[..., Tensor], inputs: Results, grad: Tensor, direction: str) -> Call:
+    """Call as a user would: without autograd at inference, with a backward pass in training."""
+
+    @torch.no_grad()
+    def forward() -> Results:
+        return (run(*inputs),)
+
+    def forward_backward() -> Results:
+        for leaf in inputs:
+            leaf.grad = None
+        outputs = run(*inputs)
+        torch.autograd.backward(outputs, grad)
+        gradients = [leaf.grad for leaf in inputs]
+        return (outputs.detach(), *(gradient for gradient in gradients if gradient is not None))
+
+    if direction == FORWARD:
+        return forward
+    for leaf in inputs:
+        leaf.requires_grad_()
+    return forward_backward
+
+
+CONTENDERS: dict[str, Contender] = {
+    "copy": Contender(
+        label="copy of the values", build=_build_copy, is_preallocated=True, has_truth=False, goes_long=True
+    ),
+    "kernel": Contender(
+        label="fused, kernel only", build=_build_kernel, is_preallocated=True, goes_long=True
+    ),
+    "fused": Contender(label="fused", build=_build_scan, goes_long=True),
+    "chunked": Contender(label="chunked", build=_build_scan, goes_long=True),
+    "hillis_steele": Contender(
+        label="hillis_steele", build=_build_scan, time_growth=_levels, memory_growth=_levels
+    ),
+    "ladner_fischer": Contender(label="ladner_fischer", build=_build_scan),
+    "recurrent": Contender(label="recurrent", build=_build_scan, time_growth=_steps),
+    "naive": Contender(label="naive", build=_build_scan, time_growth=_pairs, memory_growth=_pairs),
+    "triton": Contender(label="triton", build=_build_scan),
+    "sdpa": Contender(label="causal SDPA", build=_build_sdpa, time_growth=_pairs),
+    "gru": Contender(label="nn.GRU", build=_build_rnn, time_growth=_steps),
+    "lstm": Contender(label="nn.LSTM", build=_build_rnn, time_growth=_steps),
+}
+
+
+def truth_name(name: str, shape: Shape) -> str:
+    """Return who, in float64, is the truth for a contender: itself, or for scans the definition if short."""
+    if CONTENDERS[name].build not in (_build_scan, _build_kernel):
+        return name
+    return "naive" if shape.length <= NAIVE_TRUTH_LENGTH else "fused"
+
+
+NAIVE_TRUTH_LENGTH = 256  # beyond it the definition takes gigabytes; tests hold fused to naive in float64

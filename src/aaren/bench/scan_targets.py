@@ -1,0 +1,132 @@
+"""What `aaren bench scan` should reach, and whether a record did: wanted, measured, met or missed.
+
+Judges records only. All targets are ratios within one run; a record without the cells that a target needs
+leaves a gap.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aaren.bench.record import BenchRecord, Row, number
+from aaren.bench.scan import needed_bytes, shape_of
+from aaren.bench.scan_contenders import FORWARD, FORWARD_BACKWARD
+from aaren.bench.table import Sheet, format_ratio
+
+LINEAR_WITHIN = 1.2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One promise and what became of it."""
+
+    name: str
+    wanted: str
+    measured: str | None  # None: the record lacks a cell
+    is_met: bool | None
+
+    @property
+    def verdict(self) -> str:
+        """Return the word for the table."""
+        return {True: "met", False: "missed", None: "not measured"}[self.is_met]
+
+
+def targets(record: BenchRecord) -> list[Target]:
+    """Judge a record by every target of this benchmark."""
+    found: list[Target] = []
+    for length in (1024, 8192):
+        kernel = _times(record, "kernel", "copy", FORWARD, length)
+        found.append(_at_most("kernel forward / copy of the values", length, kernel, 1.5))
+        both = _times(record, "kernel", "copy", FORWARD_BACKWARD, length)
+        found.append(_at_most("kernel forward+backward / copy", length, both, 7.0, wish=5.0))
+    for length, least in ((1024, 20.0), (8192, 40.0)):
+        paper = _times(record, "hillis_steele", "fused", FORWARD_BACKWARD, length)
+        found.append(
+            _at_least("paper's scan (hillis_steele) / fused, forward+backward", length, paper, least)
+        )
+    for length, least in ((1024, 30.0), (8192, 120.0)):
+        sdpa = _times(record, "sdpa", "fused", FORWARD_BACKWARD, length)
+        found.append(_at_least("causal SDPA / fused, forward+backward", length, sdpa, least))
+    for length in (1024, 8192):
+        found.append(
+            _at_most("fused peak extra memory / what must exist", length, _memory(record, length), 1.4)
+        )
+    found.append(_linear(record, "fused", "peak extra memory of fused", "peak_extra_bytes"))
+    found.append(_linear(record, "kernel", "time of the kernels", "median_seconds"))
+    found.append(_linear(record, "fused", "time of fused through autograd", "median_seconds"))
+    return found
+
+
+def targets_sheet(record: BenchRecord) -> Sheet:
+    """Return the section of targets that ends the report."""
+    found = targets(record)
+    return Sheet(
+        title="Targets (ratios within this run; forward+backward unless said otherwise)",
+        columns=("target", "wanted", "measured", "verdict"),
+        rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in found],
+        bold_rows=frozenset(target.name for target in found if target.is_met is False),
+    )
+
+
+def _row(record: BenchRecord, contender: str, direction: str, length: int) -> Row | None:
+    row = record.find(contender=contender, direction=direction, length=length)
+    return None if row is None or row["skipped"] is not None else row
+
+
+def _times(record: BenchRecord, slow: str, fast: str, direction: str, length: int) -> float | None:
+    above, below = _row(record, slow, direction, length), _row(record, fast, direction, length)
+    if above is None or below is None:
+        return None
+    return number(above, "median_seconds") / number(below, "median_seconds")
+
+
+def _memory(record: BenchRecord, length: int) -> float | None:
+    row = _row(record, "fused", FORWARD_BACKWARD, length)
+    if row is None or row["peak_extra_bytes"] is None:
+        return None
+    return number(row, "peak_extra_bytes") / needed_bytes(shape_of(row))
+
+
+def _linear(record: BenchRecord, contender: str, what: str, field: str) -> Target:
+    """Compare the cost per item at the longest length with that at 1,024: linear if they are nearly equal."""
+    rows = [
+        row
+        for row in record.measurements
+        if row["contender"] == contender
+        and row["direction"] == FORWARD_BACKWARD
+        and row["skipped"] is None
+        and row[field] is not None
+        and number(row, "length") >= 1024
+    ]
+    per_item = {
+        int(number(row, "length")): number(row, field) / (number(row, "batch") * number(row, "length"))
+        for row in rows
+    }
+    longest = max(per_item, default=0)
+    ratio = per_item[longest] / per_item[1024] if longest > 1024 and 1024 in per_item else None
+    reach = f"from 1,024 to {longest:,}" if ratio is not None else "from 1,024 on"
+    return Target(
+        name=f"{what} linear, {reach}: per item, last / first",
+        wanted=f"{1 / LINEAR_WITHIN:.2f}x to {LINEAR_WITHIN:.2f}x",
+        measured=None if ratio is None else format_ratio(ratio),
+        is_met=None if ratio is None else 1 / LINEAR_WITHIN <= ratio <= LINEAR_WITHIN,
+    )
+
+
+def _at_most(name: str, length: int, ratio: float | None, limit: float, wish: float | None = None) -> Target:
+    wanted = f"at most {limit:g}x" + (f" ({wish:g}x wished)" if wish is not None else "")
+    return _judge(name, length, ratio, wanted, lambda found: found <= limit)
+
+
+def _at_least(name: str, length: int, ratio: float | None, limit: float) -> Target:
+    return _judge(name, length, ratio, f"at least {limit:g}x", lambda found: found >= limit)
+
+
+def _judge(
+    name: str, length: int, ratio: float | None, wanted: str, is_enough: Callable[[float], bool]
+) -> Target:
+    return Target(
+        name=f"{name}, t = {length:,}",
+        wanted=wanted,
+        measured=None if ratio is None else format_ratio(ratio),
+        is_met=None if ratio is None else is_enough(ratio),
+    )
