@@ -71,8 +71,8 @@ def generate(name: str, *, count: int = 1_000, seed: int = 0) -> EventSequences:
     """Draw a generated set: "sin" (ours: the paper's is not public), "poisson", "hawkes" or "renewal".
 
     >>> events = generate("hawkes", count=50)
-    >>> len(events), events.observed_until[0]
-    (50, np.float64(100.0))
+    >>> len(events), float(events.observed_until[0])
+    (50, 100.0)
     """
     process, horizon = _process(name)
     return process.sample(count, horizon=horizon, rng=np.random.default_rng(seed), name=name)

@@ -96,7 +96,7 @@ def make(
             uses
         )  # at most: what one has too much, the next has less
         _run(recipe, uses, seed, shares, shards, progress, workers)
-        _assemble(target, recipe, settings, behaviours, shards.episodes)
+        _assemble(target, recipe, settings, list(zip(behaviours, uses, strict=True)), shards.episodes)
         shards.remove()
     return target
 
@@ -206,7 +206,7 @@ def _assemble(
     target: Path,
     recipe: Recipe,
     settings: Settings,
-    behaviours: list[policies.Policy],
+    behaviours: list[tuple[policies.Policy, PolicyUse]],
     episodes: dict[EpisodeKey, Episode],
 ) -> None:
     """Put the first episodes of every behaviour into one file, with a record of what they are."""
@@ -214,14 +214,14 @@ def _assemble(
     chosen: list[Episode] = []
     described: list[dict[str, object]] = []
     total = 0
-    for part, behaviour in enumerate(behaviours):
+    for part, (policy, use) in enumerate(behaviours):
         goal = round(transitions * (part + 1) / len(behaviours))
         taken: list[Episode] = []
         while total < goal:
             taken.append(episodes[EpisodeKey(part, len(taken))])
             total += len(taken[-1].rewards)
         chosen += taken
-        described.append(_describe(recipe, behaviour, taken))
+        described.append(_describe(recipe, policy, use, taken))
     record = {
         "name": recipe.name,
         "settings": settings,
@@ -246,14 +246,18 @@ def _assemble(
     npz.save(target, arrays, compressed=False)
 
 
-def _describe(recipe: Recipe, behaviour: policies.Policy, episodes: list[Episode]) -> dict[str, object]:
+def _describe(
+    recipe: Recipe, policy: policies.Policy, use: PolicyUse, episodes: list[Episode]
+) -> dict[str, object]:
     """Say what a behaviour collected, as measured in the episodes that are kept."""
     returns = np.array([episode.rewards.sum(dtype=np.float64) for episode in episodes])
     mean = float(returns.mean()) if len(returns) else None
     return {
-        "policy": behaviour.name,
-        "algorithm": behaviour.algorithm,
-        "source": behaviour.source,
+        "policy": policy.name,
+        "algorithm": policy.algorithm,
+        "source": policy.source,
+        "is_sampled": use.is_sampled,
+        "noise": use.noise,
         "episodes": len(episodes),
         "transitions": int(sum(len(episode.rewards) for episode in episodes)),
         "mean_return": mean,
