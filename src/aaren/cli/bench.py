@@ -81,6 +81,27 @@ def token(
     publish(result, destinations)
 
 
+@app.command("data")
+def data_loading(quick: Quick = False, record: RecordPath = None) -> None:
+    """Time loading, Hopper rollouts, and one batch beside one training step; about two minutes."""
+    from rich.console import Console
+
+    from aaren.bench import data
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.record import check_writable, describe
+
+    check_writable({"--record": record})
+    settings = data.QUICK if quick else data.DataSettings()
+    with progress_bar("bench data") as on_step:
+        result = data.measure(settings, command="aaren bench data" + " --quick" * quick, on_step=on_step)
+    if record is not None:
+        result.write(record)
+    console = Console(highlight=False)
+    for sheet in data.sheets(result):
+        console.print(sheet.to_rich())
+    console.print(describe(result), soft_wrap=True)
+
+
 @app.command()
 def show(
     record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],

@@ -11,6 +11,7 @@ from aaren.data import folders
 from aaren.data.atomic import replacing
 from aaren.data.registry import EXTRAS, lookup
 from aaren.data.seasonal import seasonal
+from aaren.data.series import Series
 from aaren.errors import unknown_name
 
 
@@ -26,14 +27,17 @@ def make_generated(name: str, *, seed: int = 0) -> Path:
 
         return events.make(name, seed=seed)
     series = seasonal(rows=int(dataset.facts["rows"]), num_series=int(dataset.facts["series"]), seed=seed)
-    dates = np.char.replace(np.datetime_as_string(series.dates), "T", " ")
+    return write_series(series, folders.place(dataset.setting, dataset.files[0]))
+
+
+def write_series(series: Series, target: Path) -> Path:
+    """Write a series as a CSV file that reads back exactly."""
+    dates = np.char.replace(np.datetime_as_string(series.dates), "T", " ").tolist()
     lines = [",".join(("date", *series.columns))]
-    # repr, the shortest text that gives the same number again
+    # repr is the shortest text that gives the same number again
     lines += [
-        ",".join((date, *map(repr, row)))
-        for date, row in zip(dates.tolist(), series.values.tolist(), strict=True)
+        ",".join((date, *map(repr, row))) for date, row in zip(dates, series.values.tolist(), strict=True)
     ]
-    target = folders.place(dataset.setting, dataset.files[0])
     with replacing(target) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return target

@@ -1,0 +1,97 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from aaren.bench import data, data_steps
+from aaren.bench.record import BenchRecord, read_record
+from aaren.cli.main import app
+from aaren.errors import ConfigError
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AAREN_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+def record_of(*rows: dict[str, object]) -> BenchRecord:
+    return BenchRecord(kind="data", command="x", settings={}, measurements=list(rows))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_command_prints_both_tables_and_writes_a_record(empty: Path) -> None:
+    path = empty / "record.json"
+    result = CliRunner().invoke(app, ["bench", "data", "--quick", "--record", str(path)])
+    assert result.exit_code == 0, result.exception
+    assert "ETTm1 (generated, of its size) and 12 loaders, first time" in result.output
+    assert "not measured: no policy rl/zoo_sac_Hopper.npz on disk" in result.output
+    record = read_record(path, kind="data")
+    shares = {row["setting"]: row for row in record.measurements if row["what"] == "batch"}
+    assert set(shares) == {"forecasting", "classification", "events", "rl"}
+    assert all(row["share"] > 0 for row in shares.values())  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_rollouts_are_measured_where_a_policy_is(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mujoco")
+    monkeypatch.setenv("AAREN_DATA", str(mirror))
+    row = data._measure_rollout(2_000)
+    assert row.get("reason") is None
+    assert data.number(row, "steps") >= 2_000
+    assert data.number(row, "seconds") > 0
+
+
+@pytest.mark.parametrize("build", data_steps.CONTESTS, ids=lambda build: build.__name__)
+@pytest.mark.usefixtures("empty")
+def test_every_setting_loads_batches_and_trains_a_step(build: object) -> None:
+    contest = build()  # type: ignore[operator]
+    assert contest.load() == data_steps.BATCHES
+    contest.step()
+
+
+def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
+    slow = {
+        "what": "load",
+        "when": "cached",
+        "source": "s",
+        "loaders": 12,
+        "seconds": 3.0,
+        "target_seconds": 2.0,
+    }
+    gap = {"what": "rollout", "asked_steps": 100_000, "reason": "no policy"}
+    batch = {
+        "what": "batch",
+        "setting": "rl",
+        "dataset": "d",
+        "batch_size": 64,
+        "load_seconds": 0.01,
+        "step_seconds": 0.1,
+        "share": 0.1,
+        "target_share": 0.05,
+    }
+    first, second = data.sheets(
+        record_of(slow, gap, batch, {"what": "batch", "setting": "events", "reason": "why"})
+    )
+    assert first.rows[0][-1] == "NO"
+    assert first.rows[1][1] == "not measured: no policy"
+    assert list(second.rows[0][4:]) == ["10.00%", "5%", "NO"]
+    assert second.rows[1][1] == "not measured: why"
+    text = data.page_text(record_of(slow, batch))
+    assert "| rl | d, 64 | 10.0 ms | 100 ms | 10.00% | 5% | NO |" in text
+
+
+def test_settings_check_themselves() -> None:
+    with pytest.raises(ConfigError, match="rollout_steps must be at least 1; got 0"):
+        data.DataSettings(rollout_steps=0)
+    with pytest.raises(ConfigError, match="has no figure"):
+        data.draw(record_of(), Path("x"))
+
+
+def test_a_failing_process_is_reported() -> None:
+    with pytest.raises(Exception, match="the measured process failed: ValueError: no"):
+        data._in_child("raise ValueError('no')", {})
+    assert data._in_child("print('{\"seconds\": 1}')", {}) == json.loads('{"seconds": 1}')
