@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +22,7 @@ from aaren.tasks.base import Experiment, Json, Part, Task
 from aaren.tasks.metrics import mean_absolute_error, mean_squared_error
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.tasks.plan import Criterion, Moment, Plan, halving
+from aaren.train.config import EngineConfig, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,3 +170,16 @@ class ToyTask(Task[ToyConfig, ToyBatch]):
 
 
 TASK = ToyTask()
+
+
+def preset(dataset: str, *, model: str, profile: str, seed: int, data_file: str, depth: int = 1) -> RunConfig:
+    mixer = {"transformer": "softmax"}.get(model, model)
+    return RunConfig(
+        setting=TASK.name,
+        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
+        seed=seed,
+        task=ToyConfig(
+            dataset=dataset, data_file=data_file, epochs=2 * depth, model=ToyModelConfig(mixer=mixer)
+        ),
+        engine=EngineConfig(threads=1),
+    )

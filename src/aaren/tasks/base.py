@@ -24,7 +24,7 @@ PARTS: tuple[Part, ...] = ("validation", "test")
 
 
 class Batch(Protocol):
-    """A frozen dataclass of tensors (some may be None) whose first axis is the case; `len` counts the cases."""
+    """A frozen dataclass of tensors (or None) whose first axis is the case; `len` counts the cases."""
 
     def __len__(self) -> int:
         """Return the number of cases."""

@@ -1,0 +1,124 @@
+"""Ready-made runs: dataset x model x profile, and what else a setting tells cells apart by (horizon).
+
+`aaren.presets.<setting>` has a function `preset(dataset, *, model, profile, seed, data_file, ...)` that returns
+a RunConfig. Keyword arguments of its own are choices that other values depend on: `--set` gives them to the preset and
+applies all other keys to its result.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import cast, get_type_hints
+
+from aaren.errors import ConfigError
+from aaren.tasks import TASKS, find_task
+from aaren.train.config import PROFILES, RunConfig, faults_error, from_mapping, override, read_toml
+from aaren.train.fields import Text, WrongValueError, flatten, read_text, unknown_key
+
+__all__ = ["load_run", "make_run"]
+
+_GIVEN = ("dataset", "model", "profile", "seed", "data_file")
+
+
+def make_run(
+    setting: str,
+    dataset: str = "",
+    *,
+    model: str = "aaren",
+    profile: str = "cpu",
+    seed: int = 0,
+    data_file: str = "",
+    assignments: Sequence[str] = (),
+) -> RunConfig:
+    """Build a run from a preset.
+
+    Args:
+        setting: forecasting, classification, events, rl, or a user's own module with TASK and preset.
+        dataset: A name of the registry; may be left out with a data_file.
+        model: `aaren` or `transformer`, and whatever else the setting knows.
+        profile: `smoke` (seconds), `cpu` (minutes on one core) or `paper` (as published).
+        seed: Of weights, dropout and order.
+        data_file: The user's own data, instead of a dataset.
+        assignments: `key=value`, as after `--set`.
+    """
+    preset = _find_preset(setting)
+    if profile not in PROFILES:
+        raise ConfigError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}.")
+    if not dataset and not data_file:
+        raise ConfigError(f"name a dataset (aaren data list {setting}) or give your own: --data FILE.")
+    if dataset and data_file:
+        raise ConfigError(f"both a dataset ({dataset}) and --data {data_file} were given: choose one.")
+    choices, rest = _split(preset, assignments)
+    config = preset(dataset, model=model, profile=profile, seed=seed, data_file=data_file, **choices)
+    return override(config, rest) if rest else config
+
+
+def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
+    """Read a run's TOML file; a table [preset] names the preset that the other keys change.
+
+    All keys of the file stand as in a written run; `[preset]` takes dataset, model, profile, seed, data_file
+    and the preset's own choices.
+    """
+    values = read_toml(path)
+    start = values.pop("preset", None)
+    if start is None:
+        config = from_mapping(values, source=str(path))
+        return override(config, assignments) if assignments else config
+    setting = values.pop("setting", None)
+    if not isinstance(start, Mapping) or not isinstance(setting, str):
+        raise ConfigError(f"{path}: [preset] must be a table, and 'setting' must name its setting.")
+    given = {key: str(value) for key, value in start.items() if key in _GIVEN and key != "seed"}
+    choices = [f"{key}={value}" for key, value in start.items() if key not in _GIVEN]
+    known = [*_GIVEN, *_choices(_find_preset(setting))]
+    faults = [unknown_key(f"preset.{key}", known) for key in start if key not in known]
+    if faults:
+        raise faults_error(faults, str(path))
+    changes = [f"{key}={_text(value)}" for key, value in flatten(values).items()]
+    seed = int(start.get("seed", 0))
+    return make_run(setting, **given, seed=seed, assignments=[*choices, *changes, *assignments])
+
+
+def _find_preset(setting: str) -> Callable[..., RunConfig]:
+    find_task(setting)  # so that an unknown name is called so
+    module = importlib.import_module(f"aaren.presets.{setting}" if setting in TASKS else setting)
+    if not hasattr(module, "preset"):
+        raise ConfigError(
+            f"{module.__name__} has no preset: write a run.toml and use `aaren train run.toml`."
+        )
+    return cast("Callable[..., RunConfig]", module.preset)
+
+
+def _choices(preset: Callable[..., RunConfig]) -> dict[str, object]:
+    """Return the preset's own keyword arguments and their types."""
+    hints = get_type_hints(preset)
+    return {name: hints[name] for name in inspect.signature(preset).parameters if name not in _GIVEN}
+
+
+def _split(
+    preset: Callable[..., RunConfig], assignments: Sequence[str]
+) -> tuple[dict[str, object], list[str]]:
+    """Tell the choices that the preset itself takes from the keys of its result."""
+    kinds = _choices(preset)
+    taken: dict[str, object] = {}
+    rest: list[str] = []
+    faults: list[str] = []
+    for assignment in assignments:
+        key, _, text = assignment.partition("=")
+        name = key.strip().removeprefix("task.")
+        if name not in kinds:
+            rest.append(assignment)
+            continue
+        try:
+            taken[name] = read_text(kinds[name], Text(text.strip()))
+        except WrongValueError as error:
+            faults.append(f"{name}: {error}")
+    if faults:
+        raise faults_error(faults, "--set")
+    return taken, rest
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
