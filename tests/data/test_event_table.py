@@ -1,4 +1,5 @@
 import gzip
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from aaren.data.event_grouping import Repairs
 from aaren.data.event_sequences import EventSequences
 from aaren.data.event_table import Columns, read_table
-from aaren.errors import DataError
+from aaren.errors import DataError, MissingDependencyError
 
 pandas = pytest.importorskip("pandas", reason="tables need the extra aaren[data]")
 
@@ -124,6 +125,14 @@ def test_faults_in_parquet_are_told_with_their_row(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 and nothing more")
     with pytest.raises(DataError, match="not a whole Parquet file"):
         read(path)
+
+
+def test_without_the_extra_the_cure_is_told(csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"a table of events needs 'pandas': pip install 'aaren\[data\]'"
+    ):
+        read(csv, "sequence,time\n1,1\n1,2\n")
 
 
 def test_repairs_are_by_name(csv: Path) -> None:

@@ -1,12 +1,14 @@
 import json
 import shutil
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aaren.data import rollouts, trajectory_files
-from aaren.errors import ConfigError, DataError
+from aaren.errors import ConfigError, DataError, MissingDependencyError
 
 pytest.importorskip("mujoco", reason="MuJoCo environments need the extra aaren[rl]")
 
@@ -35,7 +37,7 @@ def test_a_dataset_is_made_recorded_and_read(policy: Path, data: Path) -> None:
     assert path == data / "rl" / "hopper-medium-regen.npz"
     assert told[-1] == ("hopper-medium-regen", 400, 400)
     assert [file.name for file in path.parent.iterdir() if file.suffix == ".npz"] == [path.name]
-    assert not list(path.parent.glob(".shards/*"))
+    assert not (path.parent / ".shards").exists()
     made = trajectory_files.read(path)
     record = rollouts.read_record(path)
     assert made.num_transitions == record["transitions"]
@@ -127,6 +129,29 @@ def test_without_policies_the_public_sources_are_named_and_nothing_is_trained() 
         DataError, match=r"policy rl/zoo_sac_Hopper\.npz.*--policy FILE\.npz.*DLR-RM/rl-trained-agents"
     ):
         rollouts.make("hopper-medium")
+
+
+def test_two_at_once_make_one_file(policy: Path, data: Path) -> None:
+    made: list[Path] = []
+
+    def work() -> None:
+        made.append(rollouts.make("hopper-medium", policy=[policy], transitions=100, workers=1))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [data / "rl" / "hopper-medium-regen.npz"] * 2
+    assert trajectory_files.read(made[0]).num_transitions >= 100
+
+
+def test_without_the_extra_the_cure_is_told(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"rolling out hopper-medium needs 'mujoco': pip install 'aaren\[rl\]'"
+    ):
+        rollouts.make("hopper-medium", policy=[policy])
 
 
 def test_wrong_requests_are_told(policy: Path) -> None:

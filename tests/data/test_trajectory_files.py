@@ -1,11 +1,12 @@
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aaren.data import trajectory_files
-from aaren.errors import DataError
+from aaren.errors import DataError, MissingDependencyError
 
 h5py = pytest.importorskip("h5py", reason="HDF5 needs the extra aaren[rl]")
 
@@ -64,6 +65,16 @@ def test_rewards_of_nan_are_told_with_file_and_row(tmp_path: Path, arrays: dict[
     arrays["rewards"][4] = np.nan
     with pytest.raises(DataError, match=r"a\.hdf5: rewards, row 4: not a finite number"):
         trajectory_files.read(write_hdf5(tmp_path / "a.hdf5", arrays))
+
+
+@pytest.mark.parametrize("module", ["h5py", "minari"])
+def test_without_the_extra_the_cure_is_told(
+    module: str, tmp_path: Path, arrays: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_hdf5(tmp_path / "a.hdf5", arrays)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependencyError, match=rf"needs '{module}': pip install 'aaren\[rl\]'"):
+        trajectory_files.read(path if module == "h5py" else "some/dataset-v0")
 
 
 def test_pickles_and_strangers_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ again. Knows nothing of environments or policies.
 """
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,6 +69,8 @@ class EpisodeShards:
     def remove(self) -> None:
         """Delete the folder, when its episodes have found their place."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # others may have shards beside it
+            self.folder.parent.rmdir()
 
 
 def _read(path: Path) -> dict[EpisodeKey, Episode]:

@@ -66,8 +66,8 @@ class Trajectories:
             )
         for label in ("observations", "actions", "rewards"):
             array: NDArray[np.float64] = getattr(self, label)
-            bad = ~np.isfinite(array if array.ndim == 1 else array.sum(axis=1, dtype=np.float64))
-            for row in np.flatnonzero(bad)[:1]:
+            is_good = np.isfinite(array).reshape(count, -1).all(axis=1)
+            for row in np.flatnonzero(~is_good)[:1]:
                 raise DataError(f"{self.name}: {label}, row {row}: not a finite number ({array[row]}).")
         for short in np.flatnonzero(self.lengths < MIN_STEPS)[:1]:
             raise DataError(
