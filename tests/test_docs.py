@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.markdown import python_blocks, run_blocks
 
 import aaren
+from support.markdown import python_blocks, run_blocks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if python_blocks(page)]

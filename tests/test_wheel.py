@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
 from support.markdown import python_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -103,7 +104,10 @@ USES = {
         "import torch; from aaren.ops import scan_attention; "
         "scan_attention(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1, 1), backend='triton')"
     ),
-    "plot": "from aaren.errors import require_extra; require_extra('matplotlib', extra='plot', purpose='a figure')",
+    "plot": (
+        "from aaren.errors import require_extra; "
+        "require_extra('matplotlib', extra='plot', purpose='a figure')"
+    ),
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from aaren.errors import ShapeError
 from aaren.ops import chunked
 from aaren.ops.packing import through_padding
+from aaren.ops.pages import on_huge_pages
 from aaren.ops.state import ScanState, read
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
@@ -54,7 +55,7 @@ def prefix_attention(
     """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
     from aaren.ops import fused_rows
 
-    outputs = torch.empty_like(values, memory_format=torch.contiguous_format)
+    outputs = on_huge_pages(torch.empty_like(values, memory_format=torch.contiguous_format))
     gates = scores.new_empty(scores.shape, dtype=torch.float64)
     forgets = scores.new_empty(scores.shape, dtype=torch.float64)
     state = ScanState(*(part.clone(memory_format=torch.contiguous_format) for part in (m, u, w)))
@@ -111,7 +112,7 @@ def prefix_attention_backward(
     from aaren.ops import fused_rows
 
     grad_scores = scores.new_empty(scores.shape)
-    grad_values = values.new_empty(values.shape)
+    grad_values = on_huge_pages(values.new_empty(values.shape))
     grad_log_decay = scores.new_empty(scores.shape if log_decay is not None else (0, 0, scores.shape[2]))
     first_outputs = read(ScanState(m, u, w))
     carry, carry_sum = grad_w * final_u.unsqueeze(-1), -grad_u * final_u

@@ -112,7 +112,8 @@ def backward(
         carry.new_zeros(num_blocks, values.shape[1]),
     )
     before = carry.new_empty(local.shape)  # what stands before each block's first item
-    for block, (sequence, start) in enumerate(zip(blocks.owner, blocks.bounds, strict=False)):
+    starts = zip(blocks.owner, blocks.bounds[:-1], strict=True)
+    for block, (sequence, start) in enumerate(starts):
         before[block] = first_outputs[sequence] if start == bounds[sequence] else outputs[start - 1]
     ends = (_array(before), _array(local), _array(local_sum))
     nothing = (results[0][:0], results[1], results[2][:0])
@@ -123,7 +124,7 @@ def backward(
 
 
 def _arrive_at_blocks(blocks: TimeBlocks, forgets: Tensor, local: Tensor, carry: Tensor) -> None:
-    """Replace what leaves each block by itself with what arrives at its end; `carry` goes to the very front."""
+    """Turn what leaves each block by itself into what arrives at its end; `carry` goes to the front."""
     for block in reversed(range(len(blocks.owner))):
         sequence = blocks.owner[block]
         kept = forgets[blocks.bounds[block] : blocks.bounds[block + 1]].prod(0)
