@@ -1,50 +1,23 @@
 """Laws that every mixer obeys, alone and in a stack, in float64 so that rounding hides nothing."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
-from aaren.nn import (
-    GRU,
-    LSTM,
-    WKV,
-    AarenAttention,
-    Encoder,
-    EncoderConfig,
-    KVCache,
-    SoftmaxAttention,
-    state_tree,
-)
+from aaren.nn import AarenAttention, Encoder, KVCache, state_tree
 from aaren.nn.state_bytes import state_from_bytes, state_to_bytes
-
-WIDTH, HEADS, BATCH, LENGTH = 12, 3, 3, 11
-
-
-def _encoder(mixer: str, **options: object) -> Encoder:
-    config = EncoderConfig(width=WIDTH, num_heads=HEADS, num_layers=2, ff_width=16, mixer=mixer, **options)
-    return Encoder(config)
-
-
-MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
-    "aaren": lambda: AarenAttention(WIDTH, HEADS),
-    "aaren without biases": lambda: AarenAttention(WIDTH, HEADS, qkv_bias=False, out_bias=False),
-    "folded": lambda: AarenAttention(WIDTH, HEADS).double().fold(),
-    "softmax": lambda: SoftmaxAttention(WIDTH, HEADS),
-    "softmax window": lambda: SoftmaxAttention(WIDTH, HEADS, window=4),
-    "gru": lambda: GRU(WIDTH),
-    "lstm": lambda: LSTM(WIDTH),
-    "wkv": lambda: WKV(WIDTH),
-    "aaren stack": lambda: _encoder("aaren"),
-    "aaren stack, learned decay": lambda: _encoder("aaren", decay="learned", norm="pre", final_norm=True),
-    "folded stack, learned decay": lambda: _encoder("aaren", decay="learned").double().fold(),
-    "softmax stack": lambda: _encoder("softmax"),
-    "gru stack": lambda: _encoder("gru"),
-    "lstm stack": lambda: _encoder("lstm"),
-    "wkv stack": lambda: _encoder("wkv"),
-}
-EXACT = {"rtol": 0.0, "atol": 1e-12}
+from support.mixers import (
+    BATCH,
+    EXACT,
+    HEADS,
+    LENGTH,
+    MIXERS,
+    WIDTH,
+    assert_same_future,
+    fold_steps,
+    make_encoder,
+    saved,
+)
 
 
 @pytest.fixture(params=MIXERS)
@@ -66,27 +39,6 @@ def holes() -> Tensor:
     mask[0, [0, 1, 5, LENGTH - 1]] = False
     mask[1] = False
     return mask
-
-
-def fold_steps(
-    mixer: torch.nn.Module, x: Tensor, state: object, mask: Tensor | None = None
-) -> tuple[Tensor, object]:
-    outputs = []
-    for k in range(x.shape[1]):
-        output, state = mixer.step(x[:, k], state, mask=None if mask is None else mask[:, k])
-        outputs.append(output)
-    return torch.stack(outputs, dim=1), state
-
-
-def saved(state: object) -> bytes:
-    return state_to_bytes(state)
-
-
-def assert_same_future(mixer: torch.nn.Module, x: Tensor, *states: object) -> None:
-    """States are equal if all that follows is equal."""
-    futures = [mixer(x, state)[0] for state in states]
-    for future in futures[1:]:
-        torch.testing.assert_close(future, futures[0], **EXACT)
 
 
 def test_folding_step_equals_forward(mixer: torch.nn.Module, x: Tensor) -> None:
@@ -322,7 +274,7 @@ def test_the_key_bias_has_gradient_exactly_zero_from_an_empty_state(name: str, x
 
 def test_switching_to_the_folded_module_in_mid_stream_changes_nothing(x: Tensor) -> None:
     torch.manual_seed(7)
-    for original in (AarenAttention(WIDTH, HEADS), _encoder("aaren", decay="learned")):
+    for original in (AarenAttention(WIDTH, HEADS), make_encoder("aaren", decay="learned")):
         original = original.double().eval()
         folded = original.fold()
         whole, _ = original(x)

@@ -92,16 +92,17 @@ def check_tensor_state(state: tuple[Tensor, ...], kind: type, shape: tuple[int, 
 def wrong_kind(kind: type, state: object) -> StateError:
     """Build the error for a state of another sort of layer."""
     return StateError(
-        f"this layer needs a {kind.__name__}; got {type(state).__name__}. A state fits only the kind of "
-        f"model it was made by: start anew with init_state."
+        f"this layer needs a state of kind {kind.__name__}; got {type(state).__name__}. A state fits only "
+        f"the kind of model it was made by: start anew with init_state."
     )
 
 
 def refuse_decay(log_decay: Tensor | None, mixer: str) -> None:
-    """Raise if a mixer whose memory is not a decaying sum is given a decay."""
+    """Raise if a mixer is given a decay that it cannot apply."""
     if log_decay is not None:
         raise ConfigError(
-            f"mixer={mixer!r} has no sum that could decay; leave log_decay out, or use mixer='aaren'."
+            f"mixer={mixer!r} takes no log_decay: its memory is no sum, or decays by itself. Leave log_decay "
+            f"out, or use mixer='aaren'."
         )
 
 

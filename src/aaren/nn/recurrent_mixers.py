@@ -105,7 +105,9 @@ class RecurrentMixer(Mixer[StateT]):
             return x, state
         inputs = hide_padding(x, mask).to(self.weight_input.dtype)
         carried = [part.to(inputs.dtype) for part in parts]
-        if mask is None:
+        if torch.compiler.is_compiling() and (mask is not None or not torch.compiler.is_exporting()):
+            outputs, *final = self._run_cells(inputs, mask, carried)
+        elif mask is None:
             outputs, *final = self._run(inputs, None, carried)
         else:
             outputs, *final = self._run_masked(inputs, mask, carried)
@@ -148,6 +150,18 @@ class RecurrentMixer(Mixer[StateT]):
     def _cell(self, inputs: list[Tensor]) -> list[Tensor]:
         """Return the new parts of the state from one item and the old parts."""
         raise NotImplementedError
+
+    def _run_cells(self, inputs: Tensor, mask: Mask | None, carried: list[Tensor]) -> list[Tensor]:
+        """Step through time: torch.compile can trace neither packing nor the LSTM kernel's backward pass."""
+        outputs = []
+        for k in range(inputs.shape[1]):
+            new = self._cell([inputs[:, k], *carried])
+            if mask is not None:
+                is_real = mask[:, k].unsqueeze(-1)
+                new = [torch.where(is_real, a, b) for a, b in zip(new, carried, strict=True)]
+            carried = new
+            outputs.append(carried[0])
+        return [torch.stack(outputs, dim=1), *carried]
 
     def _run_masked(self, inputs: Tensor, mask: Mask, carried: list[Tensor]) -> list[Tensor]:
         counts = mask.cumsum(1)  # how many real items each prefix has

@@ -8,7 +8,7 @@ tensors (safetensors). Nothing is rebuilt before all of it has been checked.
 import hashlib
 import struct
 from collections.abc import Callable
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar, cast
 
 import safetensors.torch
 import torch
@@ -16,23 +16,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from aaren.errors import StateError
+from aaren.nn.kv_cache import KVCache
 
 MAGIC = b"AARENST\0"
 FORMAT_VERSION = 1
 HEAD = struct.Struct("<8sHHQ32s")  # magic, version, fingerprint bytes, tensor bytes, SHA-256 of both
 
 TreeT = TypeVar("TreeT")
-
-
-@runtime_checkable
-class SavesItself(Protocol):
-    """A state that says itself which tensors have to be kept."""
-
-    def parts(self) -> dict[str, Tensor]:
-        """Return the tensors to keep, by name."""
-
-    def from_parts(self, parts: dict[str, Tensor]) -> "SavesItself":
-        """Rebuild a state of this one's sort from the tensors kept."""
 
 
 def state_to_bytes(state: object, *, fingerprint: str = "") -> bytes:
@@ -110,7 +100,7 @@ def _checked(blob: bytes) -> tuple[str, bytes]:
 def _flatten(state: object, prefix: str) -> list[tuple[str, Tensor]]:
     if isinstance(state, Tensor):
         return [(prefix, state)]
-    if isinstance(state, SavesItself):
+    if isinstance(state, KVCache):
         return [(f"{prefix}.{name}", part) for name, part in state.parts().items()]
     if isinstance(state, tuple):
         names = getattr(state, "_fields", None) or [str(index) for index in range(len(state))]
@@ -129,7 +119,7 @@ def _flatten(state: object, prefix: str) -> list[tuple[str, Tensor]]:
 def _unflatten(like: object, prefix: str, tensors: dict[str, Tensor]) -> object:
     if isinstance(like, Tensor):
         return _fitting(tensors[prefix], like, prefix)
-    if isinstance(like, SavesItself):
+    if isinstance(like, KVCache):
         return like.from_parts(
             {name: tensors[f"{prefix}.{name}"].to(part.device) for name, part in like.parts().items()}
         )

@@ -5,26 +5,15 @@ The first axis of every tensor is the stream. A state that holds more than tenso
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from aaren.nn.kv_cache import KVCache
 from aaren.ops import ScanState
 
 TreeT = TypeVar("TreeT")
-
-
-@runtime_checkable
-class MapsItself(Protocol):
-    """A state that knows how to apply a function to its tensors."""
-
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "MapsItself":
-        """Return the same state with every tensor replaced by the function of it."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
@@ -32,7 +21,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
     mapped: object
     if isinstance(state, Tensor):
         mapped = function(state)
-    elif isinstance(state, MapsItself):
+    elif isinstance(state, KVCache):
         mapped = state.map_tensors(function)
     elif isinstance(state, tuple):
         children = [map_tensors(function, child) for child in state]
@@ -44,9 +33,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
 
 def count_bytes(state: object) -> int:
     """Return the bytes that a state's tensors hold."""
-    if isinstance(state, Tensor):
-        return state.nbytes
-    if isinstance(state, MapsItself):
+    if isinstance(state, Tensor | KVCache):
         return state.nbytes
     return sum(count_bytes(child) for child in state) if isinstance(state, tuple) else 0
 
@@ -85,7 +72,7 @@ def convert(
         converted = map_tensors(
             lambda part: part.to(device=device), state if dtype is None else state.to(dtype)
         )
-    elif isinstance(state, tuple) and not isinstance(state, MapsItself):
+    elif isinstance(state, tuple) and not isinstance(state, KVCache):
         children = [convert(child, dtype=dtype, device=device) for child in state]
         converted = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
     else:

@@ -1,0 +1,91 @@
+"""torch.compile, torch.export and autocast, over every mixer that they are promised for."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn.encoder_config import MIXERS
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def make(mixer: str) -> Encoder:
+    decay = "learned" if mixer == "aaren" else None
+    return Encoder(EncoderConfig(width=8, num_heads=2, num_layers=1, dropout=0.0, mixer=mixer, decay=decay))
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_compiled_training_equals_eager(mixer: str) -> None:
+    encoder, x = make(mixer), torch.randn(2, 5, 8)
+    compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+    weights = list(encoder.parameters())
+    expected = torch.autograd.grad(encoder(x)[0].square().sum(), weights)
+    found = torch.autograd.grad(compiled(x)[0].square().sum(), weights)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_compiled_masked_forward_and_step_equal_eager(mixer: str) -> None:
+    encoder, x = make(mixer).eval(), torch.randn(2, 5, 8)
+    mask = torch.tensor([[True, True, True, False, False], [True] * 5])
+    with torch.no_grad():
+        compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+        y, _ = encoder(x, mask=mask)
+        torch.testing.assert_close(compiled(x, mask=mask)[0][mask], y[mask], atol=1e-5, rtol=1e-5)
+        _, state = encoder(x)
+        compiled_step = torch.compile(encoder.step, fullgraph=True, backend="aot_eager")
+        expected, after = encoder.step(x[:, 0], state)
+        found, compiled_after = compiled_step(x[:, 0], state)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        second, _ = encoder.step(x[:, 1], compiled_after)
+        torch.testing.assert_close(second, encoder.step(x[:, 1], after)[0], atol=1e-5, rtol=1e-5)
+
+
+class StepOnly(torch.nn.Module):
+    """What is exported for a device: one step, state in and state out."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor, state: EncoderState) -> tuple[Tensor, EncoderState]:
+        return self.encoder.step(x, state)
+
+
+@pytest.mark.parametrize("is_folded", [False, True])
+@pytest.mark.parametrize("mixer", ["aaren", "gru", "lstm"])
+def test_exported_equals_eager(mixer: str, is_folded: bool) -> None:
+    encoder, x = make(mixer).eval(), torch.randn(2, 5, 8)
+    encoder = encoder.fold() if is_folded else encoder
+    state = encoder.init_state(2)
+    with torch.no_grad():
+        y, after = encoder(x, state)
+        exported = torch.export.export(encoder, (x, state)).module()
+        torch.testing.assert_close(exported(x, state)[0], y, atol=1e-5, rtol=1e-5)
+        step = torch.export.export(StepOnly(encoder), (x[:, 0], state)).module()
+        y_next, later = step(x[:, 0], after)
+        expected, expected_later = encoder.step(x[:, 0], after)
+        torch.testing.assert_close(y_next, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(later.layers[0][0], expected_later.layers[0][0])
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_autocast_trains_and_streams(mixer: str) -> None:
+    encoder, x = make(mixer), torch.randn(2, 5, 8)
+    exact, _ = encoder(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, state = encoder(x)
+        y_next, _ = encoder.step(x[:, 0], state)
+    torch.testing.assert_close(y.float(), exact, atol=0.05, rtol=0.05)
+    assert y_next.isfinite().all()
+    y.float().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())

@@ -1,0 +1,57 @@
+"""Every mixer, alone and in a stack, and what the laws compare."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from aaren.nn import GRU, LSTM, WKV, AarenAttention, Encoder, EncoderConfig, SoftmaxAttention
+from aaren.nn.state_bytes import state_to_bytes
+
+WIDTH, HEADS, BATCH, LENGTH = 12, 3, 3, 11
+
+
+def make_encoder(mixer: str, **options: object) -> Encoder:
+    config = EncoderConfig(width=WIDTH, num_heads=HEADS, num_layers=2, ff_width=16, mixer=mixer, **options)
+    return Encoder(config)
+
+
+MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
+    "aaren": lambda: AarenAttention(WIDTH, HEADS),
+    "aaren without biases": lambda: AarenAttention(WIDTH, HEADS, qkv_bias=False, out_bias=False),
+    "folded": lambda: AarenAttention(WIDTH, HEADS).double().fold(),
+    "softmax": lambda: SoftmaxAttention(WIDTH, HEADS),
+    "softmax window": lambda: SoftmaxAttention(WIDTH, HEADS, window=4),
+    "gru": lambda: GRU(WIDTH),
+    "lstm": lambda: LSTM(WIDTH),
+    "wkv": lambda: WKV(WIDTH),
+    "aaren stack": lambda: make_encoder("aaren"),
+    "aaren stack, learned decay": lambda: make_encoder("aaren", decay="learned", norm="pre", final_norm=True),
+    "folded stack, learned decay": lambda: make_encoder("aaren", decay="learned").double().fold(),
+    "softmax stack": lambda: make_encoder("softmax"),
+    "gru stack": lambda: make_encoder("gru"),
+    "lstm stack": lambda: make_encoder("lstm"),
+    "wkv stack": lambda: make_encoder("wkv"),
+}
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+def fold_steps(
+    mixer: torch.nn.Module, x: Tensor, state: object, mask: Tensor | None = None
+) -> tuple[Tensor, object]:
+    outputs = []
+    for k in range(x.shape[1]):
+        output, state = mixer.step(x[:, k], state, mask=None if mask is None else mask[:, k])
+        outputs.append(output)
+    return torch.stack(outputs, dim=1), state
+
+
+def saved(state: object) -> bytes:
+    return state_to_bytes(state)
+
+
+def assert_same_future(mixer: torch.nn.Module, x: Tensor, *states: object) -> None:
+    """States are equal if all that follows is equal."""
+    futures = [mixer(x, state)[0] for state in states]
+    for future in futures[1:]:
+        torch.testing.assert_close(future, futures[0], **EXACT)
