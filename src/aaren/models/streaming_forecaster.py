@@ -1,0 +1,286 @@
+"""StreamingForecaster: a forecast after every row of a stream, in constant time and memory, strictly causal.
+
+    statistics   mean and variance of each series over the past, older rows weighing less (`half_life_steps`)
+    embedding    the row, normalised by them, beside the two before it; the marks of its date; no position
+    encoder      causal, recurrent; with `decay="learned"` it forgets at learned rates
+    head         linear, from the last output to the whole horizon, put back into the statistics' units
+
+A different model from the published `Forecaster`, which sees its window from both sides: its numbers have
+rows of their own.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError, ShapeError
+from aaren.models.running_statistics import RunningStatistics
+from aaren.models.session import Session
+from aaren.models.streaming_state import StreamingState
+from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.embedding import ValueEmbedding
+from aaren.nn.inputs import hide_padding, wrong_kind
+from aaren.shapes import Mask, TokenMask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamingForecasterConfig:
+    """What a `StreamingForecaster` is made of."""
+
+    num_series: int  # columns in and out
+    horizon_steps: int = 96
+    num_marks: int = 4  # numbers that describe a row's date; 0: dates are not looked at
+    half_life_steps: float = 96.0  # a row this old weighs half in the running mean and variance
+    width: int = 64
+    num_heads: int = 8
+    ff_width: int | None = None  # default: 4 * width
+    num_layers: int = 2
+    dropout: float = 0.1
+    activation: str = "gelu"
+    mixer: str = "aaren"
+    decay: str | None = None  # "learned": aaren only; for streams much longer than the training windows
+
+    def __post_init__(self) -> None:
+        """Report a setting that is unknown or contradicts another one."""
+        if self.num_series < 1 or self.horizon_steps < 1 or self.num_marks < 0:
+            raise ConfigError(
+                f"num_series and horizon_steps must be at least 1 and num_marks at least 0; got "
+                f"{self.num_series}, {self.horizon_steps} and {self.num_marks}."
+            )
+        if not self.half_life_steps > 0.0:
+            raise ConfigError(
+                f"half_life_steps must be positive; got {self.half_life_steps}. For a plain mean over all of "
+                f"the past, use float('inf')."
+            )
+        self.encoder  # noqa: B018  builds, and so checks, the encoder's config
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Return the encoder's config."""
+        return EncoderConfig(
+            width=self.width,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            ff_width=self.ff_width,
+            dropout=self.dropout,
+            activation=self.activation,
+            mixer=self.mixer,
+            decay=self.decay,
+            final_norm=True,
+        )
+
+
+class StreamingForecaster(nn.Module):
+    """Forecast `horizon_steps` rows after each row: `forward` over many rows at once, `step` row by row.
+
+    >>> model = StreamingForecaster(StreamingForecasterConfig(num_series=7, horizon_steps=24)).eval()
+    >>> forecasts, state = model(torch.randn(2, 50, 7), torch.randn(2, 50, 4))
+    >>> forecasts.shape, state.nbytes
+    (torch.Size([2, 50, 24, 7]), 3440)
+    >>> forecast, state = model.step(torch.randn(2, 7), state, marks=torch.randn(2, 4))
+    >>> forecast.shape, state.nbytes
+    (torch.Size([2, 24, 7]), 3440)
+    """
+
+    config_type: ClassVar[type[StreamingForecasterConfig]] = StreamingForecasterConfig
+
+    def __init__(self, config: StreamingForecasterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.statistics = RunningStatistics(config.num_series, half_life_steps=config.half_life_steps)
+        self.value = ValueEmbedding(config.num_series, config.width, padding="causal")
+        self.mark = nn.Linear(config.num_marks, config.width, bias=False) if config.num_marks else None
+        self.encoder = Encoder(config.encoder)
+        self.head = nn.Linear(config.width, config.horizon_steps * config.num_series)
+
+    def extra_repr(self) -> str:
+        """Describe what the submodules do not show."""
+        return f"horizon_steps={self.config.horizon_steps}, half_life_steps={self.config.half_life_steps}"
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> StreamingState:
+        """Return the state before the first row, for `batch_size` streams."""
+        weight = self.head.weight
+        device = device or weight.device
+        return StreamingState(
+            encoder=self.encoder.init_state(batch_size, dtype=dtype, device=device),
+            statistics=self.statistics.init_state(batch_size, device=device),
+            tail=self.value.init_tail(batch_size, device=device),
+            output=torch.zeros(batch_size, self.config.width, dtype=weight.dtype, device=device),
+        )
+
+    def forward(
+        self,
+        rows: Tensor,
+        marks: Tensor | None = None,
+        state: StreamingState | None = None,
+        *,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, StreamingState]:
+        """Take in many rows at once.
+
+        Args:
+            rows: (b, t, series).
+            marks: (b, t, marks), of the rows' dates.
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real. A row with False is no row: the forecast there is the last one.
+            positions: (k,) int; forecast only after these rows. All t forecasts are t times the horizon long.
+
+        Returns:
+            The forecasts after each row (or position), (b, t or k, horizon steps, series), and the state.
+        """
+        self._check(rows, marks, ("b", "t"))
+        rows = rows.to(self.head.weight.dtype)
+        state = self.init_state(rows.shape[0], device=rows.device) if state is None else self._own(state)
+        if mask is None:
+            outputs, mean, deviation, state = self._run(rows, marks, state, None)
+        else:
+            outputs, mean, deviation, state = self._run_masked(rows, marks, state, mask)
+        if positions is not None:
+            outputs, mean, deviation = (part[:, positions] for part in (outputs, mean, deviation))
+        return self._forecast(outputs, mean, deviation), state
+
+    def step(
+        self,
+        row: Tensor,
+        state: StreamingState,
+        *,
+        marks: Tensor | None = None,
+        mask: TokenMask | None = None,
+    ) -> tuple[Tensor, StreamingState]:
+        """Take in one row per stream, (b, series), and return the new forecast, (b, horizon steps, series).
+
+        Args:
+            row: (b, series).
+            state: from `init_state`, `forward` or an earlier `step`.
+            marks: (b, marks), of the row's date.
+            mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its forecast.
+        """
+        self._check(row, marks, ("b",))
+        row, state = row.to(self.head.weight.dtype), self._own(state)
+        if mask is not None:  # what stands in a missing row, even NaN, has no effect
+            row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
+        mean, deviation, statistics = self.statistics.step(row, state.statistics, mask=mask)
+        normalised = (row - mean) / deviation
+        x = self.value.step(normalised, state.tail)
+        if self.mark is not None and marks is not None:
+            marked = self.mark(marks)
+            x = x + (marked if mask is None else marked.masked_fill(~mask.unsqueeze(-1), 0.0))
+        output, encoded = self.encoder.step(self._drop(x), state.encoder, mask=mask)
+        tail = torch.cat([state.tail[:, 1:], normalised.to(state.tail.dtype).unsqueeze(1)], dim=1)
+        if mask is not None:
+            tail = torch.where(mask[:, None, None], tail, state.tail)
+            output = torch.where(mask.unsqueeze(-1), output, state.output.to(output.dtype))
+        state = StreamingState(encoder=encoded, statistics=statistics, tail=tail, output=output)
+        return self.predict(state), state
+
+    def predict(self, state: StreamingState) -> Tensor:
+        """Return the forecast of each stream as it stands, (b, horizon steps, series); no row is taken in."""
+        mean, deviation = self.statistics.read(self._own(state).statistics, state.output.dtype)
+        return self._forecast(state.output, mean, deviation)
+
+    def stream(self, batch_size: int | None = None) -> Session[StreamingState]:
+        """Open a session that holds the state: push rows, read forecasts.
+
+        Args:
+            batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
+        """
+        return Session(self.fold(), batch_size=batch_size)
+
+    def fold(self) -> "StreamingForecaster":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        folded = copy.deepcopy(self)
+        folded.encoder = self.encoder.fold()
+        return folded.requires_grad_(False).eval()
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        return self.encoder.fingerprint()
+
+    def _run(
+        self, rows: Tensor, marks: Tensor | None, state: StreamingState, mask: Mask | None
+    ) -> tuple[Tensor, Tensor, Tensor, StreamingState]:
+        """Take in rows whose padding, if any, stands at the end."""
+        mean, deviation, statistics = self.statistics.follow(rows, state.statistics, mask=mask)
+        normalised = hide_padding((rows - mean) / deviation, mask)
+        x = self.value(normalised, state.tail)
+        if self.mark is not None and marks is not None:
+            x = x + self.mark(marks)
+        outputs, encoded = self.encoder(self._drop(x), state.encoder, mask=mask)
+        lengths = torch.full((len(rows),), rows.shape[1], device=rows.device) if mask is None else mask.sum(1)
+        all_rows = torch.cat([state.tail, normalised.to(state.tail.dtype)], dim=1)
+        all_outputs = torch.cat([state.output.to(outputs.dtype).unsqueeze(1), outputs], dim=1)
+        streams = torch.arange(len(rows), device=rows.device)
+        final = StreamingState(
+            encoder=encoded,
+            statistics=statistics,
+            tail=torch.stack([all_rows[streams, lengths + place] for place in range(2)], dim=1),
+            output=all_outputs[streams, lengths],
+        )
+        return outputs, mean, deviation, final
+
+    def _run_masked(
+        self, rows: Tensor, marks: Tensor | None, state: StreamingState, mask: Mask
+    ) -> tuple[Tensor, Tensor, Tensor, StreamingState]:
+        """Bring the real rows to the front, run, and spread the results: each place gets its prefix's."""
+        order = (~mask).to(torch.uint8).argsort(dim=1, stable=True).unsqueeze(-1)
+
+        def to_front(x: Tensor) -> Tensor:
+            return hide_padding(x, mask).gather(1, order.expand_as(x))
+
+        in_front = mask.gather(1, order.squeeze(-1))
+        marks = None if marks is None else to_front(marks)
+        outputs, mean, deviation, final = self._run(to_front(rows), marks, state, in_front)
+        first_mean, first_deviation = self.statistics.read(state.statistics, rows.dtype)
+        counts = mask.cumsum(1).unsqueeze(-1)  # how many real rows each prefix has
+
+        def spread(first: Tensor, later: Tensor) -> Tensor:
+            joined = torch.cat([first.to(later.dtype).unsqueeze(1), later], dim=1)
+            return joined.gather(1, counts.expand(*counts.shape[:2], later.shape[-1]))
+
+        return (
+            spread(state.output, outputs),
+            spread(first_mean, mean),
+            spread(first_deviation, deviation),
+            final,
+        )
+
+    def _forecast(self, outputs: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        shape = (self.config.horizon_steps, self.config.num_series)
+        forecast = self.head(outputs)
+        forecast = forecast.view(*forecast.shape[:-1], *shape)
+        restored: Tensor = forecast * deviation.unsqueeze(-2) + mean.unsqueeze(-2)
+        return restored
+
+    def _drop(self, x: Tensor) -> Tensor:
+        dropout = self.config.dropout
+        return F.dropout(x, dropout) if self.training and dropout > 0.0 else x
+
+    def _own(self, state: StreamingState) -> StreamingState:
+        if not isinstance(state, StreamingState):
+            raise wrong_kind(StreamingState, state)
+        return state
+
+    def _check(self, rows: Tensor, marks: Tensor | None, axes: tuple[str, ...]) -> None:
+        for name, tensor, size in (
+            ("rows", rows, self.config.num_series),
+            ("marks", marks, self.config.num_marks),
+        ):
+            if tensor is None and name == "marks" and size == 0:
+                continue
+            if tensor is None:
+                raise ShapeError(
+                    f"this model looks at dates: give marks ({', '.join(axes)}, {size}) with the rows, or "
+                    f"build it with num_marks=0."
+                )
+            if tensor.shape != (*rows.shape[:-1], size) or tensor.ndim != len(axes) + 1:
+                raise ShapeError(
+                    f"{name} must be ({', '.join(axes)}, {size}), the columns that this model was built for; "
+                    f"got {tuple(tensor.shape)}."
+                )

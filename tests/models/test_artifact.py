@@ -1,0 +1,131 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from aaren.errors import ConfigError, DataError
+from aaren.models import (
+    Forecaster,
+    ForecasterConfig,
+    LinearForecaster,
+    ReferenceConfig,
+    RepeatLast,
+    SeasonalNaive,
+    SeasonalNaiveConfig,
+    StreamingForecaster,
+    StreamingForecasterConfig,
+    load_model,
+    save_model,
+)
+
+SIZES = {"num_series": 2, "past_steps": 8, "horizon_steps": 5}
+NARROW = {"width": 8, "num_heads": 2, "ff_width": 16}
+MODELS = {
+    "forecaster": lambda: Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4)),
+    "reading C": lambda: Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4, reading="C")).double(),
+    "linear": lambda: LinearForecaster(ReferenceConfig(**SIZES)),
+    "last": lambda: RepeatLast(ReferenceConfig(**SIZES)),
+    "seasonal": lambda: SeasonalNaive(SeasonalNaiveConfig(**SIZES, season_steps=3)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loading_a_saved_model_gives_the_same_outputs(
+    name: str, tmp_path: Path, rng: torch.Generator
+) -> None:
+    model = MODELS[name]().eval()
+    dtype = next((p.dtype for p in model.parameters()), torch.float32)
+    given = [torch.randn(3, steps, size, generator=rng).to(dtype) for steps, size in ((8, 2), (8, 4), (5, 4))]
+    before = torch.get_rng_state()
+    again = load_model(save_model(model, tmp_path / "model"))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(again(*given), model(*given))
+    assert again.config == model.config
+    assert not again.training
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+def test_a_streaming_model_too(tmp_path: Path, rng: torch.Generator) -> None:
+    model = StreamingForecaster(
+        StreamingForecasterConfig(num_series=2, horizon_steps=3, decay="learned", **NARROW)
+    ).eval()
+    again = load_model(save_model(model, tmp_path))
+    rows, marks = torch.randn(1, 9, 2, generator=rng), torch.randn(1, 9, 4, generator=rng)
+    assert torch.equal(again(rows, marks)[0], model(rows, marks)[0])
+    assert again.fingerprint() == model.fingerprint()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return save_model(MODELS["linear"](), tmp_path)
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_the_description_says_what_it_is(saved: Path) -> None:
+    described = json.loads((saved / "config.json").read_text())
+    assert described["class"] == "LinearForecaster"
+    assert described["config"] == SIZES
+    assert described["format_version"] == 1
+    assert described["aaren_version"]
+
+
+def test_an_unknown_class_is_refused_on_both_ways(saved: Path, tmp_path: Path) -> None:
+    rewrite(saved, **{"class": "LinearForecster"})
+    with pytest.raises(
+        ConfigError, match="unknown model class 'LinearForecster'; did you mean 'LinearForecaster'"
+    ):
+        load_model(saved)
+    with pytest.raises(ConfigError, match="unknown model class 'Linear'"):
+        save_model(nn.Linear(1, 1), tmp_path / "other")
+
+
+def test_a_newer_format_asks_for_an_upgrade(saved: Path) -> None:
+    rewrite(saved, format_version=2, aaren_version="9.0.0")
+    with pytest.raises(DataError, match=r"format version 2, written by aaren 9.0.0.*pip install -U aaren"):
+        load_model(saved)
+
+
+def test_every_fault_of_a_config_is_named(saved: Path) -> None:
+    rewrite(saved, config={"horizon_step": 5})
+    with pytest.raises(
+        ConfigError,
+        match=r"unknown key 'horizon_step'; did you mean 'horizon_steps'.*missing key 'num_series'",
+    ):
+        load_model(saved)
+    rewrite(saved, config=3)
+    with pytest.raises(DataError, match="expected a config with named values; got int"):
+        load_model(saved)
+
+
+def test_weights_of_another_config_are_refused(saved: Path) -> None:
+    rewrite(saved, config={**SIZES, "horizon_steps": 6})
+    with pytest.raises(DataError, match=r"weights and config do not belong together: .*size mismatch"):
+        load_model(saved)
+
+
+def test_damage_is_noticed(saved: Path) -> None:
+    weights = saved / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DataError, match="damaged, or of another model"):
+        load_model(saved)
+    weights.unlink()
+    with pytest.raises(DataError, match="no weights"):
+        load_model(saved)
+    (saved / "config.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        load_model(saved)
+    (saved / "config.json").write_text("[]")
+    with pytest.raises(DataError, match="not the description of a model"):
+        load_model(saved)
+    with pytest.raises(DataError, match=r"no model in .*: config.json is missing"):
+        load_model(saved / "nowhere")
