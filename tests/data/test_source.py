@@ -1,6 +1,7 @@
 """Downloads against a real server on loopback that breaks off, hides sizes and changes its files."""
 
 import hashlib
+import importlib.util
 import io
 import multiprocessing
 import threading
@@ -16,8 +17,8 @@ from aaren.data import folders
 from aaren.data.dataset import Dataset
 from aaren.data.download import UnreachableError, download
 from aaren.data.registry import lookup
-from aaren.data.source import fetch
-from aaren.errors import DataError
+from aaren.data.source import fetch, fetch_minari
+from aaren.errors import DataError, MissingDependencyError
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -231,3 +232,13 @@ def test_two_processes_fetching_at_once_do_not_damage_it(server: Server, home: P
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert (home / "forecasting" / "numbers.csv").read_bytes() == CONTENT
     assert len(server.requests) == 2  # one broken, one resumed; the second process fetched nothing
+
+
+def test_minari_says_what_it_lacks() -> None:
+    pytest.importorskip("minari")
+    if importlib.util.find_spec("huggingface_hub") is not None:
+        pytest.skip("huggingface_hub is installed, so Minari could download")
+    with pytest.raises(
+        MissingDependencyError, match=r"mujoco/hopper/medium-v0 needs: pip install 'minari\[hf\]'"
+    ):
+        fetch_minari("mujoco/hopper/medium-v0")

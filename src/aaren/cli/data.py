@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +61,7 @@ def list_datasets(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Datasets or settings.")],
+    names: Annotated[list[str], typer.Argument(help="Datasets, settings, or ids of Minari (with a slash).")],
     any_checksum: Annotated[
         bool, typer.Option("--any-checksum", help="Keep a file whose owner has changed it.")
     ] = False,
@@ -68,22 +69,30 @@ def fetch(
     """Download datasets from their official places; what is on disk already is left alone."""
     from aaren.data.registry import select
     from aaren.data.source import fetch as fetch_dataset
+    from aaren.data.source import fetch_minari
     from aaren.data.verify import verify as verify_dataset
 
-    talk = Console(stderr=True, highlight=False)
-    failures = 0
-    for row in select(tuple(names)):
-        try:
-            with _progress() as progress:
-                paths = fetch_dataset(row, any_checksum=any_checksum, progress=progress)
-            finding = verify_dataset(row)
-        except AarenError as error:
-            failures += 1
-            talk.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
-            continue
+    def fetch_row(row: "Dataset") -> None:
+        with _progress() as progress:
+            paths = fetch_dataset(row, any_checksum=any_checksum, progress=progress)
+        finding = verify_dataset(row)
         print(f"{row.name}: {finding.status}, {', '.join(map(str, paths))}")
         for line in (*finding.differences, *finding.remarks):
             talk.print(f"  {escape(line)}", soft_wrap=True)
+
+    talk = Console(stderr=True, highlight=False)
+    registered = tuple(name for name in names if "/" not in name)
+    jobs: list[Callable[[], object]] = [
+        partial(fetch_row, row) for row in (select(registered) if registered else ())
+    ]
+    jobs += [partial(fetch_minari, name) for name in names if "/" in name]
+    failures = 0
+    for job in jobs:
+        try:
+            job()
+        except AarenError as error:  # the others may still come
+            failures += 1
+            talk.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
     if failures:
         raise typer.Exit(2)
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import lzma
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,7 +36,18 @@ def refuse_pickle(path: Path) -> None:
 def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """Read the unpacked content of a file."""
     refuse_pickle(path)
-    chunks: list[bytes] = []
+    return b"".join(_chunks(path, limit_bytes))
+
+
+def content_sha256(path: Path) -> str:
+    """Compute the checksum of the unpacked content, so that plain and compressed copies agree."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(path, LIMIT_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(path: Path, limit_bytes: int) -> Iterator[bytes]:
     total = 0
     try:
         with _open(path) as handle:
@@ -46,15 +58,9 @@ def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
                         f"{path} unpacks to more than {limit_bytes:,} bytes: refused as an archive bomb. "
                         f"If it is real, unpack it yourself and keep the part you need."
                     )
-                chunks.append(chunk)
+                yield chunk
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise DataError(f"{path} is truncated or corrupted ({error}). Delete it and get it again.") from error
-    return b"".join(chunks)
-
-
-def content_sha256(path: Path) -> str:
-    """Compute the checksum of the unpacked content, so that plain and compressed copies agree."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
 def plain_name(path: Path) -> str:

@@ -14,7 +14,7 @@ from aaren.data.convert import CONVERTERS
 from aaren.data.dataset import Dataset
 from aaren.data.download import Progress, UnreachableError, download
 from aaren.data.shipped import shipped_file
-from aaren.errors import DataError
+from aaren.errors import DataError, MissingDependencyError, require_extra
 
 
 def on_disk(dataset: Dataset, *, or_shipped: bool = False) -> tuple[Path, ...]:
@@ -65,6 +65,23 @@ def fetch(
         finally:
             shutil.rmtree(waiting, ignore_errors=True)
     return on_disk(dataset)
+
+
+def fetch_minari(dataset_id: str) -> str:
+    """Download a dataset of Minari, such as `mujoco/hopper/medium-v0`, into Minari's own folder."""
+    minari = require_extra("minari", extra="rl", purpose=f"fetching the Minari dataset {dataset_id}")
+    try:
+        minari.download_dataset(dataset_id)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"fetching the Minari dataset {dataset_id} needs: pip install 'minari[hf]'"
+        ) from error
+    except Exception as error:  # its remotes raise errors of their own libraries
+        raise UnreachableError(
+            f"cannot get the Minari dataset {dataset_id}: {error}. Without a network: run "
+            f"`minari download {dataset_id}` elsewhere and copy its folder into ~/.minari/datasets."
+        ) from error
+    return dataset_id
 
 
 def by_hand(dataset: Dataset, target: Path) -> str:
