@@ -166,18 +166,23 @@ def _save_for_backward(
     ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]
 ) -> None:
     outputs, _, final_u, _, gates, forgets = output
+    ctx.set_materialize_grads(False)  # no zeros for gates and forgets, which never leave this file
     ctx.save_for_backward(*inputs, outputs, gates, forgets, final_u)  # type: ignore[arg-type]  # None is fine
 
 
 def _differentiate(
     ctx: torch.autograd.function.FunctionCtx,
-    grad_outputs: Tensor,
-    grad_m: Tensor,  # noqa: ARG001 - m is a normaliser, not a quantity
-    grad_u: Tensor,
-    grad_w: Tensor,
-    *grad_gates: Tensor,  # noqa: ARG001 - gates and forgets never leave this file
+    grad_outputs: Tensor | None,
+    grad_m: Tensor | None,  # noqa: ARG001 - m is a normaliser, not a quantity
+    grad_u: Tensor | None,
+    grad_w: Tensor | None,
+    *grad_gates: Tensor | None,  # noqa: ARG001
 ) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch's own context class lacks it in its types
+    values, first_u, first_w = saved[1], saved[6], saved[7]
+    grad_outputs = torch.zeros_like(values) if grad_outputs is None else grad_outputs
+    grad_u = torch.zeros_like(first_u) if grad_u is None else grad_u
+    grad_w = torch.zeros_like(first_w) if grad_w is None else grad_w
     grads = torch.ops.aaren.prefix_attention_backward(grad_outputs, grad_u, grad_w, *saved)
     grad_scores, grad_values, grad_log_decay, grad_first_m, grad_first_u, grad_first_w = grads
     has_decay = saved[3] is not None
