@@ -43,6 +43,14 @@ def results(backend: str, case: Case, *, device: str = "cpu") -> Case:
     return {name: tensor.detach().cpu() for name, tensor in found.items()}
 
 
+def state_gradients(backend: str, case: Case, *, device: str = "cpu") -> Case:
+    """Gradients of a loss that reads the final value alone."""
+    case = leaves(case, device)
+    value = as_token(scan_attention(**arguments(case), backend=backend)[1])[1]
+    grads = torch.autograd.grad(weigh(value), [case["scores"], case["values"]])
+    return {"scores": grads[0].cpu(), "values": grads[1].cpu()}
+
+
 def second_derivatives(backend: str, case: Case, *, device: str = "cpu") -> Case:
     """Gradients of a function of the first gradients."""
     case = leaves(case, device)
@@ -299,6 +307,12 @@ def test_single_precision_keeps_large_scores_apart(worker: Worker, rng: torch.Ge
     for name in ("outputs", "gradient of scores", "gradient of values"):
         error = (got[name] - exact[name]).abs().max()
         assert error < 1e-6 * exact[name].abs().max(), name
+
+
+def test_a_loss_of_the_final_state_alone(worker: Worker, rng: torch.Generator) -> None:
+    case = with_everything(random_case(rng, 20), rng)
+    want = state_gradients("naive", case)
+    torch.testing.assert_close(worker(state_gradients, "triton", case), want, rtol=1e-11, atol=1e-12)
 
 
 def test_second_derivatives(worker: Worker, rng: torch.Generator) -> None:

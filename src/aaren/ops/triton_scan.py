@@ -1,6 +1,6 @@
 """The CUDA backend, experimental: torch operators around the Triton kernels, with fake kernels and autograd.
 
-The operators mirror those of `fused`, second derivative through `chunked` included, and share its autograd.
+The operators mirror those of `fused`, and share their second derivative, through `chunked`.
 Under TRITON_INTERPRET=1 they also take CPU tensors, slowly: so they are tested where there is no GPU. Until a
 run on a GPU is on record, `auto` does not choose this backend. Triton is imported at the first call.
 """
@@ -18,7 +18,8 @@ from aaren.ops import fused
 from aaren.ops.state import ScanState, read
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
-# The largest blocks for which no kernel spills registers when compiled for CUDA 7.5 to 10.0.
+# Larger blocks spill hundreds of bytes of registers per thread; these, compiled for CUDA 7.5 to 10.0
+# devices, at most 16. Not tuned on a GPU yet.
 BLOCK_LENGTH = 16
 MAX_BLOCK_WIDTH = 32
 
@@ -200,22 +201,36 @@ def _(
     return scores.new_empty(scores.shape), values.new_empty(values.shape), like_decay, *like_state
 
 
+def _save_for_backward(
+    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]
+) -> None:
+    outputs, _, final_u, _, gates, forgets = output
+    ctx.set_materialize_grads(False)  # no zeros for gates and forgets, which never leave this file
+    ctx.save_for_backward(*inputs, outputs, gates, forgets, final_u)  # type: ignore[arg-type]  # None is fine
+
+
 def _differentiate(
     ctx: torch.autograd.function.FunctionCtx,
-    grad_outputs: Tensor,
-    grad_m: Tensor,  # noqa: ARG001 - m is a normaliser, not a quantity
-    grad_u: Tensor,
-    grad_w: Tensor,
-    *grad_gates: Tensor,  # noqa: ARG001 - gates and forgets never leave this file
+    grad_outputs: Tensor | None,
+    grad_m: Tensor | None,  # noqa: ARG001 - m is a normaliser, not a quantity
+    grad_u: Tensor | None,
+    grad_w: Tensor | None,
+    *grad_gates: Tensor | None,  # noqa: ARG001
 ) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch's own context class lacks it in its types
-    grads = triton_prefix_attention_backward(grad_outputs, grad_u, grad_w, *saved)
+    _, values, _, log_decay, _, _, u, w, *_ = saved
+    grads = triton_prefix_attention_backward(
+        torch.zeros_like(values) if grad_outputs is None else grad_outputs,
+        torch.zeros_like(u) if grad_u is None else grad_u,
+        torch.zeros_like(w) if grad_w is None else grad_w,
+        *saved,
+    )
     grad_scores, grad_values, grad_log_decay, *grad_state = grads
-    has_decay = saved[3] is not None
-    return grad_scores, grad_values, None, grad_log_decay if has_decay else None, None, *grad_state
+    return grad_scores, grad_values, None, None if log_decay is None else grad_log_decay, None, *grad_state
 
 
-triton_prefix_attention.register_autograd(_differentiate, setup_context=fused._save_for_backward)
+triton_prefix_attention.register_autograd(_differentiate, setup_context=_save_for_backward)
+# The two backward operators have one signature, so the second derivative is that of `fused`.
 triton_prefix_attention_backward.register_autograd(
     fused._differentiate_twice, setup_context=fused._save_for_second_backward
 )
