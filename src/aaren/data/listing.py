@@ -37,7 +37,7 @@ def describe(dataset: Dataset) -> Entry:
     return Entry(
         setting=dataset.setting,
         name=dataset.name,
-        shape=shape(dataset),
+        shape=shape(dataset, found.measured if found else {}),
         licence=dataset.licence,
         source=dataset.source,
         is_on_disk=bool(paths),
@@ -49,8 +49,10 @@ def describe(dataset: Dataset) -> Entry:
     )
 
 
-def shape(dataset: Dataset) -> str:
+def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
     """Write a dataset's main facts in a few words; a question mark follows what is uncertain.
+
+    What the registry does not know is taken from what was measured.
 
     >>> from aaren.data.registry import lookup
     >>> shape(lookup("ETTh1")), shape(lookup("Handwriting"))
@@ -58,7 +60,7 @@ def shape(dataset: Dataset) -> str:
     """
 
     def fact(name: str) -> str:
-        value: Fact = dataset.facts.get(name, "?")
+        value: Fact = dataset.facts.get(name, (measured or {}).get(name, "?"))
         text = f"{value:,}" if isinstance(value, int) and value > 9_999 else str(value)
         return f"{text}?" if name in dataset.uncertain else text
 
