@@ -178,6 +178,17 @@ def test_a_reset_forgets_even_a_nan(backend):
 
 
 @every_backend
+def test_a_huge_finite_decay_forgets_as_a_reset_does(backend):
+    case = make_case(18, length=80)
+    resets = torch.zeros_like(case.scores)
+    resets[:, 20::17] = -torch.inf
+    lowest = resets.clamp(min=torch.finfo(torch.float32).min)
+    want, _ = scan_attention(case.scores, case.values, log_decay=resets, backend="naive")
+    got, _ = scan_attention(case.scores, case.values, log_decay=lowest, backend=backend)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+@every_backend
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_outputs_have_the_inputs_dtype_and_sums_do_not(backend, dtype):
     case = make_case(19, length=65, dtype=dtype)

@@ -63,16 +63,16 @@ def _prefixes_within_blocks(
     is_finite = values.isfinite()
     num_bad = (~is_finite).cumsum(dim=2)
     if log_decay is not None:
-        # A reset cuts the block: sums of decay run between resets only, for -inf - -inf is NaN.
-        is_reset = log_decay == -torch.inf
-        run = is_reset.cumsum(dim=2)
-        age = torch.where(is_reset, 0.0, log_decay).cumsum(dim=2)
-        sees = sees & (run.unsqueeze(3) == run.unsqueeze(2))
-        logits = logits + (age.unsqueeze(3) - age.unsqueeze(2))
-        since_start = torch.where(run == 0, age, -torch.inf)
+        # What item i has suffered by k is summed for every pair by itself: a difference of two running sums
+        # would cancel, and be NaN after a reset.
+        is_later = is_past & ~torch.eye(length, dtype=torch.bool, device=scores.device).unsqueeze(-1)
+        age = torch.where(is_later, log_decay.unsqueeze(3), 0.0).cumsum(dim=2)  # (b, n, k, i, h)
+        sees = sees & (age != -torch.inf)
+        logits = logits + age
+        since_start = log_decay.cumsum(dim=2)
+        is_reset = (log_decay == -torch.inf).unsqueeze(-1)
         num_bad_before = F.pad(num_bad[:, :, :-1], (0, 0, 0, 0, 1, 0))
-        forgotten = torch.where(is_reset.unsqueeze(-1), num_bad_before, 0).cummax(dim=2).values
-        num_bad = num_bad - forgotten
+        num_bad = num_bad - torch.where(is_reset, num_bad_before, 0).cummax(dim=2).values
 
     lowest = torch.finfo(scores.dtype).min
     logits = torch.where(sees, logits, lowest)

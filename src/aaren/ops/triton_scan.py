@@ -1,6 +1,5 @@
 """The CUDA backend, experimental: torch operators around the Triton kernels, with fake kernels and autograd.
 
-The operators mirror those of `fused`, and share their second derivative, through `chunked`.
 Under TRITON_INTERPRET=1 they also take CPU tensors, slowly: so they are tested where there is no GPU. Until a
 run on a GPU is on record, `auto` does not choose this backend. Triton is imported at the first call.
 """
@@ -14,7 +13,14 @@ import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, require_extra
-from aaren.ops import fused
+from aaren.ops.kernel_operator import (
+    Results,
+    call,
+    decay_shape,
+    gradients_of_state,
+    register,
+    room_for_results,
+)
 from aaren.ops.state import ScanState, read
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
@@ -40,18 +46,7 @@ def scan(
     initial: ScanState,
 ) -> tuple[Values, ScanState]:
     """Attend to every prefix, one GPU program per (sequence, head, block of the head's width)."""
-    dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
-    outputs, m, u, w, _, _ = triton_prefix_attention(
-        scores.to(dtype),
-        values.to(dtype),
-        mask,
-        None if log_decay is None else log_decay.to(dtype),
-        bounds,
-        initial.m,
-        initial.u,
-        initial.w,
-    )
-    return outputs, ScanState(m.detach(), u, w)
+    return call(triton_prefix_attention, scores, values, mask, log_decay, bounds, initial)
 
 
 @torch.library.custom_op("aaren::triton_prefix_attention", mutates_args=())
@@ -64,10 +59,10 @@ def triton_prefix_attention(
     m: Tensor,  # (n, h) float64, initial state
     u: Tensor,
     w: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> Results:
     """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
     kernels = _load_kernels(values.device)
-    results = _like_results(scores, values, m, u, w)
+    results = room_for_results(scores, values, m, u, w)
     _launch(
         kernels.forward,
         values,
@@ -87,34 +82,6 @@ def triton_prefix_attention(
     return results
 
 
-def _like_results(
-    scores: Tensor, values: Tensor, m: Tensor, u: Tensor, w: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return room for outputs, the final m, u, w, gates and forgets."""
-    return (
-        values.new_empty(values.shape),
-        m.new_empty(m.shape),
-        u.new_empty(u.shape),
-        w.new_empty(w.shape),
-        scores.new_empty(scores.shape, dtype=torch.float64),
-        scores.new_empty(scores.shape, dtype=torch.float64),
-    )
-
-
-@triton_prefix_attention.register_fake
-def _(
-    scores: Tensor,
-    values: Tensor,
-    mask: Tensor | None,  # noqa: ARG001 - a fake kernel has the real one's signature
-    log_decay: Tensor | None,  # noqa: ARG001
-    bounds: Tensor | None,  # noqa: ARG001
-    m: Tensor,
-    u: Tensor,
-    w: Tensor,
-) -> tuple[Tensor, ...]:
-    return _like_results(scores, values, m, u, w)
-
-
 @torch.library.custom_op("aaren::triton_prefix_attention_backward", mutates_args=())
 def triton_prefix_attention_backward(
     grad_outputs: Tensor,
@@ -132,7 +99,7 @@ def triton_prefix_attention_backward(
     gates: Tensor,
     forgets: Tensor,
     final_u: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> Results:
     """Return the gradients of scores, values, log_decay (empty if there is none), m, u, w."""
     kernels = _load_kernels(values.device)
     # Dot products over the width come out in shares, one per block of width, and are summed here: the same
@@ -140,7 +107,7 @@ def triton_prefix_attention_backward(
     num_shares = _num_width_blocks(values.shape[3])
     grad_values = values.new_empty(values.shape)
     score_shares = gates.new_empty(num_shares, *scores.shape)
-    decay_shares = gates.new_empty(num_shares, *_decay_shape(scores, log_decay))
+    decay_shares = gates.new_empty(num_shares, *decay_shape(scores, log_decay))
     first_outputs = read(ScanState(m, u, w)).contiguous()
     carry = (grad_w * final_u.unsqueeze(-1)).contiguous()
     sum_shares = u.new_zeros(num_shares, *u.shape)
@@ -163,77 +130,12 @@ def triton_prefix_attention_backward(
         decay_shares,
         is_decaying=log_decay is not None,
     )
-    # The initial state is a token in front: carry is the gradient of its value w / u, and that of its score
-    # m + log u is dm.
-    carry_sum = sum_shares.sum(0)
-    is_empty = u == 0
-    safe = torch.where(is_empty, 1.0, u)
-    return (
-        score_shares.sum(0).to(scores.dtype),
-        grad_values,
-        decay_shares.sum(0).to(scores.dtype),
-        torch.where(is_empty, 0.0, (carry * first_outputs).sum(-1) - carry_sum),
-        torch.where(is_empty, 0.0, -carry_sum / safe),
-        torch.where(is_empty.unsqueeze(-1), 0.0, carry / safe.unsqueeze(-1)),
-    )
+    grad_scores, grad_log_decay = (shares.sum(0).to(scores.dtype) for shares in (score_shares, decay_shares))
+    grad_state = gradients_of_state(carry, sum_shares.sum(0), first_outputs, u)
+    return grad_scores, grad_values, grad_log_decay, *grad_state
 
 
-@triton_prefix_attention_backward.register_fake
-def _(
-    grad_outputs: Tensor,  # noqa: ARG001
-    grad_u: Tensor,  # noqa: ARG001
-    grad_w: Tensor,  # noqa: ARG001
-    scores: Tensor,
-    values: Tensor,
-    mask: Tensor | None,  # noqa: ARG001
-    log_decay: Tensor | None,
-    bounds: Tensor | None,  # noqa: ARG001
-    m: Tensor,
-    u: Tensor,
-    w: Tensor,
-    outputs: Tensor,  # noqa: ARG001
-    gates: Tensor,  # noqa: ARG001
-    forgets: Tensor,  # noqa: ARG001
-    final_u: Tensor,  # noqa: ARG001
-) -> tuple[Tensor, ...]:
-    like_decay = scores.new_empty(_decay_shape(scores, log_decay))
-    like_state = (part.new_empty(part.shape) for part in (m, u, w))
-    return scores.new_empty(scores.shape), values.new_empty(values.shape), like_decay, *like_state
-
-
-def _save_for_backward(
-    ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]
-) -> None:
-    outputs, _, final_u, _, gates, forgets = output
-    ctx.set_materialize_grads(False)  # no zeros for gates and forgets, which never leave this file
-    ctx.save_for_backward(*inputs, outputs, gates, forgets, final_u)  # type: ignore[arg-type]  # None is fine
-
-
-def _differentiate(
-    ctx: torch.autograd.function.FunctionCtx,
-    grad_outputs: Tensor | None,
-    grad_m: Tensor | None,  # noqa: ARG001 - m is a normaliser, not a quantity
-    grad_u: Tensor | None,
-    grad_w: Tensor | None,
-    *grad_gates: Tensor | None,  # noqa: ARG001
-) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch's own context class lacks it in its types
-    _, values, _, log_decay, _, _, u, w, *_ = saved
-    grads = triton_prefix_attention_backward(
-        torch.zeros_like(values) if grad_outputs is None else grad_outputs,
-        torch.zeros_like(u) if grad_u is None else grad_u,
-        torch.zeros_like(w) if grad_w is None else grad_w,
-        *saved,
-    )
-    grad_scores, grad_values, grad_log_decay, *grad_state = grads
-    return grad_scores, grad_values, None, None if log_decay is None else grad_log_decay, None, *grad_state
-
-
-triton_prefix_attention.register_autograd(_differentiate, setup_context=_save_for_backward)
-# The two backward operators have one signature, so the second derivative is that of `fused`.
-triton_prefix_attention_backward.register_autograd(
-    fused._differentiate_twice, setup_context=fused._save_for_second_backward
-)
+register(triton_prefix_attention, triton_prefix_attention_backward)
 
 
 def _load_kernels(device: torch.device) -> ModuleType:
@@ -292,7 +194,3 @@ def _sequence_bounds(bounds: Tensor | None, values: Tensor) -> Tensor:
         return bounds.to(torch.int64).contiguous()
     batch, length = values.shape[:2]
     return torch.arange(batch + 1, device=values.device) * length
-
-
-def _decay_shape(scores: Tensor, log_decay: Tensor | None) -> tuple[int, ...]:
-    return tuple(scores.shape) if log_decay is not None else (0, 0, scores.shape[2])

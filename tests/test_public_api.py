@@ -1,0 +1,57 @@
+"""The public names, pinned: widening the list is a decision."""
+
+import importlib
+
+import pytest
+
+import aaren
+
+PUBLIC = {
+    "aaren": {
+        "AarenAttention",
+        "AarenError",
+        "AarenForecaster",
+        "Block",
+        "Encoder",
+        "EncoderConfig",
+        "Forecaster",
+        "ScanState",
+        "SoftmaxAttention",
+        "__version__",
+        "attend",
+        "load_model",
+        "save_model",
+        "scan_attention",
+    },
+    "aaren.ops": {"ScanState", "attend", "combine", "decay", "read", "scan_attention", "update"},
+    "aaren.nn": {
+        "GRU",
+        "LSTM",
+        "WKV",
+        "AarenAttention",
+        "Block",
+        "Encoder",
+        "EncoderConfig",
+        "EncoderState",
+        "FoldedAttention",
+        "KVCache",
+        "Mixer",
+        "SoftmaxAttention",
+    },
+}
+
+
+@pytest.mark.parametrize("package", sorted(PUBLIC))
+def test_public_names(package):
+    module = importlib.import_module(package)
+    assert set(module.__all__) == PUBLIC[package]
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="module 'aaren' has no attribute 'Aaren'"):
+        aaren.Aaren  # noqa: B018 - reading it is the test
+
+
+def test_dir_lists_the_public_names():
+    assert dir(aaren) == sorted(aaren.__all__)
