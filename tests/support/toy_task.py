@@ -157,7 +157,7 @@ class ToyTask(Task[ToyConfig, ToyBatch]):
         rows = json.loads(source.read_text())
         if any(len(row) != len(preprocessing["columns"]) for row in rows):
             raise DataError(f"{source.name}: every row needs the columns {preprocessing['columns']}.")
-        target.write_text(json.dumps(model(torch.tensor(rows)).flatten().tolist()))
+        target.write_text(json.dumps(model(torch.tensor(rows, dtype=torch.float32)).flatten().tolist()))
 
     def save_model(self, model: nn.Module, folder: Path) -> None:
         (folder / "config.json").write_text(json.dumps(asdict(model.config)))

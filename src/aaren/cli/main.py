@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from aaren.cli import bench, data
+from aaren.cli import bench, data, evaluate, predict, train
 from aaren.errors import AarenError
 from aaren.version import __version__
 
@@ -18,6 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(predict.predict)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 

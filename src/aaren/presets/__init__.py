@@ -1,8 +1,8 @@
 """Ready-made runs: dataset x model x profile, and what else a setting tells cells apart by (horizon).
 
-`aaren.presets.<setting>` has a function `preset(dataset, *, model, profile, seed, data_file, ...)` that returns
-a RunConfig. Keyword arguments of its own are choices that other values depend on: `--set` gives them to the preset and
-applies all other keys to its result.
+`aaren.presets.<setting>` has a function `preset(dataset, *, model, profile, seed, data_file, ...)` that
+returns a RunConfig. Keyword arguments of its own are choices that other values depend on: `--set` gives them
+to the preset and applies all other keys to its result.
 """
 
 import importlib

@@ -90,7 +90,7 @@ class Plan:
     """
 
     updates_per_epoch: int
-    max_updates: int
+    max_updates: int  # 0: nothing to learn, as in a baseline that repeats the last value
     evaluate_every: (
         int  # updates between two looks at the validation part; the last update is always followed by one
     )
@@ -104,11 +104,12 @@ class Plan:
         """Report every number that cannot be."""
         counts = {
             "updates_per_epoch": self.updates_per_epoch,
-            "max_updates": self.max_updates,
             "evaluate_every": self.evaluate_every,
             "patience": 1 if self.patience is None else self.patience,
         }
         faults = [f"{name} must be at least 1; got {count}" for name, count in counts.items() if count < 1]
+        if self.max_updates < 0:
+            faults.append(f"max_updates must be 0 or more; got {self.max_updates}")
         if self.clip_norm is not None and not self.clip_norm > 0.0:
             faults.append(f"clip_norm must be above 0, or left out; got {self.clip_norm}")
         if faults:

@@ -1,0 +1,84 @@
+"""`aaren train`: one run, from a preset or a TOML file; the same command goes on after anything."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aaren.errors import ConfigError
+
+RUNS = Path("runs")
+
+
+def train(
+    what: Annotated[str, typer.Argument(metavar="SETTING|RUN.TOML", help="forecasting ..., or a file.")],
+    dataset: Annotated[str, typer.Argument(metavar="[DATASET]", help="See: aaren data list.")] = "",
+    model: Annotated[str | None, typer.Option(help="aaren (the default) or transformer.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="smoke: seconds; cpu (the default): minutes; paper: as published.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, dropout and order; 0 by default.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the config; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/SETTING/NAME.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE", help="Your own data instead of a dataset.")
+    ] = None,
+    json_log: Annotated[
+        str | None, typer.Option("--json-log", metavar="FILE", help="Log JSON lines; - for stderr.")
+    ] = None,
+) -> None:
+    """Train one model; killed or stopped, the same command goes on where it was.
+
+    [bold]aaren train forecasting ETTh1 --model aaren --profile cpu --set horizon=192[/]
+    """
+    from aaren.presets import load_run, make_run
+    from aaren.train.distributed import process_rank
+    from aaren.train.endings import PausedError, pausing_on_signals
+    from aaren.train.observe import Silent, choose_observer
+    from aaren.train.run import train as train_run
+
+    chosen = list(assignments or ())
+    if what.endswith(".toml"):
+        if dataset or data or model or profile:
+            raise ConfigError(f"{what} says what to train: only --seed, --set and --out go with it.")
+        config = load_run(Path(what), [*chosen, *([] if seed is None else [f"seed={seed}"])])
+        command = ["aaren", "train", what, *([] if seed is None else ["--seed", str(seed)])]
+    else:
+        model, profile, seed = model or "aaren", profile or "cpu", seed or 0
+        data_file = "" if data is None else str(_existing(data).resolve())
+        config = make_run(
+            what, dataset, model=model, profile=profile, seed=seed, data_file=data_file, assignments=chosen
+        )
+        command = ["aaren", "train", what, *([dataset] if dataset else ["--data", str(data)])]
+        command += ["--model", model, "--profile", profile, "--seed", str(seed)]
+    command += [word for assignment in chosen for word in ("--set", assignment)]
+    folder = out or RUNS / config.setting / config.folder_name()
+    is_first = process_rank() == 0
+    observer = choose_observer(json_log) if is_first else Silent()
+    with pausing_on_signals() as is_pause_wanted:
+        try:
+            record = train_run(
+                config,
+                folder,
+                command=shlex.join(command),
+                observer=observer,
+                is_pause_wanted=is_pause_wanted,
+            )
+        except PausedError as pause:
+            observer.say(str(pause))
+            raise typer.Exit(130) from pause
+    if is_first:
+        for name in record.reports:
+            print(f"{name} {record.metric(name):.6g}")
+        print(f"run {folder}")
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise ConfigError(f"--data {path}: there is no such file.")
+    return path

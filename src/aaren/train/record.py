@@ -1,0 +1,134 @@
+"""RunRecord: what was run, on what, and what came out, as JSON. Every number in a table comes from one.
+
+Strict JSON: a number that is not finite is null. Knows nothing of settings beyond their names for things.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, cast
+
+from aaren.errors import DataError
+from aaren.tasks.base import Json
+from aaren.train.machine import machine, versions
+
+FORMAT = 1
+KIND = "run"
+
+
+def now() -> str:
+    """Return the time of day, everywhere the same."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One run, finished or failed."""
+
+    status: Literal["finished", "failed"]
+    setting: str
+    profile: str
+    seed: int
+    cell: dict[str, str | int]  # where in a table it stands: dataset, model, horizon ...
+    changed: list[str]  # keys that were set by hand on top of the profile
+    config: dict[str, Json]
+    command: str  # what to type to run it again
+    metrics: dict[
+        str, dict[str, float]
+    ]  # of "test", and of the "best" and "last" look at the validation part
+    reports: list[str]  # which of them are the published numbers: "test.mse"
+    parameters: int
+    updates: int
+    epochs: float
+    ended_by: str  # "max_updates", "patience", or "error"
+    best_update: int | None
+    resumed: int
+    seconds: dict[str, float]
+    curve: str | None  # the file beside this one
+    data: dict[str, str]  # sha256 of every data file
+    facts: dict[str, Json]
+    error: str | None = None
+    threads: int = 0
+    processes: int = 1
+    date: str = field(default_factory=now)
+    versions: dict[str, str] = field(default_factory=versions)
+    machine: dict[str, Json] = field(default_factory=machine)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, all at once."""
+        write_text(
+            path, json.dumps(_strict({"format": FORMAT, "kind": KIND, **asdict(self)}), indent=1) + "\n"
+        )
+
+    def metric(self, name: str) -> float:
+        """Return a number by its place, such as "test.mse"; NaN if it was not finite."""
+        group, _, key = name.partition(".")
+        try:
+            value = cast("float | None", self.metrics[group][key])
+        except KeyError as error:
+            known = [f"{part}.{metric}" for part, found in self.metrics.items() for metric in found]
+            raise DataError(
+                f"the record has no {name!r}; it has {', '.join(known) or 'no metrics'}."
+            ) from error
+        return math.nan if value is None else value
+
+
+def read_record(path: Path) -> RunRecord:
+    """Read a record back, checking that it is one that this version understands."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"no record at {path}: the run has not finished. Go on with the command that began it."
+        ) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(
+            f"{path} is not JSON ({error}): it was cut off, or something else wrote it."
+        ) from error
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise DataError(f"{path} is no record of a run: those are written by `aaren train`.")
+    if content.get("format") != FORMAT:
+        raise DataError(
+            f"{path} has format {content.get('format')!r}; this version of aaren reads format {FORMAT}. "
+            "Read it with the version that wrote it."
+        )
+    names = {item.name for item in fields(RunRecord)}
+    missing = sorted(names - content.keys())
+    if missing:
+        raise DataError(f"{path} is no whole record: it lacks {', '.join(missing)}.")
+    return RunRecord(**{name: content[name] for name in names})
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that is whole or not there, whatever happens meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def strict_json(value: object, *, indent: int | None = None) -> str:
+    """Write JSON that every reader accepts: what is not finite is null.
+
+    >>> strict_json({"mse": float("nan")})
+    '{"mse": null}'
+    """
+    return json.dumps(_strict(value), indent=indent, allow_nan=False)
+
+
+def _strict(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

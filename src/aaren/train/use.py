@@ -1,0 +1,58 @@
+"""Use a finished run: score it again, or let it speak about new data. Knows no setting."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.tasks import find_task
+from aaren.tasks.base import PARTS, Json, Part
+from aaren.train.config import RunConfig, load, override
+from aaren.train.determinism import repeatable
+from aaren.train.evaluate import evaluate
+from aaren.train.record import RunRecord, read_record
+from aaren.train.run import CONFIG, MODEL, PREPROCESSING, RECORD
+
+
+def evaluate_run(
+    folder: Path, *, part: str = "test", assignments: Sequence[str] = ()
+) -> tuple[RunRecord, Mapping[str, float]]:
+    """Score the selected weights of a run on a part of its data, as its config says or with changes to it."""
+    found = [name for name in PARTS if name == part]
+    if not found:
+        raise unknown_name("part", part, PARTS)
+    chosen: Part = found[0]
+    config, record = open_run(folder)
+    if assignments:
+        config = override(config, assignments)
+    task = find_task(config.setting)
+    with repeatable(config.engine, seed=config.seed):
+        experiment = task.open(config.task, seed=config.seed)
+        model = task.load_model(folder / MODEL)
+        return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
+
+
+def predict_run(folder: Path, *, source: Path, target: Path) -> None:
+    """Read new data, write what the run's model says about it."""
+    if not source.exists():
+        raise DataError(f"no file {source}: --data needs the new data to speak about.")
+    if target.is_dir() or not target.parent.is_dir():
+        raise ConfigError(f"{target} cannot be written: -o needs a file name in a folder that exists.")
+    config, _record = open_run(folder)
+    task = find_task(config.setting)
+    preprocessing: dict[str, Json] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
+    with repeatable(config.engine, seed=config.seed), torch.no_grad():
+        model = task.load_model(folder / MODEL).eval()
+        task.predict(model, config.task, preprocessing, source=source, target=target)
+
+
+def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
+    """Read a finished run's config and record, or say what is missing."""
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder} is no run folder: it has no {CONFIG}. Runs are made by `aaren train`.")
+    config, record = load(folder / CONFIG), read_record(folder / RECORD)
+    if record.status != "finished":
+        raise DataError(f"the run in {folder} failed ({record.error}): there is no model to use.")
+    return config, record
