@@ -18,7 +18,7 @@ class LearnedDecay(nn.Module):
     """log_decay = -softplus(rate) for every real item, 0 on padding.
 
     >>> log_decay = LearnedDecay(1)((1, 3), mask=torch.tensor([[True, True, False]]))
-    >>> (log_decay.exp() ** 32).round(decimals=4).flatten().tolist()  # the factor after 32 items; padding does not count
+    >>> (log_decay.exp() ** 32).round(decimals=4).flatten().tolist()  # after 32 items; padding is free
     [0.5, 0.5, 1.0]
     """
 
