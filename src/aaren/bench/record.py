@@ -142,11 +142,20 @@ def check_writable(paths: Mapping[str, Path | None]) -> None:
             raise ConfigError(f"{option} {path}: its folder is not writable. Choose another place.")
 
 
+def counted(number_of: Scalar, thing: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "thread"), counted(2, "thread")
+    ('1 thread', '2 threads')
+    """
+    return f"{number_of} {thing}" + "s" * (number_of != 1)
+
+
 def describe(record: BenchRecord) -> str:
     """Say in one line where the numbers come from."""
     about = record.machine
     return (
-        f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads; "
+        f"{about['cpu']}, {counted(about['cores'], 'core')}, {counted(about['threads'], 'thread')}; "
         + ", ".join(f"{name} {record.versions[name]}" for name in ("python", "torch", "numba", "aaren"))
         + f"; {record.date[:10]}; `{record.command}`"
     )

@@ -153,29 +153,31 @@ def _reason_to_skip(name: str, shape: Shape, direction: str, rows: list[Row]) ->
         for row in rows
         if row["contender"] == name and row["direction"] == direction and row["skipped"] is None
     ]
-    if not earlier:
-        # Nothing measured: either the first length, which is small, or a contender that failed even there.
-        has_failed = any(row["contender"] == name and row["direction"] == direction for row in rows)
-        return "needs more than the shortest length could get" if has_failed else None
-    last = earlier[-1]
-    seconds, extra = predict(name, shape, last)
+    has_failed = not earlier and any(
+        row["contender"] == name and row["direction"] == direction for row in rows
+    )
+    if has_failed:
+        return "needs more than the shortest length could get"
+    seconds, extra = predict(name, shape, earlier[-1] if earlier else None)
     needs = []
     available = memory.available_bytes()
-    if extra is not None and extra > min(MAX_BYTES, 0.8 * available if available is not None else MAX_BYTES):
+    if extra > min(MAX_BYTES, 0.8 * available if available is not None else MAX_BYTES):
         needs.append(f"about {format_bytes(extra)}")
     if seconds > MAX_SECONDS:
         needs.append(f"about {format_seconds(seconds)}")
     return f"needs {' and '.join(needs)}" if needs else None
 
 
-def predict(name: str, shape: Shape, last: Row) -> tuple[float, float | None]:
-    """Extrapolate seconds and bytes from an earlier row by the contender's known growth."""
+def predict(name: str, shape: Shape, last: Row | None) -> tuple[float, float]:
+    """Extrapolate seconds and bytes from an earlier row, if there is one, by the contender's known growth."""
     who = CONTENDERS[name]
-    before = shape_of(last)
-    seconds = number(last, "median_seconds") * who.time_growth(shape) / who.time_growth(before)
-    if last["peak_extra_bytes"] is None:
-        return seconds, None
-    extra = number(last, "peak_extra_bytes") * who.memory_growth(shape) / who.memory_growth(before)
+    seconds, extra = 0.0, who.heap_bytes(shape)
+    if last is not None:
+        before = shape_of(last)
+        seconds = number(last, "median_seconds") * who.time_growth(shape) / who.time_growth(before)
+        if last["peak_extra_bytes"] is not None:
+            growth = who.memory_growth(shape) / who.memory_growth(before)
+            extra = max(extra, number(last, "peak_extra_bytes") * growth)
     return seconds, extra
 
 

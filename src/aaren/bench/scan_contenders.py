@@ -53,6 +53,19 @@ def _pairs(shape: Shape) -> float:
     return shape.batch * shape.length**2
 
 
+def _nothing(shape: Shape) -> float:  # noqa: ARG001
+    return 0.0
+
+
+def _every_prefix(shape: Shape) -> float:
+    """Return the bytes of float64 terms over all prefixes of the definition, b t²/2 h d.
+
+    They do not live at the same time. But each prefix's are a little larger than the last one's, so what is
+    freed rarely fits the next, and the C library's heap may grow to the sum of all.
+    """
+    return 4.0 * _pairs(shape) * shape.heads * shape.width
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
     """What the tables and predictions need to know of a contender."""
@@ -61,6 +74,7 @@ class Contender:
     build: Callable[[str, Shape, str, torch.dtype, int], Call]
     time_growth: Growth = _items
     memory_growth: Growth = _items
+    heap_bytes: Growth = _nothing  # what the heap may grow to even though less is held at any time
     is_preallocated: bool = False  # writes into buffers made beforehand: peak memory says nothing
     has_truth: bool = True
     goes_long: bool = False  # takes part beyond 8,192 items
@@ -239,7 +253,9 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "ladner_fischer": Contender(label="ladner_fischer", build=_build_scan),
     "recurrent": Contender(label="recurrent", build=_build_scan, time_growth=_steps),
-    "naive": Contender(label="naive", build=_build_scan, time_growth=_pairs, memory_growth=_pairs),
+    "naive": Contender(
+        label="naive", build=_build_scan, time_growth=_pairs, memory_growth=_pairs, heap_bytes=_every_prefix
+    ),
     "triton": Contender(label="triton", build=_build_scan),
     "sdpa": Contender(label="causal SDPA", build=_build_sdpa, time_growth=_pairs),
     "gru": Contender(label="nn.GRU", build=_build_rnn, time_growth=_steps),

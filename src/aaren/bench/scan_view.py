@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aaren.bench import figure
-from aaren.bench.record import BenchRecord, Row, describe, number
+from aaren.bench.record import BenchRecord, Row, counted, describe, number
 from aaren.bench.scan import shape_of
 from aaren.bench.scan_contenders import CONTENDERS, PASSES
 from aaren.bench.scan_targets import targets_sheet
@@ -54,7 +54,7 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
         for direction in PASSES
     ]
     about = f"{record.settings['heads']} heads of width {record.settings['width']}, float32"
-    return figure.draw(panels, base, caption=f"{about}; {record.machine['threads']} threads")
+    return figure.draw(panels, base, caption=f"{about}; {counted(record.machine['threads'], 'thread')}")
 
 
 def _lines(record: BenchRecord, direction: str) -> list[figure.Line]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from aaren.bench import figure
 from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, describe, number
+from aaren.bench.record import BenchRecord, Row, counted, describe, number
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
@@ -213,4 +213,4 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     panel = figure.Panel(
         title="What one new token costs", x_label="tokens so far", y_label="microseconds", lines=lines
     )
-    return figure.draw([panel], base, caption=f"one layer; {record.machine['threads']} threads")
+    return figure.draw([panel], base, caption=f"one layer; {counted(record.machine['threads'], 'thread')}")

@@ -44,15 +44,8 @@ def scan(
     settings = bench.QUICK if quick else bench.LONG if long else bench.ScanSettings()
     if lengths:
         settings = bench.ScanSettings(lengths=tuple(lengths))
-    command = " ".join(
-        [
-            "aaren bench scan",
-            *["--quick"] * quick,
-            *["--long"] * long,
-            *(f"--length {n}" for n in lengths or []),
-        ]
-    )
-    _set_threads(threads)
+    sizes = [*["--quick"] * quick, *["--long"] * long, *(f"--length {length}" for length in lengths or [])]
+    command = " ".join(["aaren bench scan", *sizes, *_set_threads(threads)])
     with progress_bar("bench scan") as on_step:
         result = bench.measure(settings, command=command, on_step=on_step)
     publish(result, destinations)
@@ -74,9 +67,8 @@ def token(
     destinations = Destinations(record=record, figure=figure, page=page)
     destinations.check("token")
     settings = token_cost.QUICK if quick else token_cost.TokenSettings()
-    _set_threads(threads)
+    command = " ".join(["aaren bench token", *["--quick"] * quick, *_set_threads(threads)])
     with progress_bar("bench token") as on_step:
-        command = "aaren bench token" + " --quick" * quick
         result = token_cost.measure(settings, command=command, on_step=on_step)
     publish(result, destinations)
 
@@ -118,8 +110,11 @@ def show(
     publish(found, destinations)
 
 
-def _set_threads(threads: int | None) -> None:
-    if threads is not None:
-        import torch
+def _set_threads(threads: int | None) -> list[str]:
+    """Set torch's threads if asked to, and return the option as part of a command."""
+    if threads is None:
+        return []
+    import torch
 
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
+    return [f"--threads {threads}"]

@@ -1,0 +1,200 @@
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from aaren.bench import memory, scan
+from aaren.bench.page import begin_mark, end_mark
+from aaren.bench.record import BenchRecord, Row, read_record
+from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
+from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build
+from aaren.cli.main import app
+from aaren.errors import ConfigError
+from aaren.ops.dispatch import BACKENDS
+
+SMALL = Shape(2, 9, 2, 4)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def quick_record() -> BenchRecord:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return measure(QUICK, command="aaren bench scan --quick")
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_every_backend_takes_part() -> None:
+    assert set(BACKENDS) <= set(CONTENDERS)
+
+
+@pytest.mark.parametrize("direction", PASSES)
+@pytest.mark.parametrize(
+    "name", [name for name in CONTENDERS if name not in ("triton", "copy", "sdpa", "gru", "lstm")]
+)
+def test_all_scans_compute_the_same(name: str, direction: str) -> None:
+    truth = build("naive", SMALL, direction, torch.float64)()
+    results = build(name, SMALL, direction)()
+    assert len(results) == (1 if direction == FORWARD else 3)
+    for result, exact in zip(results, truth, strict=True):
+        torch.testing.assert_close(result, exact.float(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["kernel", "fused", "sdpa", "gru", "lstm"])
+def test_first_entries_of_a_batch_are_the_same_problem(name: str) -> None:
+    whole = build(name, SMALL, FORWARD_BACKWARD, torch.float64)()
+    first = build(name, SMALL, FORWARD_BACKWARD, torch.float64, 1)()
+    for all_entries, one in zip(whole, first, strict=True):
+        torch.testing.assert_close(all_entries[:1], one)
+
+
+@pytest.mark.parametrize("name", ["kernel", "fused", "sdpa", "gru"])
+def test_repeated_calls_give_the_same(name: str) -> None:
+    call = build(name, SMALL, FORWARD_BACKWARD)
+    first = [result.clone() for result in call()]
+    for before, again in zip(first, call(), strict=True):
+        assert torch.equal(before, again)
+
+
+def test_unknown_contender_has_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="unknown contender 'fussed'; did you mean 'fused'"):
+        build("fussed", SMALL, FORWARD)
+
+
+def test_building_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    build("gru", SMALL, FORWARD)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_lengths_must_be_positive() -> None:
+    with pytest.raises(ConfigError, match="lengths must be whole numbers of at least 1; got \\[0\\]"):
+        ScanSettings(lengths=(0,))
+
+
+def test_batch_is_two_from_8192_on_and_a_short_length_comes_first() -> None:
+    shapes = ScanSettings(lengths=(8192, 4096)).shapes()
+    assert [(shape.batch, shape.length) for shape in shapes] == [(8, 256), (8, 4096), (2, 8192)]
+
+
+def test_beyond_8192_only_linear_contenders_take_part() -> None:
+    assert scan._names(Shape(2, 65536, 8, 64)) == ["copy", "kernel", "fused", "chunked"]
+
+
+def _row(name: str, shape: Shape, *, seconds: float, extra: int | None) -> Row:
+    return {
+        **scan._empty_row(name, shape, FORWARD_BACKWARD),
+        "median_seconds": seconds,
+        "peak_extra_bytes": extra,
+    }
+
+
+def test_prediction_follows_the_growth() -> None:
+    small, large = Shape(8, 1024, 8, 64), Shape(2, 8192, 8, 64)
+    assert predict("fused", large, _row("fused", small, seconds=1.0, extra=100)) == (2.0, 200.0)
+    assert predict("sdpa", large, _row("sdpa", small, seconds=1.0, extra=100)) == (16.0, 200.0)
+    assert predict("gru", large, _row("gru", small, seconds=1.0, extra=None)) == (8.0, 0.0)
+
+
+def test_a_cell_that_needs_too_much_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = Shape(8, 256, 8, 64), Shape(8, 1024, 8, 64)
+    rows = [_row("naive", small, seconds=10.0, extra=2 * 10**9)]
+    reason = scan._reason_to_skip("naive", large, FORWARD_BACKWARD, rows)
+    assert reason == "needs about 32.0 GB and about 160 s"
+    assert (
+        scan._reason_to_skip("naive", large, FORWARD, rows) == "needs about 17.2 GB"
+    )  # the heap, unmeasured
+    assert scan._reason_to_skip("naive", small, FORWARD, []) is None
+    assert scan._reason_to_skip("triton", small, FORWARD, []) == "needs CUDA"
+    # A machine with little memory skips earlier.
+    rows = [_row("chunked", small, seconds=0.1, extra=4 * 10**8)]
+    assert scan._reason_to_skip("chunked", large, FORWARD_BACKWARD, rows) is None
+    monkeypatch.setattr(memory, "available_bytes", lambda: 10**9)
+    assert scan._reason_to_skip("chunked", large, FORWARD_BACKWARD, rows) == "needs about 1.60 GB"
+
+
+def test_a_cell_skipped_at_its_shortest_is_skipped_beyond() -> None:
+    row = _row("naive", Shape(8, 256, 8, 64), seconds=1.0, extra=None)
+    row["skipped"] = "needs more memory than this machine has"
+    reason = scan._reason_to_skip("naive", Shape(8, 1024, 8, 64), FORWARD_BACKWARD, [row])
+    assert reason == "needs more than the shortest length could get"
+
+
+def test_exhausted_memory_becomes_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object, **__: object) -> int:
+        raise memory.MemoryExhaustedError("gone")
+
+    monkeypatch.setattr(memory, "peak_extra_bytes", exhausted)
+    row = scan._empty_row("naive", SMALL, FORWARD)
+    scan._measure_memory(row, "naive", SMALL, FORWARD)
+    assert row["skipped"] == "needs more memory than this machine has"
+
+
+def test_needed_bytes_are_outputs_log_sums_and_gradients() -> None:
+    shape = Shape(2, 8, 4, 16)
+    outputs = torch.empty(*shape)
+    log_sums = torch.empty(*shape[:3], dtype=torch.float64)
+    grad_scores = torch.empty(*shape[:3])
+    assert needed_bytes(shape) == 2 * outputs.nbytes + log_sums.nbytes + grad_scores.nbytes
+
+
+@pytest.mark.slow
+def test_quick_run_measures_every_cell(quick_record: BenchRecord) -> None:
+    assert len(quick_record.measurements) == 2 * len(CONTENDERS)
+    for row in quick_record.measurements:
+        name = str(row["contender"])
+        if name == "triton":
+            assert row["skipped"] == "needs CUDA"
+            continue
+        assert row["skipped"] is None
+        assert isinstance(row["median_seconds"], float)
+        assert row["median_seconds"] > 0
+        if name == "copy":
+            assert row["error"] is None
+            continue
+        assert isinstance(row["error"], float)
+        assert 0 < row["error"] < 1e-5, name
+        if memory.can_measure() and not CONTENDERS[name].is_preallocated:
+            assert isinstance(row["peak_extra_bytes"], int)
+            assert row["peak_extra_bytes"] > 0
+    scans = [
+        row for row in quick_record.measurements if row["contender"] in BACKENDS and row["error"] is not None
+    ]
+    assert {row["truth"] for row in scans} == {"naive in float64"}
+
+
+@pytest.mark.slow
+def test_quick_run_can_be_written_shown_and_drawn(quick_record: BenchRecord, tmp_path: Path) -> None:
+    path, page = tmp_path / "scan.json", tmp_path / "page.md"
+    quick_record.write(path)
+    page.write_text(f"# Page\n\n{begin_mark('scan')}\nold\n{end_mark('scan')}\n\nThe end.\n")
+    arguments = ["bench", "show", str(path), "--figure", str(tmp_path / "scan"), "--page", str(page)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "causal SDPA" in result.stdout
+    assert "skipped: needs CUDA" in result.stdout
+    assert "not run" in result.stdout
+    assert (tmp_path / "scan.png").stat().st_size > 10_000
+    assert "<svg" in (tmp_path / "scan.svg").read_text()
+    text = page.read_text()
+    assert "old" not in text
+    assert text.startswith("# Page\n")
+    assert text.endswith("The end.\n")
+    assert "| **fused** |" in text
+    assert read_record(path) == quick_record
+
+
+def test_contradicting_sizes_are_refused() -> None:
+    result = CliRunner().invoke(app, ["bench", "scan", "--quick", "--long"])
+    assert isinstance(result.exception, ConfigError)
+    assert "give only one of them" in str(result.exception)
+
+
+def test_a_page_without_marks_is_refused_before_measuring(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# No marks\n")
+    result = CliRunner().invoke(app, ["bench", "scan", "--quick", "--page", str(page)])
+    assert "must hold these two lines" in str(result.exception)

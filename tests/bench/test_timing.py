@@ -1,0 +1,67 @@
+import gc
+import time
+
+import pytest
+
+from aaren.bench.timing import Timing, ratio, time_interleaved
+from aaren.errors import ConfigError
+
+
+def test_median_and_quartiles() -> None:
+    timing = Timing.of([5.0, 1.0, 2.0, 4.0, 3.0])
+    assert (timing.lower_quartile, timing.median, timing.upper_quartile, timing.repeats) == (2.0, 3.0, 4.0, 5)
+
+
+def test_one_sample_is_its_own_spread() -> None:
+    timing = Timing.of([2.0])
+    assert timing.lower_quartile == timing.median == timing.upper_quartile == 2.0
+
+
+def test_no_samples_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs at least one sample; got none"):
+        Timing.of([])
+
+
+def test_ratio_is_of_medians() -> None:
+    assert ratio(Timing.of([1.0, 4.0, 9.0]), Timing.of([2.0])) == 2.0
+
+
+def test_rounds_are_interleaved_after_one_warm_up_each() -> None:
+    order: list[str] = []
+    calls = {name: lambda name=name: order.append(name) for name in ("a", "b", "c")}
+    timings = time_interleaved(calls, budget_seconds=0.5, min_repeats=3, max_repeats=3)
+    assert order == ["a", "b", "c"] * 4
+    assert [timing.repeats for timing in timings.values()] == [3, 3, 3]
+
+
+def test_slow_call_counts_its_warm_up_and_lets_the_others_go_on() -> None:
+    calls = {"slow": lambda: time.sleep(0.06), "fast": lambda: time.sleep(0.001)}
+    timings = time_interleaved(calls, budget_seconds=0.1)
+    assert timings["slow"].repeats == 2
+    assert timings["fast"].repeats > 5
+    assert ratio(timings["slow"], timings["fast"]) > 5
+
+
+def test_budget_limits_repeats_but_never_below_the_least() -> None:
+    timings = time_interleaved({"call": lambda: time.sleep(0.004)}, budget_seconds=0.005, min_repeats=3)
+    assert timings["call"].repeats == 3
+
+
+def test_rounds_are_reported() -> None:
+    seen: list[int] = []
+    time_interleaved({"call": int}, min_repeats=2, max_repeats=2, on_round=seen.append)
+    assert seen == [1, 2, 3]
+
+
+def test_garbage_collector_is_restored_even_after_an_error() -> None:
+    def fail() -> None:
+        raise OSError("no")
+
+    assert gc.isenabled()
+    with pytest.raises(OSError, match="no"):
+        time_interleaved({"call": fail})
+    assert gc.isenabled()
+
+
+def test_nothing_to_time() -> None:
+    assert time_interleaved({}) == {}

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from aaren.bench.page import read_generated
+from aaren.bench.record import read_record
+from aaren.bench.token_cost import VIEWS, TokenSettings, build_views, measure, page_text
+from aaren.cli.main import app
+from aaren.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+ROOT = Path(__file__).parents[2]
+TINY = TokenSettings(tokens=(4, 16), num_latents=3, heads=2, width=8, budget_seconds=0.05)
+
+
+def test_views_of_one_query_agree() -> None:
+    views = build_views(16, TINY)
+    aaren = views["aaren"].take_token()
+    assert aaren.shape == (1, 1, 2, 8)
+    for name in ("transformer", "transformer_sdpa"):
+        torch.testing.assert_close(views[name].take_token(), aaren)
+
+
+def test_views_of_latents_agree() -> None:
+    views = build_views(16, TINY)
+    latents = views["perceiver"].take_token()
+    assert latents.shape == (1, 3, 2, 8)
+    torch.testing.assert_close(views["perceiver_sdpa"].take_token(), latents)
+
+
+def test_the_first_token_has_nothing_before_it() -> None:
+    views = build_views(1, TINY)
+    torch.testing.assert_close(views["aaren"].take_token(), views["transformer_sdpa"].take_token())
+
+
+def test_only_aaren_keeps_the_same_bytes() -> None:
+    short, long = build_views(4, TINY), build_views(16, TINY)
+    assert long["aaren"].kept_bytes == short["aaren"].kept_bytes == 2 * (8 + 2) * 8
+    for name in VIEWS.keys() - {"aaren"}:
+        assert long[name].kept_bytes == 4 * short[name].kept_bytes
+
+
+def test_record_has_every_view_at_every_count() -> None:
+    record = measure(TINY)
+    found = {(row["view"], row["tokens"]) for row in record.measurements}
+    assert found == {(view, count) for view in VIEWS for count in (4, 16)}
+    assert "growth over 4x tokens" in page_text(record)
+
+
+def test_counts_must_be_positive() -> None:
+    with pytest.raises(ConfigError, match="tokens and num_latents must be at least 1; got \\[0\\] and 64"):
+        TokenSettings(tokens=(0,))
+
+
+def test_command_writes_record_and_figure(tmp_path: Path) -> None:
+    base = tmp_path / "token"
+    arguments = ["bench", "token", "--quick", "--record", f"{base}.json", "--figure", str(base)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "Time for one new token" in result.stdout
+    assert read_record(tmp_path / "token.json", kind="token").command == "aaren bench token --quick"
+    assert (tmp_path / "token.png").exists()
+    assert (tmp_path / "token.svg").exists()
+
+
+def test_page_shows_the_committed_record() -> None:
+    record = read_record(ROOT / "results" / "bench" / "token.json", kind="token")
+    shown = read_generated(ROOT / "docs" / "token-cost.md", "token")
+    assert shown == page_text(record), "aaren bench show results/bench/token.json --page docs/token-cost.md"
