@@ -1,0 +1,38 @@
+import io
+
+from rich.console import Console
+
+from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
+
+SHEET = Sheet(
+    title="Times", columns=("", "median"), rows=[("copy", "1 ms"), ("a|b", "")], bold_rows=frozenset({"copy"})
+)
+
+
+def test_markdown() -> None:
+    assert SHEET.to_markdown() == (
+        "**Times**\n\n|  | median |\n| :-- | --: |\n| **copy** | **1 ms** |\n| a\\|b |  |\n"
+    )
+
+
+def test_terminal() -> None:
+    out = io.StringIO()
+    Console(file=out, width=60).print(SHEET.to_rich())
+    assert "Times" in out.getvalue()
+    assert "│ copy │   1 ms │" in out.getvalue()
+
+
+def test_units_change_where_three_digits_end() -> None:
+    assert [format_seconds(seconds) for seconds in (0.999, 1.0, 60.0, 1e-6)] == [
+        "999 ms",
+        "1.00 s",
+        "60.0 s",
+        "1.00 µs",
+    ]
+    assert [format_bytes(size) for size in (999, 1000, 17.2e9)] == ["999 B", "1.00 kB", "17.2 GB"]
+    assert [format_ratio(ratio) for ratio in (0.5, 9.996, 99.96, 12345.0)] == [
+        "0.50x",
+        "10.0x",
+        "100x",
+        "12,345x",
+    ]
