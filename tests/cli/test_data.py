@@ -43,7 +43,7 @@ def test_list_as_json() -> None:
     exchange = next(entry for entry in entries if entry["name"] == "Exchange")
     assert exchange["status"] == "missing"
     assert exchange["is_on_disk"] is False
-    assert exchange["shape"] == "7588 rows × 8"
+    assert exchange["shape"] == "7,588 rows × 8"
 
 
 def test_make_and_verify_a_generated_set(root: Path) -> None:

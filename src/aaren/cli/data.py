@@ -232,8 +232,12 @@ def _table(title: str, entries: "list[Entry]") -> "Table":
             no_wrap=column in ("name", "on disk", "state"),
         )
     for entry in entries:
-        size = f"{entry.bytes_on_disk / 1e6:,.1f} MB" if entry.is_on_disk else "-"
+        size = _size(entry.bytes_on_disk) if entry.is_on_disk else "-"
         mark = _MARKS.get(entry.status, entry.status)
         source = entry.source.removeprefix("https://").removeprefix("http://")
         table.add_row(entry.name, entry.shape, size, mark, escape(entry.licence), escape(source))
     return table
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 100_000 else f"{num_bytes / 1e3:,.0f} kB"

@@ -61,7 +61,7 @@ def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
 
     def fact(name: str) -> str:
         value: Fact = dataset.facts.get(name, (measured or {}).get(name, "?"))
-        text = f"{value:,}" if isinstance(value, int) and value > 9_999 else str(value)
+        text = f"{value:,}" if isinstance(value, int) else str(value)
         return f"{text}?" if name in dataset.uncertain else text
 
     return _SHAPES[dataset.setting](fact, dataset.facts)
@@ -73,8 +73,9 @@ _SHAPES: Mapping[str, Callable[[Callable[[str], str], Mapping[str, Fact]], str]]
         f"{fact('train')}{' + ' + fact('test') if 'test' in facts else ''} cases × {fact('channels')} × "
         f"{fact('length')}, {fact('classes')} classes"
     ),
-    "events": lambda fact, _: (
-        f"{fact('sequences')} sequences, {fact('events')} events, {fact('marks')} mark(s)"
+    "events": lambda fact, facts: (
+        f"{fact('sequences')} sequences, {fact('events')} events, "
+        f"{'no marks' if facts.get('marks') == 1 else fact('marks') + ' marks'}"
     ),
     "rl": lambda fact, _: (
         f"{fact('transitions')} steps, {fact('state_size')} state, {fact('action_size')} action"
