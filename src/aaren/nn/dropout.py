@@ -1,0 +1,85 @@
+"""Dropout at the cost of a copy: on a CPU, torch's random numbers are most of a small model's step.
+
+One number is drawn from torch's generator per call, so seeds and checkpoints hold as with `F.dropout`; the
+rest is hashed from it (see `dropout_kernel`). On other devices, in half precision and under torch.compile
+this is `F.dropout`.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from aaren.ops import row_pool
+
+LARGEST = 2**32  # items: places are hashed as 32-bit numbers
+SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
+
+
+def drop(x: Tensor, probability: float) -> Tensor:
+    """Set each item to 0 with this probability and scale the others by 1 / (1 - probability).
+
+    >>> with torch.random.fork_rng():
+    ...     _ = torch.manual_seed(0)
+    ...     dropped = drop(torch.ones(10_000), 0.25)
+    >>> sorted(set(dropped.tolist())) == [0.0, torch.tensor(4 / 3).item()]
+    True
+    """
+    if probability == 0.0:
+        return x
+    is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.numel() < LARGEST
+    if not is_plain or torch.compiler.is_compiling():
+        return F.dropout(x, probability)
+    key = int(torch.empty((), dtype=torch.int64).random_())
+    dropped: Tensor = _Drop.apply(x, probability, key)  # type: ignore[no-untyped-call]  # torch has no types here
+    return dropped
+
+
+def attend_with_dropout(
+    query: Tensor, keys: Tensor, values: Tensor, probability: float, *, is_causal: bool = False
+) -> Tensor:
+    """Softmax attention, (b, h, t, d) as in torch's own, whose weights are dropped with this probability.
+
+    What `F.scaled_dot_product_attention` computes on a CPU when dropout is asked for, with `drop` inside.
+    """
+    weights = query @ (keys * keys.shape[-1] ** -0.5).transpose(-2, -1)
+    if is_causal:
+        hidden = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu_(1)
+        weights = weights.masked_fill(hidden, -torch.inf)
+    return drop(weights.softmax(dim=-1), probability) @ values
+
+
+class _Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float, key: int) -> Tensor:  # Any: torch's own type for it
+        ctx.probability, ctx.key = probability, key
+        return _run(x, probability, key)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        # Through apply, so that second derivatives exist as well.
+        dropped = _Drop.apply(gradients[0], ctx.probability, ctx.key)  # type: ignore[no-untyped-call]  # the same
+        return dropped, None, None
+
+
+def _run(x: Tensor, probability: float, key: int) -> Tensor:
+    from aaren.nn.dropout_kernel import drop_items
+
+    source = x.detach().contiguous()
+    target = torch.empty_like(source)
+    count = source.numel()
+    threads = max(1, min(torch.get_num_threads(), count // SMALLEST_SHARE))
+    cuts = [count * share // threads for share in range(threads + 1)]
+    arrays = source.numpy().reshape(-1), target.numpy().reshape(-1)
+    row_pool.run(
+        drop_items,
+        cuts,
+        *arrays,
+        np.uint32(min(round(probability * LARGEST), LARGEST - 1)),
+        arrays[0].dtype.type(1.0 / (1.0 - probability)),
+        np.uint32(key & 0xFFFFFFFF),
+        np.uint32(key >> 32),
+    )
+    return target

@@ -1,0 +1,85 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from aaren.nn.dropout import drop
+
+
+@pytest.fixture(autouse=True)
+def _own_generator() -> None:
+    torch.manual_seed(11)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_the_share_and_the_mean_are_right(probability: float) -> None:
+    dropped = drop(torch.ones(400, 500), probability)
+    share = (dropped == 0).double().mean().item()
+    assert share == pytest.approx(probability, abs=4 * (probability * (1 - probability) / 200_000) ** 0.5)
+    assert dropped.mean().item() == pytest.approx(1.0, abs=0.03)
+
+
+def test_neighbours_rows_and_calls_are_independent() -> None:
+    first, second = (drop(torch.ones(1000, 1024), 0.5) == 0 for _ in range(2))
+    bound = 4 * 0.5 / 1000  # of the mean of a million products of two signs
+    signs = first.float() * 2 - 1
+    for other in (first.roll(1, 1), first.roll(1, 0), first.roll(7, 1), first.roll(512, 1), second):
+        assert abs((signs * (other.float() * 2 - 1)).mean().item()) < bound
+    counts = first.sum(1).double()  # per row: binomial, variance n / 4
+    assert counts.var().item() == pytest.approx(256.0, rel=0.2)
+
+
+def test_the_gradient_passes_where_items_were_kept() -> None:
+    x = torch.randn(50, 60, dtype=torch.float64, requires_grad=True)
+    dropped = drop(x, 0.3)
+    dropped.sum().backward()
+    torch.testing.assert_close(x.grad, torch.where(dropped == 0, 0.0, 1 / 0.7).double())
+    first_order = torch.autograd.grad((drop(x, 0.3) ** 3).sum(), x, create_graph=True)[0]
+    assert torch.autograd.grad(first_order.sum(), x)[0].any()
+
+
+def test_the_generator_decides_and_threads_do_not() -> None:
+    x = torch.randn(1 << 20)
+    state = torch.get_rng_state()
+    one = drop(x, 0.2)
+    other = drop(x, 0.2)
+    assert not torch.equal(one, other)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        torch.set_rng_state(state)
+        assert torch.equal(drop(x, 0.2), one)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_views_and_odd_cases() -> None:
+    x = torch.randn(4, 6, 8).transpose(1, 2)
+    dropped = drop(x, 0.5)
+    assert dropped.shape == x.shape
+    torch.testing.assert_close(dropped[dropped != 0], 2 * x[dropped != 0])
+    assert drop(torch.empty(0, 3), 0.5).shape == (0, 3)
+    assert drop(torch.tensor(3.0), 0.5).shape == ()
+    assert drop(x, 0.0) is x
+    assert drop(torch.ones(2, 64, dtype=torch.bfloat16), 0.5).dtype == torch.bfloat16
+
+
+def test_it_compiles_as_torchs_own() -> None:
+    compiled = torch.compile(lambda x: drop(x, 0.5), backend="eager", fullgraph=True)
+    assert 0.3 < (compiled(torch.ones(1000)) == 0).double().mean() < 0.7
+
+
+@pytest.mark.slow
+def test_it_is_faster_than_torchs_own() -> None:
+    from time import perf_counter
+
+    x = torch.randn(32, 96, 2048)
+    seconds = []
+    for run in (drop, F.dropout):
+        run(x, 0.1)
+        times = []
+        for _ in range(5):
+            start = perf_counter()
+            run(x, 0.1)
+            times.append(perf_counter() - start)
+        seconds.append(min(times))
+    assert seconds[0] < seconds[1]
