@@ -104,10 +104,16 @@ USES = {
         "import torch; from aaren.ops import scan_attention; "
         "scan_attention(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1, 1), backend='triton')"
     ),
-    "plot": (
-        "from aaren.errors import require_extra; "
-        "require_extra('matplotlib', extra='plot', purpose='a figure')"
+    "plot": "from aaren.bench.figure import require_matplotlib; require_matplotlib()",
+    "data": (
+        "from pathlib import Path; Path('own.csv').write_text('date,x\\n2020-01-01,1\\n'); "
+        "from aaren.data.forecasting import open_file; open_file(Path('own.csv'))"
     ),
+    "classification": (
+        "from pathlib import Path; Path('own.ts').write_text('@data\\n1,2:a\\n'); "
+        "from aaren.data.ts_format import read_ts; read_ts(Path('own.ts'), reader='aeon')"
+    ),
+    "rl": "from aaren.data.classic_control import generate; generate('pendulum', episodes=1)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others
 
