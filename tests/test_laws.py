@@ -207,6 +207,8 @@ def test_an_empty_sequence_changes_nothing(mixer: torch.nn.Module, x: Tensor) ->
     outputs, same = mixer(x[:, :0], state)
     assert outputs.shape == (BATCH, 0, WIDTH)
     assert_same_future(mixer, x, state, same)
+    _, empty = mixer(x[:, :0])
+    assert_same_future(mixer, x, empty, mixer.init_state(BATCH), None)
 
 
 def test_packed_sequences_equal_separate_ones(mixer: torch.nn.Module, x: Tensor) -> None:

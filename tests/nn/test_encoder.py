@@ -12,6 +12,10 @@ def small(**options: object) -> Encoder:
     return Encoder(EncoderConfig(width=8, num_heads=2, num_layers=2, **options)).eval()
 
 
+def test_recurrent_mixers_ignore_the_number_of_heads() -> None:
+    assert EncoderConfig(width=10, num_heads=4, mixer="gru").width == 10
+
+
 def test_inject_is_added_before_every_layer() -> None:
     encoder = small(final_norm=True, norm_eps=1e-6)
     x, inject = torch.randn(2, 5, 8), torch.randn(2, 5, 8)
@@ -67,7 +71,9 @@ def test_the_fingerprint_knows_the_weights_and_survives_folding() -> None:
     ("options", "words"),
     [
         ({"width": 10, "num_heads": 4}, "num_heads must divide width"),
-        ({"num_layers": 0}, "num_layers and ff_width must be at least 1"),
+        ({"num_layers": 0}, "num_layers must be at least 1; got 0"),
+        ({"ff_width": 0}, "ff_width must be at least 1; got 0"),
+        ({"width": 0, "mixer": "gru"}, "width must be at least 1; got 0"),
         ({"dropout": 1.5}, "dropout must be at least 0 and below 1; got 1.5"),
         ({"attention_dropout": -0.1}, "attention_dropout must be at least 0"),
         ({"mixer": "aron"}, "unknown mixer 'aron'; did you mean 'aaren'"),

@@ -83,6 +83,16 @@ def test_a_detached_cache_still_branches_safely() -> None:
     assert torch.equal(filled(ahead), before)
 
 
+def test_a_cache_made_in_inference_mode_goes_on_outside() -> None:
+    layer, x = SoftmaxAttention(8, 2), torch.randn(2, 3, 8)
+    with torch.inference_mode():
+        _, state = layer.step(x[:, 0], layer.init_state(2))
+    with torch.no_grad():
+        _, state = layer.step(x[:, 1], state)
+        y, _ = layer.step(x[:, 2], state)
+        torch.testing.assert_close(y, layer(x)[0][:, 2])
+
+
 def test_unfilled_slots_never_turn_outputs_into_nan() -> None:
     torch.use_deterministic_algorithms(True)  # fills torch.empty with NaN
     try:

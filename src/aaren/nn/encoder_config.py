@@ -20,7 +20,7 @@ class EncoderConfig:
     """
 
     width: int = 128  # model width c
-    num_heads: int = 8  # must divide width; gru, lstm and wkv have no use for it
+    num_heads: int = 8  # must divide width; without meaning for gru, lstm, wkv
     num_layers: int = 2
     ff_width: int | None = None  # inner width of the feed-forward part; default: 4 * width
     dropout: float = 0.1  # on what mixer and feed-forward add to the residual stream
@@ -41,11 +41,15 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""
-        require_divides("num_heads", self.num_heads, "width", self.width)
-        if self.num_layers < 1 or (self.ff_width is not None and self.ff_width < 1):
-            raise ConfigError(
-                f"num_layers and ff_width must be at least 1; got {self.num_layers} and {self.ff_width}."
-            )
+        if self.mixer in ("aaren", "softmax"):
+            require_divides("num_heads", self.num_heads, "width", self.width)
+        for name, size in (
+            ("width", self.width),
+            ("num_layers", self.num_layers),
+            ("ff_width", self.ff_width),
+        ):
+            if size is not None and size < 1:
+                raise ConfigError(f"{name} must be at least 1; got {size}.")
         for name, value in (("dropout", self.dropout), ("attention_dropout", self.attention_dropout)):
             if value is not None and not 0.0 <= value < 1.0:
                 raise ConfigError(f"{name} must be at least 0 and below 1; got {value}.")

@@ -88,7 +88,10 @@ class KVCache(NamedTuple):
         if self._needs_autograd():
             return self._latest()
         capacity = self.keys.shape[2]
-        if self.write == self.writes.number and self.length + num_items <= capacity:
+        is_newest = self.write == self.writes.number
+        # Outside inference mode, PyTorch forbids writing to what was made inside.
+        is_writable = torch.is_inference_mode_enabled() or not self.keys.is_inference()
+        if is_newest and is_writable and self.length + num_items <= capacity:
             return self
         kept = self._latest()
         grown = 2 * capacity if self.window is None else min(2 * capacity, 2 * self.window)
