@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from aaren.nn.dropout import drop
+from aaren.nn.dropout import attend_with_dropout, drop
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,20 @@ def test_it_is_faster_than_torchs_own() -> None:
             times.append(perf_counter() - start)
         seconds.append(min(times))
     assert seconds[0] < seconds[1]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_without_dropout_is_torchs_own(is_causal: bool) -> None:
+    query, keys, values = torch.randn(3, 2, 4, 7, 8, dtype=torch.float64)
+    torch.testing.assert_close(
+        attend_with_dropout(query, keys, values, 0.0, is_causal=is_causal),
+        F.scaled_dot_product_attention(query, keys, values, is_causal=is_causal),
+    )
+
+
+def test_attention_drops_weights_after_the_softmax() -> None:
+    query, keys = torch.zeros(2, 1, 1, 1000, 8)
+    ones = torch.ones(1, 1, 1000, 1)
+    found = attend_with_dropout(query, keys, ones, 0.5)  # each output: mean of 1000 coins of 0 or 2
+    assert found.mean().item() == pytest.approx(1.0, abs=0.01)
+    assert found.std().item() == pytest.approx(1000**-0.5, rel=0.15)

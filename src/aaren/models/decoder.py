@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from aaren.nn import AarenAttention, EncoderConfig
 from aaren.nn.block import build_mixer
+from aaren.nn.dropout import attend_with_dropout, drop
 from aaren.nn.feed_forward import FeedForward
 from aaren.shapes import Activations
 
@@ -29,9 +30,9 @@ class CrossAttention(nn.Module):
     def forward(self, x: Activations, memory: Activations) -> Activations:
         """Attend from x (b, t, c) to memory (b, s, c)."""
         query, keys, values = self._split(self.q_proj(x)), self.k_proj(memory), self.v_proj(memory)
-        outputs = F.scaled_dot_product_attention(
-            query, self._split(keys), self._split(values), dropout_p=self.dropout if self.training else 0.0
-        )
+        dropout = self.dropout if self.training else 0.0
+        attend = attend_with_dropout if dropout > 0.0 and x.device.type == "cpu" else _attend
+        outputs = attend(query, self._split(keys), self._split(values), dropout)
         projected: Activations = self.out_proj(outputs.transpose(1, 2).flatten(-2))
         return projected
 
@@ -103,4 +104,8 @@ class DecoderLayer(nn.Module):
         return folded.requires_grad_(False).eval()
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout) if self.training and self.dropout > 0.0 else x
+        return drop(x, self.dropout) if self.training else x
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, dropout: float) -> Tensor:
+    return F.scaled_dot_product_attention(query, keys, values, dropout_p=dropout)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, ShapeError, unknown_name
 from aaren.models.decoder import DecoderLayer
 from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.dropout import drop
 from aaren.nn.embedding import SeriesEmbedding
 
 READINGS = ("A", "B", "C")
@@ -165,8 +166,7 @@ class Forecaster(nn.Module):
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _drop(self, x: Tensor) -> Tensor:
-        dropout = self.config.dropout
-        return F.dropout(x, dropout) if self.training and dropout > 0.0 else x
+        return drop(x, self.config.dropout) if self.training else x
 
 
 def normalise(past: Tensor) -> tuple[Tensor, Tensor, Tensor]:

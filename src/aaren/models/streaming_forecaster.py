@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError
@@ -22,6 +21,7 @@ from aaren.models.running_statistics import RunningStatistics
 from aaren.models.session import Session
 from aaren.models.streaming_state import StreamingState
 from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding
 from aaren.nn.inputs import hide_padding, wrong_kind
 from aaren.shapes import Mask, TokenMask
@@ -259,8 +259,7 @@ class StreamingForecaster(nn.Module):
         return restored
 
     def _drop(self, x: Tensor) -> Tensor:
-        dropout = self.config.dropout
-        return F.dropout(x, dropout) if self.training and dropout > 0.0 else x
+        return drop(x, self.config.dropout) if self.training else x
 
     def _own(self, state: StreamingState) -> StreamingState:
         if not isinstance(state, StreamingState):

@@ -1,0 +1,238 @@
+"""The forecasting task: long multivariate series, a fixed window in, the whole horizon out.
+
+Metrics are mean squared and mean absolute error on the scaled data, over every window, step and series of the
+test part. Streaming models are in `streaming_forecasting`, new data in `forecast_files`.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aaren.data.batch import ForecastBatch
+from aaren.data.forecasting import ForecastingData, load, open_file
+from aaren.data.packed import content_sha256, plain_name
+from aaren.data.registry import lookup
+from aaren.data.source import on_disk
+from aaren.data.windows import Part as Rows
+from aaren.data.windows import Windows
+from aaren.errors import DataError
+from aaren.models import LinearForecaster
+from aaren.tasks.base import Experiment, Json, Part, Task
+from aaren.tasks.forecasting_config import REFERENCES, ForecastingConfig
+from aaren.tasks.metrics import Mean
+from aaren.tasks.plan import Criterion, Moment, Plan, halving
+
+EVALUATION_BATCH = 128  # windows at once, without gradients
+KEPT_FORECASTS = 256  # windows of the test part whose forecasts are kept for figures
+
+
+class ForecastingExperiment(Experiment[ForecastBatch]):
+    """Windows of one series, and a model that maps each past to its future."""
+
+    def __init__(self, config: ForecastingConfig, data: ForecastingData, *, seed: int) -> None:
+        self.config = config
+        self.data = data
+        self.parts = {part: self.windows(part) for part in ("train", "validation", "test")}
+        self.loaders = data.loaders(
+            horizon_steps=config.horizon,
+            past_steps=config.window_steps,
+            batch_size=config.batch_size,
+            seed=seed,
+            last_batch=config.last_batch,
+        )
+        self.plan = self.make_plan(len(self.loaders.train), metric="mse")
+
+    def windows(self, part: Rows) -> Windows:
+        """Cut one part into windows, or say that it is too short."""
+        try:
+            return self.data.windows(
+                part, horizon_steps=self.config.horizon, past_steps=self.config.window_steps
+            )
+        except DataError as error:
+            rows = {name: getattr(self.data.split, name) for name in ("train", "validation", "test")}
+            raise DataError(
+                f"{self.data.name}: its {part} part is too short ({sum(rows.values())} rows: {rows['train']} "
+                f"train, {rows['validation']} validation, {rows['test']} test): {error}"
+            ) from error
+
+    def make_plan(self, updates_in_all_windows: int, *, metric: str) -> Plan:
+        """Plan the run: a look after every epoch, the rate halved after each but the first."""
+        config = self.config
+        is_reference = config.model in REFERENCES
+        updates = min(updates_in_all_windows, config.updates_per_epoch or updates_in_all_windows)
+        return Plan.in_epochs(
+            1 if is_reference else config.epochs,
+            updates_per_epoch=1 if is_reference else updates,
+            selects=Criterion(metric=metric),
+            patience=config.patience,
+            schedule=halving(),
+        )
+
+    def build_model(self) -> nn.Module:
+        """Build the model; a linear one is fitted at once, by least squares over all training windows."""
+        model = self.config.build_model(len(self.data.columns))
+        if isinstance(model, LinearForecaster):
+            model.fit(_pairs(self.parts["train"]))
+            model.requires_grad_(False)
+        return model
+
+    def build_optimiser(self, model: nn.Module) -> Optimizer:
+        """Build Adam; where there is nothing to learn, something that turns without effect."""
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=1e-4)
+        return self.config.optimiser.build(model)
+
+    def batches(self, epoch: int) -> Iterator[ForecastBatch]:
+        """Walk through the training windows in this epoch's order."""
+        return self.loaders.train.epoch(epoch)
+
+    def loss(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
+        """Return the mean squared error over all windows, steps and series."""
+        loss = F.mse_loss(model(batch.past, batch.past_marks, batch.future_marks), batch.future)
+        return loss if loss.requires_grad else loss.requires_grad_()
+
+    def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
+        """Average both errors over a part's windows."""
+        return self.score_windows(model, part, moment)
+
+    def score_windows(self, model: nn.Module, part: Part, moment: Moment) -> dict[str, float]:
+        """Average both errors over windows: all of test; of validation what full batches hold this epoch."""
+        squared, absolute = Mean(), Mean()
+        for numbers in torch.split(self.chosen(part, moment), EVALUATION_BATCH):
+            batch = _to_model(self.parts[part].take(numbers), model)
+            difference = self.forecast(model, batch) - batch.future
+            squared.add(difference.square())
+            absolute.add(difference.abs())
+        return {"mse": squared.value, "mae": absolute.value}
+
+    def chosen(self, part: Part, moment: Moment) -> Tensor:
+        """Return the numbers of the windows that a look at this moment is over."""
+        if part == "test":
+            return torch.arange(len(self.parts["test"]))
+        loader = self.loaders.validation
+        # A mean over full batches of equal size does not depend on how they are cut.
+        size = min(loader.size, len(loader) * loader.batch_size)
+        return loader.order(moment.epoch)[: min(size, self.config.validation_windows or size)]
+
+    def forecast(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
+        """Return the model's forecasts, (b, horizon, series)."""
+        return cast("Tensor", model(batch.past, batch.past_marks, batch.future_marks))
+
+    def predictions(self, model: nn.Module) -> Mapping[str, Tensor]:
+        """Return past, forecast and truth of test windows, evenly spread, scaled as in training."""
+        windows = self.parts["test"]
+        numbers = torch.linspace(0, len(windows) - 1, min(KEPT_FORECASTS, len(windows))).long()
+        kept: dict[str, list[Tensor]] = {"past": [], "forecast": [], "truth": []}
+        for some in torch.split(numbers, EVALUATION_BATCH):
+            batch = _to_model(windows.take(some), model)
+            for name, tensor in (
+                ("past", batch.past),
+                ("forecast", self.forecast(model, batch)),
+                ("truth", batch.future),
+            ):
+                kept[name].append(tensor.cpu())
+        return {"window": numbers, **{name: torch.cat(parts) for name, parts in kept.items()}}
+
+    def preprocessing(self) -> Mapping[str, Json]:
+        """Return names and scales of the columns, which new data is brought to."""
+        return {
+            "columns": list(self.data.columns),
+            "mean": cast("list[Json]", self.data.mean.tolist()),
+            "deviation": cast("list[Json]", self.data.deviation.tolist()),
+        }
+
+    def checksums(self) -> Mapping[str, str]:
+        """Return the sha256 of the file's unpacked content; empty for a generated set."""
+        if self.config.data_file:
+            paths: tuple[Path, ...] = (Path(self.config.data_file),)
+        else:
+            paths = on_disk(lookup(self.config.dataset))
+        return {plain_name(path): content_sha256(path) for path in paths}
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return sizes, and which columns never change in training."""
+        spread = self.data.values[: self.data.split.train].std(dim=0)
+        constant = [
+            name for name, value in zip(self.data.columns, spread.tolist(), strict=True) if value == 0
+        ]
+        return {
+            "series": len(self.data.columns),
+            "train_windows": len(self.parts["train"]),
+            "validation_windows": len(self.parts["validation"]),
+            "test_windows": len(self.parts["test"]),
+            "constant_columns": cast("list[Json]", constant),
+            "stands_for": lookup(self.config.dataset).stands_for if self.config.dataset else "",
+        }
+
+
+class ForecastingTask(Task[ForecastingConfig, ForecastBatch]):
+    """Forecasting as the paper's section 4.3 and the Time-Series-Library do it."""
+
+    name = "forecasting"
+    config_type = ForecastingConfig
+    reports = ("test.mse", "test.mae")
+
+    def open(self, config: ForecastingConfig, *, seed: int) -> Experiment[ForecastBatch]:
+        """Read the series and cut it into windows."""
+        from aaren.tasks.streaming_forecasting import StreamingExperiment
+
+        kind = StreamingExperiment if config.is_streaming else ForecastingExperiment
+        return kind(config, open_data(config), seed=seed)
+
+    def cell(self, config: ForecastingConfig) -> Mapping[str, str | int]:
+        """Say where in the table this run stands."""
+        dataset = config.dataset or Path(config.data_file).stem
+        return {"dataset": dataset, "horizon": config.horizon, "model": config.model}
+
+    def predict(
+        self,
+        model: nn.Module,
+        config: ForecastingConfig,
+        preprocessing: Mapping[str, Json],
+        *,
+        source: Path,
+        target: Path,
+    ) -> None:
+        """Forecast what follows the last row of a CSV file; the result is one with the same columns."""
+        from aaren.tasks.forecast_files import forecast_file
+
+        forecast_file(model, config, preprocessing, source=source, target=target)
+
+
+def open_data(config: ForecastingConfig) -> ForecastingData:
+    """Read a registered dataset, or the user's own file."""
+    if config.dataset:
+        return load(config.dataset)
+    return open_file(
+        Path(config.data_file),
+        target=config.target,
+        only_target=config.only_target,
+        allow_irregular=config.allow_irregular,
+    )
+
+
+def _pairs(windows: Windows) -> Iterator[tuple[Tensor, Tensor]]:
+    for numbers in torch.split(torch.arange(len(windows)), 1024):
+        batch = windows.take(numbers)
+        yield batch.past, batch.future
+
+
+def _to_model(batch: ForecastBatch, model: nn.Module) -> ForecastBatch:
+    """Move a batch to where the model is."""
+    weight = next(model.parameters(), None)
+    if weight is None or weight.device == batch.past.device:
+        return batch
+    return ForecastBatch(
+        past=batch.past.to(weight.device),
+        past_marks=batch.past_marks.to(weight.device),
+        future=batch.future.to(weight.device),
+        future_marks=batch.future_marks.to(weight.device),
+    )
+
+
+TASK = ForecastingTask()
