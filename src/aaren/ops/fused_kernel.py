@@ -131,45 +131,45 @@ def backward(
     while row < stop_row:
         sequence, first_head = row // heads, row % heads
         stop_head = min(heads, first_head + stop_row - row)
-        start = bounds[sequence]
-        for k in range(bounds[sequence + 1] - 1, start - 1, -1):
-            for head in range(first_head, stop_head):
+        start, stop = bounds[sequence], bounds[sequence + 1]
+        for k in range(stop - 1, start - 1, -1):
+            for head in range(stop_head - 1, first_head - 1, -1):  # backwards too: memory is prefetched
                 g, h = carry[sequence, head], carry_sum[sequence, head]
-                gate, forget = gates[k, head], forgets[k, head]
-                along_value, along_output = 0.0, 0.0
-                if is_written:
-                    for j in range(width):
-                        g[j] += grad_outputs[k, head, j]
-                        along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
-                        along_value += g[j] * values[k, head, j]
-                        grad_values[k, head, j] = gate * g[j]
-                    h += along_output
-                    if gate == 0.0:  # a masked item, whatever stands in it
-                        grad_scores[k, head] = 0.0
-                        for j in range(width):
-                            grad_values[k, head, j] = 0.0
-                    else:
-                        grad_scores[k, head] = gate * (along_value - h)
-                    if is_decaying:
-                        along_previous = 0.0
-                        if k == start:
-                            for j in range(width):
-                                along_previous += g[j] * first_outputs[sequence, head, j]
-                        else:
-                            for j in range(width):
-                                along_previous += g[j] * outputs[k - 1, head, j]
-                        grad_log_decay[k, head] = 0.0 if forget == 0.0 else forget * (along_previous - h)
-                else:
-                    for j in range(width):
-                        g[j] += grad_outputs[k, head, j]
-                        along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
-                    h += along_output
-                if forget == 0.0:  # nothing before this item matters, not even a NaN after it
+                kept = 1.0 if k == stop - 1 else forgets[k + 1, head]
+                if kept == 0.0:  # nothing after this item depends on it, and no NaN comes back from there
                     g[:] = 0.0
                     h = 0.0
-                else:
+                gate, along_output, along_value = gates[k, head], 0.0, 0.0
+                if not is_written:
                     for j in range(width):
-                        g[j] *= forget
-                    h *= forget
+                        g[j] = grad_outputs[k, head, j] + kept * g[j]
+                        along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
+                    carry_sum[sequence, head] = along_output + kept * h
+                    continue
+                for j in range(width):
+                    grad_output = float(grad_outputs[k, head, j])
+                    total = grad_output + kept * g[j]
+                    g[j] = total
+                    along_output += grad_output * outputs[k, head, j]
+                    along_value += total * values[k, head, j]
+                    grad_values[k, head, j] = gate * total
+                h = along_output + kept * h
                 carry_sum[sequence, head] = h
+                grad_scores[k, head] = gate * (along_value - h)
+                if gate == 0.0:  # a masked item, whatever stands in it
+                    grad_scores[k, head] = 0.0
+                    grad_values[k, head] = 0.0
+                if is_decaying:
+                    along_previous = 0.0
+                    for j in range(width):
+                        before = first_outputs[sequence, head, j] if k == start else outputs[k - 1, head, j]
+                        along_previous += g[j] * before
+                    forget = forgets[k, head]
+                    grad_log_decay[k, head] = 0.0 if forget == 0.0 else forget * (along_previous - h)
+        if start < stop:  # what reaches the initial state
+            for head in range(first_head, stop_head):
+                kept = forgets[start, head]
+                carry_sum[sequence, head] = 0.0 if kept == 0.0 else kept * carry_sum[sequence, head]
+                for j in range(width):
+                    carry[sequence, head, j] = 0.0 if kept == 0.0 else kept * carry[sequence, head, j]
         row += stop_head - first_head
