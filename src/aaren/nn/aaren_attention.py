@@ -11,10 +11,10 @@ residuals or norms.
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError
+from aaren.nn.dropout import drop
 from aaren.nn.folded_attention import FoldedAttention
 from aaren.nn.inputs import check_scan_state, check_sequence, check_token, hide_padding, require_divides
 from aaren.nn.mixer import Mixer
@@ -213,11 +213,11 @@ class AarenAttention(Mixer[ScanState]):
     def _drop_values(self, values: Values) -> Values:
         if not self.training or self.dropout == 0.0 or self.dropout_on != "weights":
             return values
-        return values * F.dropout(values.new_ones(values.shape[:-1]), self.dropout).unsqueeze(-1)
+        return values * drop(values.new_ones(values.shape[:-1]), self.dropout).unsqueeze(-1)
 
     def _finish(self, outputs: Values) -> Activations:
-        if self.training and self.dropout > 0.0 and self.dropout_on == "output":
-            outputs = F.dropout(outputs, self.dropout)
+        if self.training and self.dropout_on == "output":
+            outputs = drop(outputs, self.dropout)
         projected: Activations = self.out_proj(outputs.flatten(-2))
         return projected
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.nn.aaren_attention import AarenAttention
+from aaren.nn.dropout import drop
 from aaren.nn.encoder_config import EncoderConfig
 from aaren.nn.feed_forward import FeedForward
 from aaren.nn.learned_decay import LearnedDecay
@@ -118,7 +118,7 @@ class Block(nn.Module):
         return x if self.is_pre_norm else self.feed_forward_norm(x)
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout) if self.training and self.dropout > 0.0 else x
+        return drop(x, self.dropout) if self.training else x
 
 
 def build_mixer(

@@ -29,8 +29,7 @@ def drop(x: Tensor, probability: float) -> Tensor:
     """
     if probability == 0.0:
         return x
-    is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.numel() < LARGEST
-    if not is_plain or torch.compiler.is_compiling():
+    if not _is_ours(x):
         return F.dropout(x, probability)
     key = int(torch.empty((), dtype=torch.int64).random_())
     dropped: Tensor = _Drop.apply(x, probability, key)  # type: ignore[no-untyped-call]  # torch has no types here
@@ -42,13 +41,21 @@ def attend_with_dropout(
 ) -> Tensor:
     """Softmax attention, (b, h, t, d) as in torch's own, whose weights are dropped with this probability.
 
-    What `F.scaled_dot_product_attention` computes on a CPU when dropout is asked for, with `drop` inside.
+    What `F.scaled_dot_product_attention` computes on a CPU when dropout is asked for, with `drop` inside;
+    elsewhere, that function.
     """
+    if not _is_ours(query):
+        return F.scaled_dot_product_attention(query, keys, values, dropout_p=probability, is_causal=is_causal)
     weights = query @ (keys * keys.shape[-1] ** -0.5).transpose(-2, -1)
     if is_causal:
         hidden = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu_(1)
         weights = weights.masked_fill(hidden, -torch.inf)
     return drop(weights.softmax(dim=-1), probability) @ values
+
+
+def _is_ours(x: Tensor) -> bool:
+    is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    return is_plain and x.numel() < LARGEST and not torch.compiler.is_compiling()
 
 
 class _Drop(torch.autograd.Function):

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from aaren.nn.dropout import drop
+
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 
 
@@ -39,7 +41,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Transform each item, (*, c), by itself."""
         inner: Tensor = ACTIVATION_FUNCTIONS[self.activation](self.widen(x))
-        if self.training and self.inner_dropout > 0.0:
-            inner = F.dropout(inner, self.inner_dropout)
+        if self.training:
+            inner = drop(inner, self.inner_dropout)
         narrowed: Tensor = self.narrow(inner)
         return narrowed

@@ -89,9 +89,7 @@ class KVCache(NamedTuple):
             return self._latest()
         capacity = self.keys.shape[2]
         is_newest = self.write == self.writes.number
-        # Outside inference mode, PyTorch forbids writing to what was made inside.
-        is_writable = torch.is_inference_mode_enabled() or not self.keys.is_inference()
-        if is_newest and is_writable and self.length + num_items <= capacity:
+        if is_newest and _is_writable(self.keys) and self.length + num_items <= capacity:
             return self
         kept = self._latest()
         grown = 2 * capacity if self.window is None else min(2 * capacity, 2 * self.window)
@@ -195,6 +193,13 @@ def _longest(lengths: Tensor, bound: int) -> tuple[int, Tensor | None]:
         return 0, None
     shortest, longest = lengths.aminmax()
     return int(longest), None if bool(shortest == longest) else lengths
+
+
+def _is_writable(buffer: Tensor) -> bool:
+    """Tell whether PyTorch lets us write here: outside inference mode not to what was made inside."""
+    if torch.compiler.is_compiling():
+        return True
+    return torch.is_inference_mode_enabled() or not buffer.is_inference()
 
 
 def _grow(filled: Tensor, capacity: int) -> Tensor:

@@ -9,10 +9,10 @@ import math
 from typing import NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from aaren.nn.dropout import drop
 from aaren.nn.inputs import check_sequence, check_tensor_state, check_token, hide_padding, refuse_decay
 from aaren.nn.mixer import Mixer, StateT
 from aaren.nn.packed import forward_packed
@@ -111,8 +111,8 @@ class RecurrentMixer(Mixer[StateT]):
             outputs, *final = self._run(inputs, None, carried)
         else:
             outputs, *final = self._run_masked(inputs, mask, carried)
-        if self.training and self.dropout > 0.0:
-            outputs = F.dropout(outputs, self.dropout)
+        if self.training:
+            outputs = drop(outputs, self.dropout)
         return outputs.to(x.dtype), self._state([a.to(b.dtype) for a, b in zip(final, parts, strict=True)])
 
     def step(
@@ -135,8 +135,8 @@ class RecurrentMixer(Mixer[StateT]):
         if mask is not None:
             new = [torch.where(mask.unsqueeze(-1), a, b) for a, b in zip(new, parts, strict=True)]
         output = new[0].to(x.dtype)
-        if self.training and self.dropout > 0.0:
-            output = F.dropout(output, self.dropout)
+        if self.training:
+            output = drop(output, self.dropout)
         return output, self._state(new)
 
     def fold(self) -> "RecurrentMixer[StateT]":

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError
 from aaren.nn.aaren_attention import check_dropout
+from aaren.nn.dropout import attend_with_dropout, drop
 from aaren.nn.inputs import check_sequence, check_token, hide_padding, refuse_decay, require_divides
 from aaren.nn.kv_cache import KVCache
 from aaren.nn.mixer import Mixer
@@ -209,14 +210,18 @@ class SoftmaxAttention(Mixer[KVCache]):
         is_causal: bool = False,
     ) -> Tensor:
         dropout = self.dropout if self.training and self.dropout_on == "weights" else 0.0
-        outputs = F.scaled_dot_product_attention(
-            query.to(keys.dtype), keys, values, attn_mask=visible, dropout_p=dropout, is_causal=is_causal
-        )
+        asked = query.to(keys.dtype)
+        if dropout > 0.0 and visible is None:
+            outputs = attend_with_dropout(asked, keys, values, dropout, is_causal=is_causal)
+        else:
+            outputs = F.scaled_dot_product_attention(
+                asked, keys, values, attn_mask=visible, dropout_p=dropout, is_causal=is_causal
+            )
         return outputs.to(query.dtype)
 
     def _finish(self, outputs: Tensor) -> Activations:
-        if self.training and self.dropout > 0.0 and self.dropout_on == "output":
-            outputs = F.dropout(outputs, self.dropout)
+        if self.training and self.dropout_on == "output":
+            outputs = drop(outputs, self.dropout)
         projected: Activations = self.out_proj(outputs.transpose(1, 2).flatten(-2))
         return projected
 

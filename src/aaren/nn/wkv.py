@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import StateError
+from aaren.nn.dropout import drop
 from aaren.nn.inputs import (
     check_scan_state,
     check_sequence,
@@ -175,8 +176,8 @@ class WKV(Mixer[WKVState]):
 
     def _finish(self, mixed: Tensor, gates: Tensor) -> Tensor:
         gated = gates * mixed
-        if self.training and self.dropout > 0.0:
-            gated = F.dropout(gated, self.dropout)
+        if self.training:
+            gated = drop(gated, self.dropout)
         projected: Tensor = self.out_proj(gated)
         return projected
 
