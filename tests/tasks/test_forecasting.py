@@ -14,6 +14,7 @@ from aaren.tasks.forecasting import TASK, ForecastingExperiment
 from aaren.tasks.forecasting_config import ForecastingConfig, NetworkConfig, StreamingConfig
 from aaren.tasks.plan import Moment
 from aaren.tasks.streaming_forecasting import StreamingExperiment
+from aaren.train.loop import fit
 
 TINY = NetworkConfig(width=8, num_heads=2, ff_width=16, num_encoder_layers=1)
 NOW = Moment(0, 0)
@@ -113,7 +114,7 @@ def test_the_linear_reference_is_fitted_by_least_squares() -> None:
     targets = windows.future.transpose(1, 2).reshape(-1, 24).double()
     inputs = torch.cat([inputs, torch.ones(len(inputs), 1).double()], dim=1)
     expected = torch.linalg.lstsq(inputs, targets).solution
-    torch.testing.assert_close(model.weight.double(), expected[:-1].T, rtol=0, atol=1e-3)
+    torch.testing.assert_close(model.weight.detach().double(), expected[:-1].T, rtol=0, atol=1e-3)
     last = opened(model="naive-last", horizon=24)
     assert (
         experiment.evaluate(model, "test", NOW)["mse"] < last.evaluate(last.build_model(), "test", NOW)["mse"]
@@ -121,15 +122,19 @@ def test_the_linear_reference_is_fitted_by_least_squares() -> None:
 
 
 @pytest.mark.parametrize("model", ["naive-last", "naive-seasonal", "linear"])
-def test_references_turn_in_the_loop_without_effect(model: str) -> None:
-    experiment = opened(model=model)
-    assert experiment.plan.max_updates == 1
-    built = experiment.build_model()
-    before = {name: value.clone() for name, value in built.state_dict().items()}
-    optimiser = experiment.build_optimiser(built)
-    experiment.loss(built, next(experiment.batches(0))).backward()
-    optimiser.step()
-    assert all(torch.equal(value, before[name]) for name, value in built.state_dict().items())
+def test_references_go_through_the_engine_without_updates(model: str) -> None:
+    fitted = fit(opened(model=model, horizon=24), seed=0)
+    assert fitted.status.update == 0
+    assert fitted.status.best is not None
+    assert fitted.status.best["validation"]["mse"] > 0.0
+
+
+@pytest.mark.parametrize("model", ["aaren", "transformer", "streaming"])
+def test_models_go_through_the_engine(model: str) -> None:
+    experiment = opened(model=model, horizon=24, epochs=2, updates_per_epoch=4, validation_windows=32)
+    fitted = fit(experiment, seed=0)
+    assert fitted.status.update == 8
+    assert len(fitted.status.curve) == 2
 
 
 def test_a_season_longer_than_the_past_has_the_same_test_targets() -> None:
@@ -257,12 +262,10 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     short = write_csv(tmp_path / "short.csv", 60)
     with pytest.raises(DataError, match=r"short.csv: its train part is too short \(60 rows"):
         TASK.open(own(short), seed=0)
-    for text, what in (("nan", "the value is missing"), ("inf", "got inf")):
+    for text, what in (("nan", "the value is missing"), ("inf", r"got .*inf")):
         bad = write_csv(tmp_path / "bad.csv", 300, change={(41, 1): text})
         with pytest.raises(DataError, match=rf"line 43, column 'price': expected a finite number; {what}"):
             TASK.open(own(bad), seed=0)
-    with pytest.raises(ConfigError, match="past_steps = 800 is longer than the 700 training rows"):
-        TASK.open(own(path, past_steps=800, label_steps=0), seed=0)
     experiment = TASK.open(own(path), seed=0)
     other = tmp_path / "other.csv"
     other.write_text(path.read_text().replace("price", "prize"))

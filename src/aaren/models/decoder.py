@@ -30,9 +30,11 @@ class CrossAttention(nn.Module):
     def forward(self, x: Activations, memory: Activations) -> Activations:
         """Attend from x (b, t, c) to memory (b, s, c)."""
         query, keys, values = self._split(self.q_proj(x)), self.k_proj(memory), self.v_proj(memory)
-        dropout = self.dropout if self.training else 0.0
-        attend = attend_with_dropout if dropout > 0.0 and x.device.type == "cpu" else _attend
-        outputs = attend(query, self._split(keys), self._split(values), dropout)
+        keys, values = self._split(keys), self._split(values)
+        if self.training and self.dropout > 0.0:
+            outputs = attend_with_dropout(query, keys, values, self.dropout)
+        else:
+            outputs = F.scaled_dot_product_attention(query, keys, values)
         projected: Activations = self.out_proj(outputs.transpose(1, 2).flatten(-2))
         return projected
 
@@ -105,7 +107,3 @@ class DecoderLayer(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout) if self.training else x
-
-
-def _attend(query: Tensor, keys: Tensor, values: Tensor, dropout: float) -> Tensor:
-    return F.scaled_dot_product_attention(query, keys, values, dropout_p=dropout)

@@ -63,11 +63,10 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
     def make_plan(self, updates_in_all_windows: int, *, metric: str) -> Plan:
         """Plan the run: a look after every epoch, the rate halved after each but the first."""
         config = self.config
-        is_reference = config.model in REFERENCES
         updates = min(updates_in_all_windows, config.updates_per_epoch or updates_in_all_windows)
         return Plan.in_epochs(
-            1 if is_reference else config.epochs,
-            updates_per_epoch=1 if is_reference else updates,
+            0 if config.model in REFERENCES else config.epochs,
+            updates_per_epoch=updates,
             selects=Criterion(metric=metric),
             patience=config.patience,
             schedule=halving(),
@@ -78,13 +77,10 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
         model = self.config.build_model(len(self.data.columns))
         if isinstance(model, LinearForecaster):
             model.fit(_pairs(self.parts["train"]))
-            model.requires_grad_(False)
         return model
 
     def build_optimiser(self, model: nn.Module) -> Optimizer:
-        """Build Adam; where there is nothing to learn, something that turns without effect."""
-        if not any(parameter.requires_grad for parameter in model.parameters()):
-            return torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=1e-4)
+        """Build Adam."""
         return self.config.optimiser.build(model)
 
     def batches(self, epoch: int) -> Iterator[ForecastBatch]:
@@ -93,8 +89,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
 
     def loss(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
         """Return the mean squared error over all windows, steps and series."""
-        loss = F.mse_loss(model(batch.past, batch.past_marks, batch.future_marks), batch.future)
-        return loss if loss.requires_grad else loss.requires_grad_()
+        return F.mse_loss(self.forecast(model, batch), batch.future)
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Average both errors over a part's windows."""
