@@ -5,10 +5,11 @@ import torch
 from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
-from aaren.bench.page import begin_mark, end_mark
+from aaren.bench.page import begin_mark, end_mark, read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
 from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build
+from aaren.bench.scan_view import page_text
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 from aaren.ops.dispatch import BACKENDS
@@ -198,3 +199,10 @@ def test_a_page_without_marks_is_refused_before_measuring(tmp_path: Path) -> Non
     page.write_text("# No marks\n")
     result = CliRunner().invoke(app, ["bench", "scan", "--quick", "--page", str(page)])
     assert "must hold these two lines" in str(result.exception)
+
+
+def test_page_shows_the_committed_record() -> None:
+    root = Path(__file__).parents[2]
+    record = read_record(root / "results" / "bench" / "scan.json", kind="scan")
+    shown = read_generated(root / "docs" / "benchmarks.md", "scan")
+    assert shown == page_text(record), "aaren bench show results/bench/scan.json --page docs/benchmarks.md"

@@ -12,6 +12,7 @@ def row(
     name: str, length: int, seconds: float, direction: str = FORWARD_BACKWARD, extra: float | None = None
 ) -> Row:
     made = _empty_row(name, SHAPES[length], direction)
+    made["lower_quartile_seconds"] = made["upper_quartile_seconds"] = seconds
     return {**made, "median_seconds": seconds, "peak_extra_bytes": None if extra is None else int(extra)}
 
 
@@ -66,6 +67,12 @@ def test_linear_means_equal_cost_per_item_whatever_the_batch() -> None:
     name = "time of the kernels linear, from 1,024 to 65,536: per item, last / first"
     assert verdicts(linear)[name] == "met"
     assert verdicts(record(row("kernel", 1024, 1.0), row("kernel", 65536, 20.0)))[name] == "missed"
+
+
+def test_a_ratio_of_scattered_times_says_so() -> None:
+    copy = {**row("copy", 1024, 1.0, FORWARD), "lower_quartile_seconds": 0.5}
+    found = verdicts(record(copy, row("kernel", 1024, 1.0, FORWARD)))
+    assert found["kernel forward / copy of the values, t = 1,024"] == "met, noisy"
 
 
 def test_sheet_stresses_what_was_missed() -> None:

@@ -1,10 +1,30 @@
 import gc
-import time
 
 import pytest
 
+from aaren.bench import timing as timing_module
 from aaren.bench.timing import Timing, ratio, time_interleaved
 from aaren.errors import ConfigError
+
+
+class Clock:
+    """A clock that only sleeping moves, so that a busy machine changes nothing."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(timing_module, "_clock", made)
+    return made
 
 
 def test_median_and_quartiles() -> None:
@@ -34,17 +54,21 @@ def test_rounds_are_interleaved_after_one_warm_up_each() -> None:
     assert [timing.repeats for timing in timings.values()] == [3, 3, 3]
 
 
-def test_slow_call_counts_its_warm_up_and_lets_the_others_go_on() -> None:
-    calls = {"slow": lambda: time.sleep(0.06), "fast": lambda: time.sleep(0.001)}
-    timings = time_interleaved(calls, budget_seconds=0.1)
+def test_slow_call_counts_its_warm_up_and_lets_the_others_go_on(clock: Clock) -> None:
+    calls = {"slow": lambda: clock.sleep(64.0), "fast": lambda: clock.sleep(8.0)}
+    timings = time_interleaved(calls, budget_seconds=120.0)
     assert timings["slow"].repeats == 2
-    assert timings["fast"].repeats > 5
-    assert ratio(timings["slow"], timings["fast"]) > 5
+    assert timings["fast"].repeats == 8  # eight times 8 s fill its share of 60 s
+    assert ratio(timings["slow"], timings["fast"]) == 8.0
 
 
-def test_budget_limits_repeats_but_never_below_the_least() -> None:
-    timings = time_interleaved({"call": lambda: time.sleep(0.004)}, budget_seconds=0.005, min_repeats=3)
+def test_budget_limits_repeats_but_never_below_the_least(clock: Clock) -> None:
+    timings = time_interleaved({"call": lambda: clock.sleep(4.0)}, budget_seconds=5.0, min_repeats=3)
     assert timings["call"].repeats == 3
+
+
+def test_real_time_passes() -> None:
+    assert time_interleaved({"call": lambda: sum(range(1000))}, budget_seconds=0.01)["call"].median > 0
 
 
 def test_rounds_are_reported() -> None:

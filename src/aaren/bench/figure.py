@@ -112,6 +112,19 @@ def _draw_panel(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # 
     low, high = axes.get_ylim()
     panel_points = 300.0  # about the height of the axes
     per_decade = panel_points / math.log10(high / low)
+    is_last = [line.lengths[-1] == lengths[-1] for line in lines]
+    for line in (line for line, ends in zip(lines, is_last, strict=True) if not ends):
+        axes.annotate(
+            line.label,
+            xy=(line.lengths[-1], line.heights[-1]),
+            xytext=(7, 0),
+            textcoords="offset points",
+            color=line.colour,
+            fontsize=9,
+            verticalalignment="center",
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+        )
+    lines = [line for line, ends in zip(lines, is_last, strict=True) if ends]
     wanted = [math.log10(line.heights[-1]) * per_decade for line in lines]
     for line, place in zip(lines, spread_out(wanted, _LABEL_POINTS), strict=True):
         axes.annotate(

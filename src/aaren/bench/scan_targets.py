@@ -6,6 +6,7 @@ leaves a gap.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aaren.bench.record import BenchRecord, Row, number
 from aaren.bench.scan import needed_bytes, shape_of
@@ -13,6 +14,7 @@ from aaren.bench.scan_contenders import FORWARD, FORWARD_BACKWARD
 from aaren.bench.table import Sheet, format_ratio
 
 LINEAR_WITHIN = 1.2
+NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +25,20 @@ class Target:
     wanted: str
     measured: str | None  # None: the record lacks a cell
     is_met: bool | None
+    is_noisy: bool = False  # a time that it rests on spread too far to be trusted
 
     @property
     def verdict(self) -> str:
         """Return the word for the table."""
-        return {True: "met", False: "missed", None: "not run"}[self.is_met]
+        word = {True: "met", False: "missed", None: "not run"}[self.is_met]
+        return f"{word}, noisy" if self.is_noisy else word
+
+
+class Ratio(NamedTuple):
+    """A ratio of two measurements and whether to trust it."""
+
+    value: float
+    is_noisy: bool = False
 
 
 def targets(record: BenchRecord) -> list[Target]:
@@ -70,18 +81,23 @@ def _row(record: BenchRecord, contender: str, direction: str, length: int) -> Ro
     return None if row is None or row["skipped"] is not None else row
 
 
-def _times(record: BenchRecord, slow: str, fast: str, direction: str, length: int) -> float | None:
+def _is_noisy(row: Row) -> bool:
+    return number(row, "upper_quartile_seconds") > NOISY_SPREAD * number(row, "lower_quartile_seconds")
+
+
+def _times(record: BenchRecord, slow: str, fast: str, direction: str, length: int) -> Ratio | None:
     above, below = _row(record, slow, direction, length), _row(record, fast, direction, length)
     if above is None or below is None:
         return None
-    return number(above, "median_seconds") / number(below, "median_seconds")
+    value = number(above, "median_seconds") / number(below, "median_seconds")
+    return Ratio(value, is_noisy=_is_noisy(above) or _is_noisy(below))
 
 
-def _memory(record: BenchRecord, length: int) -> float | None:
+def _memory(record: BenchRecord, length: int) -> Ratio | None:
     row = _row(record, "fused", FORWARD_BACKWARD, length)
     if row is None or row["peak_extra_bytes"] is None:
         return None
-    return number(row, "peak_extra_bytes") / needed_bytes(shape_of(row))
+    return Ratio(number(row, "peak_extra_bytes") / needed_bytes(shape_of(row)))
 
 
 def _linear(record: BenchRecord, contender: str, what: str, field: str) -> Target:
@@ -95,36 +111,43 @@ def _linear(record: BenchRecord, contender: str, what: str, field: str) -> Targe
         and row[field] is not None
         and number(row, "length") >= 1024
     ]
-    per_item = {
-        int(number(row, "length")): number(row, field) / (number(row, "batch") * number(row, "length"))
-        for row in rows
-    }
-    longest = max(per_item, default=0)
-    ratio = per_item[longest] / per_item[1024] if longest > 1024 and 1024 in per_item else None
+    by_length = {int(number(row, "length")): row for row in rows}
+    longest = max(by_length, default=0)
+    ratio, is_noisy = None, False
+    if longest > 1024 and 1024 in by_length:
+        last, first = by_length[longest], by_length[1024]
+        ratio = _per_item(last, field) / _per_item(first, field)
+        is_noisy = field == "median_seconds" and (_is_noisy(last) or _is_noisy(first))
     reach = f"from 1,024 to {longest:,}" if ratio is not None else "from 1,024 on"
     return Target(
         name=f"{what} linear, {reach}: per item, last / first",
         wanted=f"{1 / LINEAR_WITHIN:.2f}x to {LINEAR_WITHIN:.2f}x",
         measured=None if ratio is None else format_ratio(ratio),
         is_met=None if ratio is None else 1 / LINEAR_WITHIN <= ratio <= LINEAR_WITHIN,
+        is_noisy=is_noisy,
     )
 
 
-def _at_most(name: str, length: int, ratio: float | None, limit: float, wish: float | None = None) -> Target:
+def _per_item(row: Row, field: str) -> float:
+    return number(row, field) / (number(row, "batch") * number(row, "length"))
+
+
+def _at_most(name: str, length: int, ratio: Ratio | None, limit: float, wish: float | None = None) -> Target:
     wanted = f"at most {limit:g}x" + (f" ({wish:g}x wished)" if wish is not None else "")
     return _judge(name, length, ratio, wanted, lambda found: found <= limit)
 
 
-def _at_least(name: str, length: int, ratio: float | None, limit: float) -> Target:
+def _at_least(name: str, length: int, ratio: Ratio | None, limit: float) -> Target:
     return _judge(name, length, ratio, f"at least {limit:g}x", lambda found: found >= limit)
 
 
 def _judge(
-    name: str, length: int, ratio: float | None, wanted: str, is_enough: Callable[[float], bool]
+    name: str, length: int, ratio: Ratio | None, wanted: str, is_enough: Callable[[float], bool]
 ) -> Target:
     return Target(
         name=f"{name}, t = {length:,}",
         wanted=wanted,
-        measured=None if ratio is None else format_ratio(ratio),
-        is_met=None if ratio is None else is_enough(ratio),
+        measured=None if ratio is None else format_ratio(ratio.value),
+        is_met=None if ratio is None else is_enough(ratio.value),
+        is_noisy=ratio is not None and ratio.is_noisy,
     )
