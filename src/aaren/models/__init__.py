@@ -1,7 +1,11 @@
 """Models of whole tasks, each with its config beside it, and how they are kept on disk."""
 
 from aaren.models.artifact import load_model, save_model
+from aaren.models.classifier import Classifier
+from aaren.models.classifier_config import ClassifierConfig
+from aaren.models.classifier_state import ClassifierState
 from aaren.models.forecaster import Forecaster, ForecasterConfig
+from aaren.models.reference_classifiers import ReferenceClassifier, ReferenceClassifierConfig
 from aaren.models.reference_forecasters import (
     LinearForecaster,
     ReferenceConfig,
@@ -14,9 +18,14 @@ from aaren.models.streaming_forecaster import StreamingForecaster, StreamingFore
 from aaren.models.streaming_state import StreamingState
 
 __all__ = [
+    "Classifier",
+    "ClassifierConfig",
+    "ClassifierState",
     "Forecaster",
     "ForecasterConfig",
     "LinearForecaster",
+    "ReferenceClassifier",
+    "ReferenceClassifierConfig",
     "ReferenceConfig",
     "RepeatLast",
     "SeasonalNaive",
