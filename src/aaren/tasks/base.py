@@ -43,6 +43,7 @@ class Experiment(ABC, Generic[BatchT]):
     """
 
     plan: Plan
+    uses_all_parameters: bool = True  # False: some get no loss and no penalty, such as spare heads (rl)
 
     @abstractmethod
     def build_model(self) -> nn.Module:

@@ -61,8 +61,9 @@ class Update(Generic[BatchT]):
         if engine.compile:
             self.objective.compile()
         if world.size > 1:
-            # Some models have heads that get no loss: their gradients are not to be waited for.
-            self.objective = DistributedDataParallel(self.objective, find_unused_parameters=True)
+            self.objective = DistributedDataParallel(
+                self.objective, find_unused_parameters=not experiment.uses_all_parameters
+            )
 
     def __call__(self, batch: BatchT, moment: Moment) -> Tensor:
         """Make one update and return the loss, detached: this process's share of it."""

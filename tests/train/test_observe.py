@@ -1,0 +1,86 @@
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaren.train.loop import fit
+from aaren.train.observe import Bar, JsonLines, Lines, Several, choose_observer, duration
+from support.toy_task import ToyExperiment
+
+Toy = Callable[..., ToyExperiment]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_are_few_and_say_everything(toy: Toy) -> None:
+    stream = io.StringIO()
+    fit(toy(epochs=5), seed=0, observer=Lines(stream), name="line aaren")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "line aaren: 40 updates"
+    assert lines[1].startswith("epoch 1, update 8/40: loss ")
+    assert "validation mse " in lines[1]
+    assert "(best)" in lines[1]
+    assert lines[-1].startswith("epoch 5, update 40/40: ")
+    assert lines[-1].endswith(" updates/s, 0 s left")
+
+
+def test_json_lines(toy: Toy, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    observer = JsonLines(str(path))
+    observer.say("hello")
+    fit(toy(epochs=2), seed=0, observer=observer)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [event["event"] for event in events] == ["message", "begin", "look", "look", "end"]
+    assert events[-2]["is_done"]
+    assert set(events[2]["validation"]) == {"mse", "mae"}
+
+
+def test_the_bar_shows_loss_metric_rate_and_time_left(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("aaren.train.observe.REFRESH_SECONDS", 0.0)
+    observer = choose_observer(None)
+    assert isinstance(observer, Bar)
+    observer.say("before the bar")
+    fit(toy(epochs=2), seed=0, observer=observer, name="line aaren")
+    shown = terminal.getvalue()
+    for words in (
+        "before the bar",
+        "line aaren",
+        "16/16",
+        "epoch 2",
+        "loss ",
+        "mse ",
+        "(best ",
+        "/s",
+        "left",
+    ):
+        assert words in shown
+
+
+def test_the_place_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(choose_observer(None), Lines)
+    assert isinstance(choose_observer("-"), JsonLines)
+
+
+def test_several_are_all_told(toy: Toy) -> None:
+    streams = io.StringIO(), io.StringIO()
+    observer = Several([Lines(stream) for stream in streams])
+    observer.say("x")
+    fit(toy(epochs=1), seed=0, observer=observer)
+    assert streams[0].getvalue().startswith("x\n")
+    assert len({stream.getvalue().count("\n") for stream in streams}) == 1
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "0 s"), (59.6, "1 min 0 s"), (3600, "1 h 0 min")])
+def test_duration(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
