@@ -139,12 +139,12 @@ class AarenAttention(Mixer[ScanState]):
             state = self.exchange.receive(state, scores, values, cu_seqlens)
         if state is not None:
             check_scan_state(state, num_streams, self.num_heads, self.head_width)
-        elif offset is not None:
-            scores = (
-                scores + 0.0 * offset
-            )  # keeps the key bias in the graph, so that its gradient is 0, not missing
+        if offset is not None:
+            # From an empty state the offset cancels; times 0 it only gives the key bias a gradient of 0, not
+            # none.
+            scores = scores + (0.0 * offset if state is None else offset)
         outputs, final = scan_attention(
-            scores if state is None or offset is None else scores + offset,
+            scores,
             self._drop_values(values),
             mask=mask,
             log_decay=log_decay,

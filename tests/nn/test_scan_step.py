@@ -1,0 +1,43 @@
+import pytest
+import torch
+
+from aaren.nn.scan_step import scan_step
+from aaren.ops import ScanState, read, update
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("scale", [1.0, 1e4, -1e4])
+def test_the_short_way_is_the_definition(dtype: torch.dtype, scale: float, rng: torch.Generator) -> None:
+    short = long = ScanState.empty((2, 3), 4, dtype=dtype)
+    for _ in range(20):
+        score = scale * torch.randn(2, 3, generator=rng)
+        value = torch.randn(2, 3, 4, generator=rng)
+        output, short = scan_step(short, score, value)
+        long = update(long, score, value)
+        for a, b in zip(short, long, strict=True):
+            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(output, read(long))
+
+
+def test_gradients_equal_the_definitions(rng: torch.Generator) -> None:
+    score, value, more = (
+        torch.randn(2, 3, *shape, generator=rng, dtype=torch.float64, requires_grad=True)
+        for shape in ((), (4,), (4,))
+    )
+    start = update(ScanState.empty((2, 3), 4), score * 2.0, more)
+    short, _ = scan_step(start, score, value)
+    expected = read(update(start, score, value))
+    inputs = [score, value, more]
+    weights = torch.randn(2, 3, 4, generator=rng, dtype=torch.float64)
+    found = torch.autograd.grad((short * weights).sum(), inputs, retain_graph=True)
+    for a, b in zip(found, torch.autograd.grad((expected * weights).sum(), inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_masked_stream_does_not_decay(rng: torch.Generator) -> None:
+    _, state = scan_step(ScanState.empty((2, 3), 4), torch.zeros(2, 3), torch.randn(2, 3, 4, generator=rng))
+    mask, decay = torch.tensor([True, False]), torch.full((2, 3), -1.0)
+    output, after = scan_step(state, torch.zeros(2, 3), torch.ones(2, 3, 4), mask=mask, log_decay=decay)
+    assert all(torch.equal(a[1], b[1]) for a, b in zip(after, state, strict=True))
+    assert torch.equal(output[1], read(state)[1])
+    torch.testing.assert_close(after.u[0], torch.full((3,), 1 + 2.718281828**-1, dtype=torch.float64))
