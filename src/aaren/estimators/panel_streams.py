@@ -1,0 +1,75 @@
+"""The streams of a panel: rows brought to scale, and taken in by those streams that got some.
+
+Knows nothing of frames and of training.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from aaren.data.time_marks import time_marks
+from aaren.estimators.frames import SeriesRows
+from aaren.models import StreamingForecaster, StreamingState
+
+
+def find_scale(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return mean and deviation of a series; 1 for the deviation of a constant one."""
+    deviation = float(values.std())
+    return float(values.mean()), deviation if deviation > 0.0 else 1.0
+
+
+def scale_rows(rows: SeriesRows, scale: tuple[float, float]) -> Tensor:
+    """Return the values as a model wants them, (rows, 1)."""
+    return torch.from_numpy((rows.values - scale[0]) / scale[1]).float().unsqueeze(-1)
+
+
+def date_marks(rows: SeriesRows) -> Tensor:
+    """Return the marks of the dates, (rows, 4); of whole numbers there are none, (rows, 0)."""
+    if rows.times.dtype.kind != "M":
+        return torch.zeros(len(rows.times), 0)
+    return torch.from_numpy(time_marks(cast("NDArray[np.datetime64]", rows.times)))
+
+
+@torch.no_grad()
+def take_in(
+    model: StreamingForecaster, state: StreamingState, rows: Mapping[int, Tensor], marks: Mapping[int, Tensor]
+) -> None:
+    """Run new rows through the model and write the new states over the old ones, in place.
+
+    Args:
+        model: a trained forecaster of one column.
+        state: of all streams.
+        rows: (rows, 1) by the number of the stream; streams with about equally many go together.
+        marks: (rows, marks), likewise.
+    """
+    groups: dict[int, list[int]] = {}
+    for stream, new in rows.items():
+        groups.setdefault(len(new).bit_length(), []).append(stream)  # at most half of a group is padding
+    for members in groups.values():
+        streams = torch.tensor(members)
+        lengths = torch.tensor([len(rows[stream]) for stream in members])
+        padded = pad_sequence([rows[stream] for stream in members], batch_first=True)
+        dates = pad_sequence([marks[stream] for stream in members], batch_first=True)
+        mask = torch.arange(padded.shape[1]) < lengths.unsqueeze(1)
+        _, new_state = model(
+            padded,
+            dates if dates.shape[-1] else None,
+            state.select(streams),
+            mask=None if bool(mask.all()) else mask,
+            positions=torch.tensor([padded.shape[1] - 1]),
+        )
+        _put(state, streams, new_state)
+
+
+def _put(state: object, streams: Tensor, new: object) -> None:
+    """Write the new states of some streams over their old ones; the others are not touched."""
+    if isinstance(state, Tensor) and isinstance(new, Tensor):
+        state[streams] = new.to(state.dtype)
+    elif isinstance(state, tuple) and isinstance(new, tuple):
+        for old_part, new_part in zip(state, new, strict=True):
+            _put(old_part, streams, new_part)
