@@ -18,7 +18,12 @@ from aaren.bench.record import BenchRecord, check_writable, describe
 from aaren.bench.table import Sheet
 from aaren.errors import unknown_name
 
-VIEWS: dict[str, str] = {"scan": "aaren.bench.scan_view", "token": "aaren.bench.token_cost"}
+VIEWS: dict[str, str] = {
+    "scan": "aaren.bench.scan_view",
+    "token": "aaren.bench.token_cost",
+    "stream": "aaren.bench.stream_view",
+    "train": "aaren.bench.train_view",
+}
 _FILE_WIDTH = 120  # columns when stdout is no terminal
 
 

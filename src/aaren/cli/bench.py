@@ -73,6 +73,75 @@ def token(
     publish(result, destinations)
 
 
+@app.command()
+def stream(
+    quick: Quick = False,
+    long: Annotated[
+        bool,
+        typer.Option(
+            "--long", help="Width 512 only: all to 32,768 tokens, folded Aaren to 1,000,000; 20 minutes."
+        ),
+    ] = False,
+    precision: Annotated[
+        bool, typer.Option("--precision", help="Also a running mean over 30,000,000 tokens; a minute more.")
+    ] = False,
+    threads: Threads = None,
+    record: RecordPath = None,
+    figure: FigureBase = None,
+    page: PagePath = None,
+) -> None:
+    """Feed tokens one at a time to Aaren, a Transformer with KV cache, GRU and LSTM; under 5 minutes."""
+    if quick and long:
+        raise ConfigError("--quick and --long each choose the number of tokens; give only one of them.")
+    from dataclasses import replace
+
+    from aaren.bench import stream as bench
+    from aaren.bench.precision import PrecisionSettings
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+
+    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations.check("stream")
+    settings = bench.QUICK if quick else bench.LONG if long else bench.StreamSettings()
+    if precision:
+        settings = replace(settings, precision=PrecisionSettings())
+    options = [*["--quick"] * quick, *["--long"] * long, *["--precision"] * precision]
+    command = " ".join(["aaren bench stream", *options, *_set_threads(threads)])
+    with progress_bar("bench stream") as on_step:
+        result = bench.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+@app.command()
+def train(
+    quick: Quick = False,
+    lengths: Annotated[
+        list[int] | None, typer.Option("--length", help="Items per sequence; may be repeated.")
+    ] = None,
+    threads: Threads = None,
+    record: RecordPath = None,
+    figure: FigureBase = None,
+    page: PagePath = None,
+) -> None:
+    """Time one training step on whole sequences, Aaren, Transformer, GRU and LSTM; about 5 minutes."""
+    if quick and lengths:
+        raise ConfigError("--quick and --length each choose the sizes; give only one of them.")
+    from aaren.bench import train as bench
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+
+    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations.check("train")
+    settings = bench.QUICK if quick else bench.TrainSettings()
+    if lengths:
+        settings = bench.TrainSettings(lengths=tuple(lengths))
+    sizes = [*["--quick"] * quick, *(f"--length {length}" for length in lengths or [])]
+    command = " ".join(["aaren bench train", *sizes, *_set_threads(threads)])
+    with progress_bar("bench train") as on_step:
+        result = bench.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
 @app.command("data")
 def data_loading(quick: Quick = False, record: RecordPath = None) -> None:
     """Time loading, Hopper rollouts, and one batch beside one training step; about two minutes."""

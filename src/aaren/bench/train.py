@@ -1,0 +1,145 @@
+"""`aaren bench train`: one optimiser step on whole sequences, as these get longer.
+
+The paper's block with each mixer: forward, a loss on every item, backward, AdamW. Every step sees the same
+number of tokens, in fewer and longer sequences, so that all but the mixers' work stays the same. Peak memory
+is measured in fresh processes; times turn by turn. The result is a record; `train_view` draws and judges it.
+"""
+
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import forkserver
+
+import torch
+
+from aaren.bench import memory
+from aaren.bench.progress import OnStep, silent
+from aaren.bench.record import BenchRecord, Row
+from aaren.bench.stream_contenders import AAREN, GRU, LSTM, PAPER, SEED, TRANSFORMER, build, size_title
+from aaren.bench.timing import Timing, time_interleaved
+from aaren.errors import ConfigError
+
+CONTENDERS = (AAREN, TRANSFORMER, GRU, LSTM)
+DEFAULT_LENGTHS = (96, 256, 512, 1024, 2048, 4096, 8192)
+_WARM_UP_LENGTH = 16
+_LEARNING_RATE = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSettings:
+    """What to measure."""
+
+    lengths: tuple[int, ...] = DEFAULT_LENGTHS
+    tokens_per_step: int = 8192
+    size: str = PAPER
+    budget_seconds: float = 24.0  # for the timing of one length, shared by all contenders
+
+    def __post_init__(self) -> None:
+        if not self.lengths or min(self.lengths) < 1:
+            raise ConfigError(f"lengths must be whole numbers of at least 1; got {list(self.lengths)}.")
+        if self.tokens_per_step < 1:
+            raise ConfigError(f"tokens_per_step must be at least 1; got {self.tokens_per_step}.")
+
+    def batch_size(self, length: int) -> int:
+        """Return how many sequences of a length make up a step, at least one.
+
+        >>> TrainSettings().batch_size(1024), TrainSettings().batch_size(96)
+        (8, 85)
+        """
+        return max(1, self.tokens_per_step // length)
+
+
+QUICK = TrainSettings(lengths=(32, 96), tokens_per_step=192, budget_seconds=1.0)
+
+
+def measure(
+    settings: TrainSettings, *, command: str = "aaren bench train", on_step: OnStep = silent
+) -> BenchRecord:
+    """Run the whole benchmark and return its record."""
+    rows: list[Row] = []
+    lengths = sorted(set(settings.lengths))
+    total = len(lengths) * (len(CONTENDERS) + 1)
+    done = 0
+    _start_fork_server()
+    for name in CONTENDERS:  # load what is loaded at first use, so that it is no part of a first sample
+        on_step(done, total, "warming up")
+        prepare_step(settings.size, name, 1, _WARM_UP_LENGTH)()
+    for length in lengths:
+        batch_size = settings.batch_size(length)
+        peaks: dict[str, int | None] = {}
+        for name in CONTENDERS:
+            on_step(done, total, f"{length:,} items: memory of {name}")
+            done += 1
+            peaks[name] = _peak(settings.size, name, batch_size, length)
+        on_step(done, total, f"{length:,} items: timing, turn by turn")
+        done += 1
+        calls = {name: prepare_step(settings.size, name, batch_size, length) for name in CONTENDERS}
+        timings = time_interleaved(calls, budget_seconds=settings.budget_seconds, max_repeats=50)
+        rows += [_row(name, length, batch_size, peaks[name], timings[name]) for name in CONTENDERS]
+    return BenchRecord(
+        kind="train",
+        command=command,
+        settings={
+            "size": settings.size,
+            "model": size_title(settings.size),
+            "lengths": lengths,
+            "tokens_per_step": settings.tokens_per_step,
+            "optimiser": "AdamW",
+            "dropout": 0.0,
+            "dtype": "float32",
+        },
+        measurements=rows,
+    )
+
+
+def prepare_step(size: str, contender: str, batch_size: int, length: int) -> Callable[[], float]:
+    """Build a model, its optimiser and a batch; return the call that makes one step and gives its loss."""
+    encoder = build(size, contender).train()
+    optimiser = torch.optim.AdamW(encoder.parameters(), lr=_LEARNING_RATE)
+    generator = torch.Generator().manual_seed(SEED)
+    inputs, wanted = (
+        torch.randn(batch_size, length, encoder.config.width, generator=generator) for _ in range(2)
+    )
+
+    def step() -> float:
+        optimiser.zero_grad()
+        outputs, _ = encoder(inputs)
+        loss = torch.nn.functional.mse_loss(outputs, wanted)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def _start_fork_server() -> None:
+    """Load once what optimisers load at first use, seconds of it, instead of in every measuring process."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch._dynamo", "aaren.nn", "aaren.ops.fused_rows"])
+    forkserver.ensure_running()
+
+
+def _peak(size: str, contender: str, batch_size: int, length: int) -> int | None:
+    """Measure what a first step needs above weights and batch: activations, gradients, AdamW's averages."""
+    return memory.peak_extra_bytes(
+        prepare_step,
+        size,
+        contender,
+        batch_size,
+        length,
+        warm_up=(size, contender, 1, _WARM_UP_LENGTH),
+        num_threads=torch.get_num_threads(),
+    )
+
+
+def _row(contender: str, length: int, batch_size: int, peak: int | None, timing: Timing) -> Row:
+    return {
+        "contender": contender,
+        "length": length,
+        "batch_size": batch_size,
+        "median_seconds": timing.median,
+        "lower_quartile_seconds": timing.lower_quartile,
+        "upper_quartile_seconds": timing.upper_quartile,
+        "repeats": timing.repeats,
+        "peak_extra_bytes": peak,
+    }
