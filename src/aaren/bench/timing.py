@@ -14,6 +14,7 @@ from aaren.errors import ConfigError
 
 MIN_REPEATS = 3
 MAX_REPEATS = 200
+ONCE_SECONDS = 10.0  # a call this slow is not repeated, if it exceeds its share of the budget
 _clock = time.perf_counter
 
 
@@ -61,8 +62,9 @@ def time_interleaved(
     """Repeat every call, round after round, until each has used its equal share of the budget.
 
     Each is called once before, as a warm-up that does not count. A call whose warm-up alone exceeds its share
-    is slow: its warm-up counts as the first sample and one more is taken. All others get at least
-    min_repeats samples, so the budget is a guide and not a limit. The garbage collector rests meanwhile.
+    is slow: its warm-up counts as the first sample and one more is taken, or none beyond ONCE_SECONDS. All
+    others get at least min_repeats samples, so the budget is a guide and not a limit. The garbage collector
+    rests meanwhile.
 
     Args:
         calls: what to time, by name; the order of a round.
@@ -82,7 +84,7 @@ def time_interleaved(
             warm_up = _seconds(call)
             if warm_up > share:
                 samples[name].append(warm_up)
-                wanted[name] = min(2, min_repeats)
+                wanted[name] = 1 if warm_up > ONCE_SECONDS else min(2, min_repeats)
         waiting = list(calls)
         round_number = 0
         while waiting:
