@@ -100,3 +100,29 @@ def test_attention_drops_weights_after_the_softmax() -> None:
     found = attend_with_dropout(query, keys, ones, 0.5)  # each output: mean of 1000 coins of 0 or 2
     assert found.mean().item() == pytest.approx(1.0, abs=0.01)
     assert found.std().item() == pytest.approx(1000**-0.5, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("t", "s", "is_causal"), [(7, 7, True), (300, 300, True), (300, 150, False), (1, 9, False)]
+)
+def test_attention_has_the_gradients_of_its_definition(t: int, s: int, is_causal: bool) -> None:
+    query, keys, values = (
+        torch.randn(2, 3, steps, 4, dtype=torch.float64, requires_grad=True) for steps in (t, s, s)
+    )
+    state = torch.get_rng_state()
+    found = attend_with_dropout(query, keys, values, 0.3, is_causal=is_causal)
+    gradients = torch.autograd.grad(found.square().sum(), (query, keys, values))
+    # With the unit matrix as values, the output is the dropped weights: which were kept, and by how much.
+    torch.set_rng_state(state)
+    unit = torch.eye(s, dtype=torch.float64).expand(2, 3, s, s)
+    dropped = attend_with_dropout(query, keys, unit, 0.3, is_causal=is_causal).detach()
+    scores = query @ keys.transpose(-2, -1) / 2.0
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(t, s, dtype=torch.bool).triu(1), -torch.inf)
+    weights = scores.softmax(-1) * (dropped != 0) / 0.7
+    torch.testing.assert_close(dropped, weights.detach())
+    expected = weights @ values
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        gradients, torch.autograd.grad(expected.square().sum(), (query, keys, values)), rtol=1e-7, atol=1e-9
+    )
