@@ -34,13 +34,11 @@ def scan(
     """Attend to every prefix by stepping through time."""
     state = initial
     outputs = []
-    for k in range(scores.shape[1]):
-        output, state = step(
-            state,
-            scores[:, k],
-            values[:, k],
-            mask=None if mask is None else mask[:, k].unsqueeze(-1),
-            log_decay=None if log_decay is None else log_decay[:, k],
-        )
+    length = scores.shape[1]
+    # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
+    masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)
+    decays = (None,) * length if log_decay is None else log_decay.unbind(1)
+    for score, value, is_real, rate in zip(scores.unbind(1), values.unbind(1), masks, decays, strict=True):
+        output, state = step(state, score, value, mask=is_real, log_decay=rate)
         outputs.append(output)
     return (torch.stack(outputs, dim=1) if outputs else values), state
