@@ -185,6 +185,14 @@ def test_streaming_learns_from_several_rows_of_a_long_window() -> None:
     assert set(found) == {"mse", "mae", "restarted_mse", "restarted_mae"}
 
 
+def test_long_training_windows_shrink_to_short_series() -> None:
+    experiment = opened(
+        model="streaming-carried", horizon=24, streaming=StreamingConfig(train_steps=5_000, num_targets=4)
+    )
+    assert experiment.facts()["train_steps"] == 2_800 - 24 - 32 + 1
+    assert len(list(experiment.batches(0))) == 1
+
+
 def test_predictions_are_test_windows_evenly_spread() -> None:
     experiment = opened(horizon=24)
     with torch.no_grad():

@@ -44,7 +44,7 @@ class StreamingConfig:
 
     half_life_steps: float = 96.0  # of the running mean and variance
     decay: Literal["learned"] | None = None
-    train_steps: int = PAST_STEPS  # rows of a training window
+    train_steps: int = PAST_STEPS  # rows of a training window, fewer where the series is short
     num_targets: int = 1  # rows of it after which the forecast is scored, from past_steps on, evenly spread
     judged: Literal["restarted", "carried"] = "restarted"  # at every window, or once for a whole part
 

@@ -17,7 +17,7 @@ from aaren.data.batch import ForecastBatch
 from aaren.data.forecasting import ForecastingData
 from aaren.data.loader import BatchLoader
 from aaren.models import StreamingForecaster
-from aaren.tasks.base import Part
+from aaren.tasks.base import Json, Part
 from aaren.tasks.forecasting import ForecastingExperiment
 from aaren.tasks.forecasting_config import ForecastingConfig
 from aaren.tasks.metrics import Mean
@@ -31,15 +31,16 @@ class StreamingExperiment(ForecastingExperiment):
 
     def __init__(self, config: ForecastingConfig, data: ForecastingData, *, seed: int) -> None:
         super().__init__(config, data, seed=seed)
-        windows = data.windows("train", horizon_steps=config.horizon, past_steps=config.streaming.train_steps)
+        # Never more than the training rows hold, with a batch of windows beside each other.
+        room = data.split.train - config.horizon - config.batch_size + 1
+        self.train_steps = max(config.past_steps, min(config.streaming.train_steps, room))
+        windows = data.windows("train", horizon_steps=config.horizon, past_steps=self.train_steps)
         self.long: BatchLoader[ForecastBatch] = replace(
             self.loaders.train, size=len(windows), take=windows.take
         )
-        self.targets = torch.linspace(
-            config.past_steps - 1, config.streaming.train_steps - 1, config.streaming.num_targets
-        ).long()
-        if config.streaming.num_targets == 1:
-            self.targets = torch.tensor([config.streaming.train_steps - 1])
+        first, last = config.past_steps - 1, self.train_steps - 1
+        count = config.streaming.num_targets
+        self.targets = torch.linspace(first, last, count).long() if count > 1 else torch.tensor([last])
         self.plan = self.make_plan(len(self.long), metric="mse")
 
     def batches(self, epoch: int) -> Iterator[ForecastBatch]:
@@ -68,6 +69,10 @@ class StreamingExperiment(ForecastingExperiment):
             prefix = "" if way == judged else f"{way}_"
             found |= {f"{prefix}{name}": value for name, value in scores.items()}
         return found
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return sizes, that of the training windows among them."""
+        return {**super().facts(), "train_steps": self.train_steps}
 
     def forecast(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
         """Take in each window from an empty state and return the forecast after its last row."""
