@@ -1,0 +1,94 @@
+"""EventStream: an event model and the state of its streams, held together for people. Push times, get laws.
+
+The same manners as every `Session`; but people have times, not gaps, so this one keeps the clock too.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aaren.errors import DataError
+from aaren.models.event_distribution import Events, NextEvent
+from aaren.models.event_state import EventState
+from aaren.models.session import Session
+
+if TYPE_CHECKING:
+    from aaren.models.event_forecaster import EventForecaster
+
+Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
+
+
+class EventStream(Session[EventState]):
+    """One or more streams of events under way; made by `model.stream()`.
+
+    Args:
+        model: a model for inference, usually folded.
+        batch_size: how many streams go side by side; None: one, whose events and laws lack that axis.
+        start: when observation began; None: unknown, so that the first event has the gap 0.
+    """
+
+    def __init__(
+        self, model: "EventForecaster", *, batch_size: int | None = None, start: float | None = None
+    ) -> None:
+        self.forecaster = model
+        self.start = start
+        super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # its step gives laws
+
+    def push(  # type: ignore[override]  # an event is a time and a mark, and a law is no tensor
+        self, time: Numbers, mark: Numbers = 0, *, mask: Tensor | list[bool] | None = None
+    ) -> NextEvent:
+        """Take in one event of every stream and return the law of the next one.
+
+        Args:
+            time: (b,), or one number in a session of one stream; in the unit of the training data.
+            mark: (b,) kinds, 0 .. num_marks - 1.
+            mask: (b,) bool; a stream with False has no event now.
+        """
+        size = self.batch_size or 1
+        times = torch.as_tensor(time, dtype=torch.float64).reshape(-1).expand(size)
+        marks = torch.as_tensor(mark, dtype=torch.int64).reshape(-1).expand(size)
+        real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
+        state = self.state
+        is_first = state.time.isnan() if real is None else state.time.isnan() & real
+        before = torch.where(is_first, times, state.time)
+        state = state._replace(time=before, start=torch.where(is_first, times, state.start))
+        gaps = times - before
+        self._require_later(gaps, is_first, real, times)
+        with torch.no_grad():
+            law, new = self.forecaster.step(Events(gaps, marks), state, mask=real)
+        # Not time + gap, which rounds: the next gap is to be measured from the very time that was pushed.
+        self.state = new._replace(time=times.clone() if real is None else torch.where(real, times, new.time))
+        self.count += 1
+        return law[0] if self.batch_size is None else law
+
+    @property
+    def next_event(self) -> NextEvent:
+        """Return the law of the next event as things stand."""
+        with torch.no_grad():
+            law = self.forecaster.next_event(self.state)
+        return law[0] if self.batch_size is None else law
+
+    def reset(self) -> None:
+        """Forget all events."""
+        with torch.no_grad():
+            state = self.forecaster.init_state(self.batch_size or 1)
+        start = torch.full_like(state.time, float("nan") if self.start is None else self.start)
+        self.state = state._replace(time=start, start=start.clone())
+        self.count = 0
+
+    def _require_later(self, gaps: Tensor, is_first: Tensor, real: Tensor | None, times: Tensor) -> None:
+        wrong = ~((gaps > 0.0) & times.isfinite() | (is_first & (gaps == 0.0)))
+        if self.start is not None:
+            wrong &= ~((gaps == 0.0) & (self.state.time == self.start))  # an event at the very start
+        if real is not None:
+            wrong &= real
+        if bool(wrong.any()):
+            stream = int(wrong.nonzero()[0])
+            raise DataError(
+                f"event {self.count} of stream {stream} has the time {float(times[stream])}, the one before "
+                f"{float(self.state.time[stream])}: times must be finite and increase. Sort the events, "
+                f"and push events of one time as one."
+            )

@@ -1,0 +1,100 @@
+"""Sessions of events: times in, laws out, and every wrong time refused."""
+
+import pytest
+import torch
+
+from aaren.errors import DataError, StateError
+from aaren.models import Session
+from aaren.models.event_distribution import Events
+from aaren.models.event_model import EventModel, EventModelConfig
+from aaren.models.event_stream import EventStream
+
+TIMES = [10.5, 11.0, 14.0, 14.25]
+MARKS = [0, 2, 1, 2]
+
+
+@pytest.fixture
+def model() -> EventModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return (
+            EventModel(EventModelConfig(num_marks=3, width=16, ff_width=16, encoding="times")).double().eval()
+        )
+
+
+def push_all(stream: EventStream) -> torch.Tensor:
+    return torch.stack([stream.push(time, mark).median() for time, mark in zip(TIMES, MARKS, strict=True)])
+
+
+@pytest.mark.parametrize(("start", "first_gap"), [(None, 0.0), (10.0, 0.5)])
+def test_pushing_times_equals_forward_over_gaps(
+    model: EventModel, start: float | None, first_gap: float
+) -> None:
+    stream = model.stream(start=start)
+    assert isinstance(stream, Session)
+    found = push_all(stream)
+    gaps = torch.tensor([[first_gap, 0.5, 3.0, 0.25]], dtype=torch.float64)
+    whole, _ = model(Events(gaps, torch.tensor([MARKS])))
+    torch.testing.assert_close(found, whole.median()[0].detach(), rtol=0, atol=1e-9)
+    torch.testing.assert_close(stream.next_event.median(), found[-1])
+    assert stream.count == 4
+
+
+def test_a_session_can_be_put_away_taken_up_and_taken_back(model: EventModel) -> None:
+    stream = model.stream()
+    push_all(stream)
+    kept, before = stream.to_bytes(), stream.state
+    later = stream.push(20.0, 1).mean()
+    stream.state = before
+    torch.testing.assert_close(stream.push(20.0, 1).mean(), later, rtol=0, atol=0)
+    other = model.stream()
+    other.restore(kept)
+    torch.testing.assert_close(other.push(20.0, 1).mean(), later, rtol=0, atol=0)
+    with pytest.raises(StateError, match="fingerprint"):
+        EventModel(EventModelConfig(num_marks=3, width=16, ff_width=16)).stream().restore(kept)
+    stream.reset()
+    torch.testing.assert_close(push_all(stream), push_all(model.stream()), rtol=0, atol=0)
+
+
+def test_streams_side_by_side_have_events_when_they_have_them(model: EventModel) -> None:
+    stream = model.stream(batch_size=2)
+    first = stream.push([1.0, 5.0], [0, 1])
+    second = stream.push([2.0, float("nan")], [1, 0], mask=[True, False])
+    torch.testing.assert_close(second.median()[1], first.median()[1], rtol=0, atol=0)
+    third = stream.push([2.5, 6.0], [1, 2])
+    alone = model.stream()
+    alone.push(5.0, 1)
+    torch.testing.assert_close(third.median()[1], alone.push(6.0, 2).median())
+    assert stream.state.time.tolist() == [2.5, 6.0]
+
+
+def test_a_stream_may_begin_later_than_others(model: EventModel) -> None:
+    stream = model.stream(batch_size=2)
+    stream.push([1.0, float("nan")], [0, 0], mask=[True, False])
+    law = stream.push([2.0, 7.0], [0, 1])
+    torch.testing.assert_close(law.median()[1], model.stream().push(7.0, 1).median())
+
+
+def test_an_event_at_the_very_start_is_fine(model: EventModel) -> None:
+    assert model.stream(start=3.0).push(3.0).median() > 0
+
+
+@pytest.mark.parametrize("time", [14.0, 13.0, float("nan"), float("inf")])
+def test_times_must_increase(model: EventModel, time: float) -> None:
+    stream = model.stream()
+    stream.push(10.0)
+    stream.push(14.0)
+    with pytest.raises(
+        DataError, match=r"event 2 of stream 0 has the time .*, the one before 14.0.*increase"
+    ):
+        stream.push(time)
+    assert stream.push(15.0).median() > 0  # the refused event left no trace
+
+
+def test_unknown_marks_and_early_times_are_refused(model: EventModel) -> None:
+    with pytest.raises(DataError, match=r"mark at \(0,\) is 3, outside 0..2"):
+        model.stream().push(1.0, 3)
+    with pytest.raises(DataError, match=r"has the time 1\.0, the one before 3\.0"):
+        model.stream(start=3.0).push(1.0)
+    with pytest.raises(DataError, match="has the time nan"):
+        model.stream().push(float("nan"))
