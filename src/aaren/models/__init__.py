@@ -4,6 +4,11 @@ from aaren.models.artifact import load_model, save_model
 from aaren.models.classifier import Classifier
 from aaren.models.classifier_config import ClassifierConfig
 from aaren.models.classifier_state import ClassifierState
+from aaren.models.event_distribution import Events, NextEvent
+from aaren.models.event_model import EventModel, EventModelConfig
+from aaren.models.event_references import EventReference, EventReferenceConfig
+from aaren.models.event_state import EventState
+from aaren.models.event_stream import EventStream
 from aaren.models.forecaster import Forecaster, ForecasterConfig
 from aaren.models.reference_classifiers import ReferenceClassifier, ReferenceClassifierConfig
 from aaren.models.reference_forecasters import (
@@ -21,9 +26,17 @@ __all__ = [
     "Classifier",
     "ClassifierConfig",
     "ClassifierState",
+    "EventModel",
+    "EventModelConfig",
+    "EventReference",
+    "EventReferenceConfig",
+    "EventState",
+    "EventStream",
+    "Events",
     "Forecaster",
     "ForecasterConfig",
     "LinearForecaster",
+    "NextEvent",
     "ReferenceClassifier",
     "ReferenceClassifierConfig",
     "ReferenceConfig",
