@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 TASKS = {  # a setting's name -> the module whose TASK it is; imported only when asked for
     "forecasting": "aaren.tasks.forecasting",
+    "classification": "aaren.tasks.classification",
+    "events": "aaren.tasks.events",
 }
 
 __all__ = ["TASKS", "find_task"]

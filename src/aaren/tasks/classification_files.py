@@ -1,0 +1,85 @@
+"""Classes for a user's new data: a `.ts` file in, a CSV file with a row per case out.
+
+New cases are brought to the scale of TRAIN, also where training let each part have its own: one case has no
+statistics.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aaren.data.atomic import replacing
+from aaren.data.classification import normalise_across_channels
+from aaren.data.ts_cases import complete
+from aaren.data.ts_format import read_ts
+from aaren.errors import DataError
+from aaren.models import ReferenceClassifier
+from aaren.tasks.base import Json
+from aaren.tasks.classification_config import ClassificationConfig
+from aaren.tasks.classification_parts import require_steps
+
+
+def classify_file(
+    model: nn.Module,
+    config: ClassificationConfig,
+    preprocessing: Mapping[str, Json],
+    *,
+    source: Path,
+    target: Path,
+) -> None:
+    """Classify every case of `source` and write class and probabilities to `target`.
+
+    Args:
+        model: a trained classifier.
+        config: of its run.
+        preprocessing: its run's classes, means and deviations.
+        source: a `.ts` file; the labels in it are not looked at.
+        target: where the rows go: number of the case, class, probability of every class.
+    """
+    is_lenient = bool(config.dataset) or config.allow_irregular
+    cases = complete(read_ts(source), name=str(source), irregular="protocol" if is_lenient else "strict")
+    require_steps(torch.tensor([len(case) for case in cases]), where=str(source))
+    classes = [str(name) for name in cast("Sequence[str]", preprocessing["classes"])]
+    rows = []
+    for number, case in enumerate(cases):
+        probabilities = classify(model, scaled(case, preprocessing, where=f"{source}, case {number}"))
+        shown = (f"{value:.6g}" for value in probabilities)
+        rows.append([str(number), classes[int(np.argmax(probabilities))], *shown])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["case", "class", *(f"probability of {name}" for name in classes)])
+    writer.writerows(rows)
+    with replacing(target) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+
+
+def scaled(
+    case: NDArray[np.float64], preprocessing: Mapping[str, Json], *, where: str
+) -> NDArray[np.float64]:
+    """Bring a case (t, channels) to the scale of TRAIN."""
+    mean, deviation = (
+        np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
+        for name in ("mean", "deviation")
+    )
+    if case.shape[1] != len(mean):
+        raise DataError(
+            f"{where}: {case.shape[1]} channel(s); the model was trained on {len(mean)}. Give the same "
+            f"channels in the same order."
+        )
+    found: NDArray[np.float64] = (case - mean) / (deviation + np.finfo(np.float64).eps)
+    return normalise_across_channels(found) if preprocessing["is_normalised_across_channels"] else found
+
+
+@torch.no_grad()
+def classify(model: nn.Module, case: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probability of every class for one scaled case (t, channels)."""
+    scores = model(torch.from_numpy(case).float().unsqueeze(0)).squeeze(0).double()
+    probabilities = scores if isinstance(model, ReferenceClassifier) else scores.softmax(-1)
+    return cast("NDArray[np.float64]", probabilities.numpy())
