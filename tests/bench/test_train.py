@@ -4,14 +4,16 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench.memory import can_measure
+from aaren.bench.page import read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.stream_contenders import AAREN, SMALL, TRANSFORMER
 from aaren.bench.train import CONTENDERS, TrainSettings, measure, prepare_step
-from aaren.bench.train_view import draw, sheets, targets
+from aaren.bench.train_view import draw, page_text, sheets, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+ROOT = Path(__file__).parents[2]
 
 
 def _row(contender: str, length: int, seconds: float) -> Row:
@@ -73,6 +75,15 @@ def test_bad_settings_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "train", "--quick", "--length", "64"])
     assert isinstance(result.exception, ConfigError)
     assert "give only one of them" in str(result.exception)
+
+
+def test_page_shows_the_committed_record() -> None:
+    path = ROOT / "results" / "bench" / "train.json"
+    if not path.exists():
+        pytest.skip("no record of a whole run is committed")
+    shown = read_generated(ROOT / "docs" / "resources.md", "train")
+    wanted = page_text(read_record(path, kind="train"))
+    assert shown == wanted, "aaren bench show results/bench/train.json --page docs/resources.md"
 
 
 @pytest.mark.slow

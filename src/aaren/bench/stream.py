@@ -77,7 +77,7 @@ QUICK = StreamSettings(
     window_tokens=TURN_TOKENS,
     many_streams=ManyStreamsSettings(streams=(1, 64), budget_seconds=0.5),
 )
-LONG = StreamSettings(lanes=lanes({PAPER: 32_768}, folded_tokens=1_000_000))
+LONG = StreamSettings(lanes=lanes({PAPER: 32_768, SMALL: 2048}, folded_tokens=1_000_000))
 
 
 def measure(

@@ -79,7 +79,7 @@ def stream(
     long: Annotated[
         bool,
         typer.Option(
-            "--long", help="Width 512 only: all to 32,768 tokens, folded Aaren to 1,000,000; 20 minutes."
+            "--long", help="Width 512: all to 32,768 tokens, folded Aaren to 1,000,000; about 20 minutes."
         ),
     ] = False,
     precision: Annotated[
