@@ -1,0 +1,106 @@
+"""Forecasts for a user's new events: a file of event sequences in, the next event of each one out, as CSV."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from aaren.data import event_files
+from aaren.data.atomic import replacing
+from aaren.data.event_batches import EventBatches
+from aaren.data.event_sequences import EventSequences
+from aaren.errors import DataError, require_extra
+from aaren.models.event_forecaster import EventForecaster
+from aaren.tasks.base import Json
+from aaren.tasks.event_config import EventsConfig
+from aaren.tasks.event_scores import events_of
+
+QUANTILES = (0.05, 0.5, 0.95)
+HEADER = (
+    "sequence",
+    "last_time",
+    "next_time_mean",
+    *(f"next_time_q{round(100 * level):02}" for level in QUANTILES),
+    "mark",
+    "mark_probability",
+)
+
+
+def forecast_file(
+    model: nn.Module,
+    config: EventsConfig,
+    preprocessing: Mapping[str, Json],
+    *,
+    source: Path,
+    target: Path,
+) -> None:
+    """Write to `target`, for every sequence of `source`, when its next event comes and of which kind.
+
+    Args:
+        model: a trained event forecaster.
+        config: of its run; its columns and repairs hold for the new file too.
+        preprocessing: the kinds of events of its run.
+        source: a file like the one that the run was trained on.
+        target: a CSV file with one row per sequence; times are in the unit of `source`.
+    """
+    assert isinstance(model, EventForecaster)
+    names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
+    events = event_files.read(
+        source,
+        columns=config.own.columns,
+        repairs=config.own.repairs,
+        num_marks=None if names else model.num_marks,
+        mark_names=names,
+    )
+    if events.num_marks > model.num_marks:
+        raise DataError(
+            f"{source}: marks go up to {events.num_marks - 1}, but the run knows 0..{model.num_marks - 1}. "
+            "Leave those events out, or train again with them."
+        )
+    rows = _rows(model, events, names, _labels(source, config, len(events)))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    writer.writerows(rows)
+    with replacing(target) as part:
+        part.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _rows(
+    model: EventForecaster, events: EventSequences, names: tuple[str, ...], labels: Sequence[str]
+) -> list[list[str]]:
+    rows: dict[int, list[str]] = {}
+    for batch in EventBatches(events, batch_size=64, shuffle=False):
+        _, state = model.encode(events_of(batch), mask=batch.mask)
+        law = model.next_event(state)
+        chosen = law.mark_probabilities.max(-1)
+        gaps = torch.stack([law.mean(), *(law.quantile(level) for level in QUANTILES)], dim=-1)
+        for place, sequence in enumerate(batch.sequences.tolist()):
+            last = float(events.times[events.offsets[sequence + 1] - 1])
+            mark = int(chosen.indices[place])
+            rows[sequence] = [
+                labels[sequence],
+                f"{last:.12g}",
+                *(f"{last + gap:.12g}" for gap in gaps[place].tolist()),
+                names[mark] if names else str(mark),
+                f"{float(chosen.values[place]):.6g}",
+            ]
+    return [rows[sequence] for sequence in sorted(rows)]
+
+
+def _labels(source: Path, config: EventsConfig, count: int) -> list[str]:
+    """Return what the file calls its sequences, in the order of their first rows; else their numbers."""
+    if ".csv" in source.suffixes:
+        pandas = require_extra("pandas", extra="data", purpose="reading a table of events")
+        column = pandas.read_csv(source, dtype=str, keep_default_na=False)[config.own.sequence_column]
+        counts = column.value_counts(sort=False)
+        labels = [str(name) for name in counts.index]
+        if config.own.drop_single and len(labels) != count:
+            labels = [name for name in labels if counts[name] > 1]
+        if len(labels) == count:
+            return labels
+    return [str(number) for number in range(count)]
