@@ -1,4 +1,4 @@
-"""The command `aaren`: parse, call one function, print. Heavy imports wait inside the verbs, so help is instant."""
+"""The command `aaren`: parse, call one function, print. Heavy imports wait inside the verbs."""
 
 import sys
 
@@ -12,7 +12,7 @@ from aaren.version import __version__
 
 app = typer.Typer(
     name="aaren",
-    help="Attention as an RNN: train over whole sequences in parallel, run one token at a time in constant memory.",
+    help="Attention as an RNN: train over sequences in parallel, run token by token in constant memory.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
