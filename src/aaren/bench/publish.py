@@ -23,6 +23,7 @@ VIEWS: dict[str, str] = {
     "token": "aaren.bench.token_cost",
     "stream": "aaren.bench.stream_view",
     "train": "aaren.bench.train_view",
+    "train-events": "aaren.bench.train_events",
 }
 _FILE_WIDTH = 120  # columns when stdout is no terminal
 

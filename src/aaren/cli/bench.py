@@ -118,6 +118,9 @@ def train(
     lengths: Annotated[
         list[int] | None, typer.Option("--length", help="Items per sequence; may be repeated.")
     ] = None,
+    setting: Annotated[
+        str | None, typer.Option(help="events: its models' updates, steps and padding instead.")
+    ] = None,
     threads: Threads = None,
     record: RecordPath = None,
     figure: FigureBase = None,
@@ -126,6 +129,9 @@ def train(
     """Time one training step on whole sequences, Aaren, Transformer, GRU and LSTM; about 5 minutes."""
     if quick and lengths:
         raise ConfigError("--quick and --length each choose the sizes; give only one of them.")
+    if setting is not None:
+        _train_setting(setting, quick, lengths, threads, record, figure, page)
+        return
     from aaren.bench import train as bench
     from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
@@ -139,6 +145,31 @@ def train(
     command = " ".join(["aaren bench train", *sizes, *_set_threads(threads)])
     with progress_bar("bench train") as on_step:
         result = bench.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+def _train_setting(
+    setting: str,
+    quick: bool,
+    lengths: list[int] | None,
+    threads: int | None,
+    record: Path | None,
+    figure: Path | None,
+    page: Path | None,
+) -> None:
+    """Measure a setting's own models; so far events."""
+    if setting != "events" or lengths:
+        raise ConfigError(f"--setting goes with events and without --length; got {setting!r}.")
+    from aaren.bench import train_events
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+
+    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations.check(train_events.KIND)
+    settings = train_events.QUICK if quick else train_events.TrainEventsSettings()
+    command = " ".join(["aaren bench train --setting events", *["--quick"] * quick, *_set_threads(threads)])
+    with progress_bar("bench train --setting events") as on_step:
+        result = train_events.measure(settings, command=command, on_step=on_step)
     publish(result, destinations)
 
 
