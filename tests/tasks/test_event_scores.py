@@ -47,6 +47,7 @@ def test_all_numbers_by_hand(model: EventReference) -> None:
     assert protocol["nll_time"] + protocol["nll_mark"] == pytest.approx(protocol["nll"])
     assert clean["nll"] == pytest.approx(-(time + quiet + mark) / 9)
     assert (clean["nll_protocol"], clean["nll_clean"]) == (protocol["nll"], clean["nll"])
+    assert clean["nll_density"] == pytest.approx(-time / 6)
     errors = [1 / RATE - row for row in gaps]
     assert clean["rmse"] == pytest.approx(math.sqrt(sum(row.sum() ** 2 for row in errors) / 6))
     assert clean["rmse_usual"] == pytest.approx(math.sqrt(sum((row**2).sum() for row in errors) / 6))

@@ -36,6 +36,7 @@ class EventScores:
     num_sequences: int = 0
     num_targets: int = 0  # events that have a term: all but the first ones
     time: dict[Censoring, float] = field(default_factory=lambda: {"protocol": 0.0, "none": 0.0})
+    density: float = 0.0  # of times alone, without the quiet time at the end
     marks: float = 0.0
     correct: int = 0
     is_marked: bool = False
@@ -51,7 +52,9 @@ class EventScores:
         self.num_sequences += len(batch)
         self.num_targets += len(targets.gaps)
         self.time["protocol"] += float(time_terms(law, targets, "protocol").sum())
-        self.time["none"] += float(time_terms(law, targets, "none").sum())
+        density = float(time_terms(law, targets, "none").sum())
+        self.density += density
+        self.time["none"] += density
         if batch.final_gaps is not None:
             at_end = model.decode_gap(targets.known_at_end)
             self.time["none"] += float(at_end.log_survival(batch.final_gaps).sum())
@@ -88,6 +91,7 @@ class EventScores:
             "nll_unit_gap": (total - num_densities * math.log(self.mean_gap)) / entries,
             "nll_protocol": -(self.time["protocol"] + self.marks) / entries,
             "nll_clean": -(self.time["none"] + self.marks) / entries,
+            "nll_density": -self.density / self.num_targets,
             "rmse": math.sqrt(self.squared_sums / self.num_targets),
             "rmse_usual": math.sqrt(self.squared_errors / self.num_targets),
         }

@@ -23,14 +23,18 @@ def true_log_likelihood(name: str, events: EventSequences, censoring: Censoring)
     if events.observed_from is None:
         raise DataError(f"{events.name}: the true likelihood needs the start of observation.")
     process = true_process(name)
-    density = process.log_density(events)
-    is_term = ~events.is_first
     if censoring == "none":
         final = 0.0 if events.final_gaps is None else float(process.log_survival(events).sum())
-        return float(density[is_term].sum()) + final
-    last = events.offsets[1:] - 1
-    is_term[last] = False
-    return float(density[is_term].sum() + process.log_survival(_without_last(events)).sum())
+        return true_log_density(name, events) + final
+    is_term = ~events.is_first
+    is_term[events.offsets[1:] - 1] = False
+    censored = process.log_survival(_without_last(events))
+    return float(process.log_density(events)[is_term].sum() + censored.sum())
+
+
+def true_log_density(name: str, events: EventSequences) -> float:
+    """Return the log-density of all events but the first ones, without the quiet time at the end."""
+    return float(true_process(name).log_density(events)[~events.is_first].sum())
 
 
 def _without_last(events: EventSequences) -> EventSequences:

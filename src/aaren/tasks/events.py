@@ -30,7 +30,7 @@ from aaren.models.event_references import EventReference
 from aaren.tasks.base import Experiment, Json, Part, Task
 from aaren.tasks.event_config import EventsConfig
 from aaren.tasks.event_scores import EventScores, events_of
-from aaren.tasks.event_truth import has_truth, true_log_likelihood
+from aaren.tasks.event_truth import has_truth, true_log_density, true_log_likelihood
 from aaren.tasks.plan import Criterion, Moment, Plan
 
 EVALUATION_BATCH = 16  # sequences at once, without gradients
@@ -108,7 +108,7 @@ class EventsExperiment(Experiment[EventBatch]):
         truth = {rule: true_log_likelihood(self.config.dataset, events, rule) for rule in CENSORINGS}
         return {
             "true_nll": -truth[self.config.censoring] / events.num_events,
-            "true_nll_clean": -truth["none"] / events.num_events,
+            "true_nll_density": -true_log_density(self.config.dataset, events) / scores.num_targets,
             # Per event that has a term, by the exact rule, however the model was trained.
             "gap_to_truth": (truth["none"] - scores.time["none"]) / scores.num_targets,
         }
