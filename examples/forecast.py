@@ -30,7 +30,7 @@ def relative_error(found: pd.Series, truth: pd.DataFrame) -> float:
 
 
 def main() -> None:
-    model = AarenForecaster(horizon=HORIZON, width=32, num_layers=1, epochs=3, updates_per_epoch=60)
+    model = AarenForecaster(horizon=HORIZON, width=32, num_layers=1, epochs=5, updates_per_epoch=60)
     model.fit(power_use(KNOWN))
     truth = power_use(HORIZON, start=KNOWN)
     forecast = model.predict()

@@ -82,6 +82,11 @@ def test_the_horizon_is_a_choice_of_the_preset() -> None:
     assert run.task.updates_per_epoch == task("ETTh1", horizon=192).updates_per_epoch
 
 
+def test_small_runs_take_one_core() -> None:
+    assert preset("ETTh1", profile="cpu").engine.threads == 1
+    assert preset("ETTh1", profile="paper").engine.threads == 0
+
+
 def test_unknown_names_get_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="unknown model 'aren'; did you mean 'aaren'"):
         preset("ETTh1", model="aren")

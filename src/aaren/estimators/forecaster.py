@@ -36,6 +36,7 @@ from aaren.models import (
     save_model,
 )
 from aaren.tasks.forecast_files import continue_dates
+from aaren.train.config import EngineConfig
 from aaren.train.loop import fit as fit_experiment
 from aaren.train.observe import choose_observer
 
@@ -64,6 +65,7 @@ class AarenForecaster:
         updates_per_epoch: at most.
         patience: epochs without improvement before training ends.
         learning_rate: the highest; it halves after every epoch but the first.
+        threads: of torch while training; a small model gains little from more than one.
         seed: of weights, dropout and order.
         allow_irregular: accept gaps between times.
         id_column: a long frame's column of names.
@@ -98,6 +100,7 @@ class AarenForecaster:
         updates_per_epoch: int = 100,
         patience: int = 3,
         learning_rate: float = 1e-3,
+        threads: int = 1,
         seed: int = 0,
         allow_irregular: bool = False,
         id_column: str = "unique_id",
@@ -151,7 +154,10 @@ class AarenForecaster:
             seed=self._seed(),
         )
         observer = choose_observer(None) if self._parameters["is_verbose"] else None
-        fitted = fit_experiment(experiment, seed=self._seed(), observer=observer, name="AarenForecaster")
+        engine = EngineConfig(threads=int(cast("int", self._parameters["threads"])))
+        fitted = fit_experiment(
+            experiment, seed=self._seed(), engine=engine, observer=observer, name="AarenForecaster"
+        )
         assert isinstance(fitted.model, StreamingForecaster)
         self.model_ = fitted.model.to("cpu").eval()
         self.history_ = [dict(look["validation"]) for look in fitted.status.curve]

@@ -74,7 +74,7 @@ def preset(
         task=task,
         profile=profile,  # type: ignore[arg-type]  # make_run has checked it
         seed=seed,
-        engine=EngineConfig(),
+        engine=EngineConfig(threads=0 if profile == "paper" else 1),  # small models gain nothing from more
     )
 
 
