@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from aaren.bench.page import read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
-from aaren.bench.train_events import SHORT, draw, prepare_steps, prepare_updates, short_sequences, targets
+from aaren.bench.train_events import (
+    SHORT,
+    draw,
+    page_text,
+    prepare_steps,
+    prepare_updates,
+    short_sequences,
+    targets,
+)
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+ROOT = Path(__file__).parents[2]
 
 
 def _timed(what: str, case: str, contender: str, seconds: float) -> Row:
@@ -66,3 +76,10 @@ def test_other_settings_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "train", "--setting", "weather"])
     assert isinstance(result.exception, ConfigError)
     assert "--setting goes with events and without --length; got 'weather'" in str(result.exception)
+
+
+def test_page_shows_the_committed_record() -> None:
+    path = ROOT / "results" / "bench" / "train-events.json"
+    shown = read_generated(ROOT / "docs" / "events.md", "train-events")
+    wanted = page_text(read_record(path, kind="train-events"))
+    assert shown == wanted, "aaren bench show results/bench/train-events.json --page docs/events.md"

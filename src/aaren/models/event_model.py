@@ -148,12 +148,11 @@ class EventModel(EventForecaster):
         before = self.init_state(len(events.gaps), device=events.gaps.device) if state is None else state
         before = self.own(before)
         gaps, rows = self._inputs(events, mask)
-        times = before.time.unsqueeze(1) + gaps.cumsum(1)
         outputs, encoded = self.encoder(
             self.mark_embedding(rows),
             None if state is None else before.encoder,
             mask=mask,
-            inject=self._encode_time(gaps, times - before.start.unsqueeze(1)),
+            inject=self._encode_time(self._moments(gaps, before)),
             log_decay=self._log_decay(gaps),
         )
         if gaps.shape[1] == 0:
@@ -164,7 +163,7 @@ class EventModel(EventForecaster):
             last = (mask * places).amax(1)  # 0: no event at all
             found = outputs[torch.arange(len(outputs), device=mask.device), (last - 1).clamp(min=0)]
             output = torch.where((last > 0).unsqueeze(-1), found, before.output.to(found.dtype))
-        return outputs, EventState(encoded, output, times[:, -1], before.start)
+        return outputs, EventState(encoded, output, before.time + gaps.sum(1), before.start)
 
     def encode_one(
         self, event: Events, state: EventState, *, mask: TokenMask | None = None
@@ -178,7 +177,7 @@ class EventModel(EventForecaster):
             self.mark_embedding(rows),
             state.encoder,
             mask=mask,
-            inject=self._encode_time(gaps, time - state.start),
+            inject=self._encode_time(gaps if self.config.encoding == "gaps" else time - state.start),
             log_decay=self._log_decay(gaps),
         )
         if mask is not None:
@@ -215,10 +214,17 @@ class EventModel(EventForecaster):
             gaps, rows = gaps.masked_fill(~mask, 0.0), rows.masked_fill(~mask, 0)
         return gaps, rows
 
-    def _encode_time(self, gaps: Tensor, elapsed: Tensor) -> Tensor:
+    def _moments(self, gaps: Tensor, state: EventState) -> Tensor:
+        """Return what is encoded of each event of a sequence, (b, t): its gap, or the time so far."""
+        if self.config.encoding == "gaps":
+            return gaps
+        # On the CPU: CUDA has no deterministic cumulative sum of floats.
+        elapsed = gaps.cpu().cumsum(1).to(gaps.device)
+        return (state.time - state.start).unsqueeze(1) + elapsed
+
+    def _encode_time(self, moments: Tensor) -> Tensor:
         """Return sines (even places) and cosines (odd places), (..., c)."""
-        moments = (gaps if self.config.encoding == "gaps" else elapsed) / self.config.time_scale
-        angles = moments.unsqueeze(-1) * self._frequencies.to(moments.device)
+        angles = (moments / self.config.time_scale).unsqueeze(-1) * self._frequencies.to(moments.device)
         pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
         return pairs.flatten(-2).to(self.gap_hidden.weight.dtype)
 
