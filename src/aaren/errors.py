@@ -1,6 +1,7 @@
 """What can go wrong through a user's hand, and how we say it.
 
-Every message gives what was expected, what came, and what to do. The command line prints it as one line and exits 2.
+Every message gives what was expected, what came, and what to do. The command line prints it as one line and
+exits 2.
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """The one legend of axis letters, and names for the tensors that carry them.
 
-Everywhere in the package: b batch · t time · h heads · d head width · c model width · q queries · n packed sequences.
+Everywhere: b batch · t time · h heads · d head width · c model width · q queries · n packed sequences.
 The aliases are plain `Tensor`: they tell a reader the axes and cost nothing at run time.
 """
 
