@@ -1,7 +1,5 @@
 """The events task end to end: data, training, scores, own files, and all that can be wrong with them."""
 
-import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,17 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from aaren.data.event_files import write_npz
-from aaren.data.events import generate
-from aaren.errors import ConfigError, DataError
-from aaren.presets import make_run
-from aaren.tasks.event_config import EventNetworkConfig, EventsConfig, OwnEventsConfig
-from aaren.tasks.events import TASK, EventsExperiment, open_events
+from aaren.errors import ConfigError
+from aaren.tasks.event_config import EventNetworkConfig, EventsConfig
+from aaren.tasks.events import TASK, EventsExperiment
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.tasks.plan import Moment
 from aaren.train.loop import fit
-from aaren.train.run import train
-from aaren.train.use import evaluate_run, predict_run
 
 SMALL = EventNetworkConfig(width=16, ff_width=16)
 START = Moment(0, 0)
@@ -153,114 +146,6 @@ def test_predictions_hold_gap_forecast_and_level() -> None:
 def test_cells_tell_clean_rows_apart() -> None:
     assert TASK.cell(config()) == {"dataset": "hawkes", "model": "aaren"}
     assert TASK.cell(config(censoring="none"))["rule"] == "clean"
-
-
-def test_own_files_are_trained_scored_and_spoken_about(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "visits.csv", some_rows())
-    assignments = ["epochs=2", "width=16", "ff_width=16", "own.unit=hours"]
-    run = make_run("events", data_file=str(path), profile="cpu", assignments=assignments)
-    record = train(run, tmp_path / "run")
-    assert record.facts["unit"] == "hours"
-    assert record.facts["marks"] == 3
-    assert math.isfinite(record.metric("test.accuracy"))
-    _, again = evaluate_run(tmp_path / "run")
-    assert again["nll"] == pytest.approx(record.metric("test.nll"))
-    new = write_csv(
-        tmp_path / "new.csv",
-        [
-            ("zoe", 1.0, "look"),
-            ("adam", 5.0, "buy"),
-            ("zoe", 2.5, "buy"),
-            ("adam", 5.5, "look"),
-            ("zoe", 3.0, "leave"),
-        ],
-    )
-    predict_run(tmp_path / "run", source=new, target=tmp_path / "next.csv")
-    with (tmp_path / "next.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["sequence"] for row in rows] == ["zoe", "adam"]
-    assert [float(row["last_time"]) for row in rows] == [3.0, 5.5]
-    for row in rows:
-        low, middle, high = (float(row[f"next_time_q{level}"]) for level in ("05", "50", "95"))
-        assert float(row["last_time"]) < low < middle < high
-        assert row["mark"] in ("buy", "look", "leave")
-        assert 1 / 3 <= float(row["mark_probability"]) <= 1.0
-
-
-def test_predicting_refuses_kinds_it_does_not_know(tmp_path: Path) -> None:
-    rows = [(name, time, int(time * 7) % 2) for name, time, _ in some_rows()]
-    path = write_csv(tmp_path / "numbers.csv", rows)
-    run = make_run("events", data_file=str(path), model="renewal")
-    train(run, tmp_path / "run")
-    new = write_csv(tmp_path / "new.csv", [("a", 1.0, 0), ("a", 2.0, 2)])
-    with pytest.raises(DataError, match=r"new.csv, line 3: mark 2 is outside 0..1"):
-        predict_run(tmp_path / "run", source=new, target=tmp_path / "next.csv")
-    records = tmp_path / "new.json"
-    records.write_text(json.dumps([{"time_since_start": [0.0, 1.0], "type_event": [0, 4], "dim_process": 5}]))
-    with pytest.raises(DataError, match=r"marks go up to 4, but the run knows 0..1"):
-        predict_run(tmp_path / "run", source=records, target=tmp_path / "next.csv")
-
-
-def test_easytpp_records_and_npz_are_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    record = {"time_since_start": [0.0, 1.0, 2.5], "type_event": [0, 1, 0], "dim_process": 2}
-    path.write_text(json.dumps([record] * 6))
-    events = open_events(EventsConfig(data_file=str(path)))
-    assert (len(events), events.num_marks) == (6, 2)
-    packed = write_npz(tmp_path / "packed.npz", generate("hawkes", count=6))
-    assert open_events(EventsConfig(data_file=str(packed))).observed_until is not None
-
-
-def test_a_known_window_of_observation_is_used(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "visits.csv", some_rows())
-    own = OwnEventsConfig(observed_from=0.0, observed_until=100.0)
-    events = open_events(EventsConfig(data_file=str(path), own=own))
-    assert events.final_gaps is not None
-    assert events.gaps[0] > 0.0
-    with pytest.raises(DataError, match=r"has an event at .* outside its observed_until = 1"):
-        open_events(EventsConfig(data_file=str(path), own=OwnEventsConfig(observed_until=1.0)))
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([("a", 2.0, 0), ("a", 1.0, 0)], r"line 3: time 1 follows 2: a negative gap. Sort by time"),
-        ([("a", 1.0, 0), ("a", 1.0, 0)], r"line 3: time 1 occurs twice.*drop_duplicates=True"),
-        ([("a", 1.0, 0), ("a", "nan", 0)], r"line 3: expected a number in column 'time'"),
-        ([("a", 1.0, 0), ("a", 2.0, -1)], r"line 3: mark -1 is outside"),
-        ([("a", 1.0, 0), ("b", 1.0, 0), ("b", 2.0, 0)], r"line 2: sequence 'a' has one event"),
-        ([], "the table has no rows"),
-    ],
-)
-def test_bad_tables_are_told_by_line(tmp_path: Path, rows: list[tuple[object, ...]], words: str) -> None:
-    path = write_csv(tmp_path / "bad.csv", rows)
-    with pytest.raises(DataError, match=words):
-        open_events(EventsConfig(data_file=str(path)))
-
-
-def test_an_empty_file_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "empty.csv"
-    path.write_text("")
-    with pytest.raises(DataError, match="the file is empty"):
-        open_events(EventsConfig(data_file=str(path)))
-
-
-def test_what_can_be_mended_is_mended_on_request(tmp_path: Path) -> None:
-    rows = [("a", 2.0, 0), ("a", 1.0, 0), ("a", 2.0, 1), ("b", 1.0, 0)]
-    path = write_csv(tmp_path / "mixed.csv", rows)
-    own = OwnEventsConfig(sort=True, drop_duplicates=True, drop_single=True)
-    events = open_events(EventsConfig(data_file=str(path), own=own))
-    assert events.times.tolist() == [1.0, 2.0]
-
-
-def test_single_events_in_arrays_are_refused_or_left_out(tmp_path: Path) -> None:
-    from aaren.data.event_sequences import EventSequences
-
-    path = write_npz(tmp_path / "single.npz", EventSequences.from_lists([[1.0, 2.0], [1.0]]))
-    with pytest.raises(DataError, match=r"1 sequences have one event.*number 1.*own.drop_single=true"):
-        open_events(EventsConfig(data_file=str(path)))
-    own = OwnEventsConfig(drop_single=True)
-    assert len(open_events(EventsConfig(data_file=str(path), own=own))) == 1
 
 
 @pytest.mark.parametrize(("step", "words"), [(1e-8, "below 1e-06"), (1e8, r"above 1e\+06")])

@@ -9,7 +9,6 @@ from typing import cast
 import torch
 from torch import nn
 
-from aaren.data import event_files
 from aaren.data.atomic import replacing
 from aaren.data.event_batches import EventBatches
 from aaren.data.event_sequences import EventSequences
@@ -18,6 +17,7 @@ from aaren.models.event_forecaster import EventForecaster
 from aaren.tasks.base import Json
 from aaren.tasks.event_config import EventsConfig
 from aaren.tasks.event_scores import events_of
+from aaren.tasks.event_sources import read_own
 
 QUANTILES = (0.05, 0.5, 0.95)
 HEADER = (
@@ -49,13 +49,12 @@ def forecast_file(
     """
     assert isinstance(model, EventForecaster)
     names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
-    events = event_files.read(
-        source,
-        columns=config.own.columns,
-        repairs=config.own.repairs,
-        num_marks=None if names else model.num_marks,
-        mark_names=names,
-    )
+    events = read_own(source, config.own, num_marks=None if names else model.num_marks, mark_names=names)
+    if events.marks is None and model.num_marks > 1:
+        raise DataError(
+            f"{source}: no column {config.own.mark_column!r}, but the run was trained on {model.num_marks} "
+            "kinds of events. Give every event its mark."
+        )
     if events.num_marks > model.num_marks:
         raise DataError(
             f"{source}: marks go up to {events.num_marks - 1}, but the run knows 0..{model.num_marks - 1}. "

@@ -7,7 +7,6 @@ reach.
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -16,20 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data import event_files
 from aaren.data.event_batches import EventBatch, EventBatches
 from aaren.data.event_sequences import EventSequences
-from aaren.data.events import load, split
+from aaren.data.events import split
 from aaren.data.packed import content_sha256, plain_name
 from aaren.data.registry import lookup
 from aaren.data.source import on_disk
-from aaren.errors import DataError
 from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_likelihood import CENSORINGS, log_likelihood
 from aaren.models.event_references import EventReference
 from aaren.tasks.base import Experiment, Json, Part, Task
 from aaren.tasks.event_config import EventsConfig
 from aaren.tasks.event_scores import EventScores, events_of
+from aaren.tasks.event_sources import comparable_numbers, open_events
 from aaren.tasks.event_truth import has_truth, true_log_density, true_log_likelihood
 from aaren.tasks.plan import Criterion, Moment, Plan
 
@@ -142,7 +140,7 @@ class EventsExperiment(Experiment[EventBatch]):
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, unit and ends, and which published numbers may stand beside these."""
         row = lookup(self.config.dataset) if self.config.dataset else None
-        comparable, reason = _comparable(self.config.dataset)
+        comparable, reason = comparable_numbers(self.config.dataset)
         sizes = {
             f"{name}_{what}": count
             for name, part in zip(("train", "validation", "test"), self.parts[:3], strict=True)
@@ -196,31 +194,6 @@ class EventsTask(Task[EventsConfig, EventBatch]):
         forecast_file(model, config, preprocessing, source=source, target=target)
 
 
-def open_events(config: EventsConfig) -> EventSequences:
-    """Read a registered set, or the user's own file."""
-    if config.dataset:
-        events = load(config.dataset)
-    else:
-        own = config.own
-        path = Path(config.data_file)
-        events = event_files.read(path, columns=own.columns, repairs=own.repairs, unit=own.unit)
-        begin, end = own.observed_from, own.observed_until
-        events = replace(
-            events,
-            observed_from=events.observed_from if begin is None else np.full(len(events), begin),
-            observed_until=events.observed_until if end is None else np.full(len(events), end),
-        )
-    if config.max_sequences is not None:
-        events = events.select(np.arange(min(config.max_sequences, len(events))))
-    is_single = events.lengths < 2
-    if is_single.any() and not config.own.drop_single:
-        raise DataError(
-            f"{events.name}: {int(is_single.sum())} sequences have one event, so no gap to learn from; the "
-            f"first is number {int(is_single.argmax())}. Leave them out with own.drop_single=true."
-        )
-    return events.select(~is_single) if is_single.any() else events
-
-
 def _warn_of_absurd_unit(events: EventSequences, time_scale: float) -> None:
     gaps = events.gaps[~events.is_first] / time_scale
     for is_absurd, where in ((gaps < ABSURD_BELOW, "below 1e-06"), (gaps > ABSURD_ABOVE, "above 1e+06")):
@@ -232,20 +205,6 @@ def _warn_of_absurd_unit(events: EventSequences, time_scale: float) -> None:
                 "the unit of the data.",
                 stacklevel=2,
             )
-
-
-def _comparable(dataset: str) -> tuple[list[str], str]:
-    """Say which published numbers mean the same as ours, and why not the others."""
-    if not dataset:
-        return [], "own data"
-    row = lookup(dataset)
-    if dataset == "sin":
-        return ["nll", "rmse"], "period and domain as published, so the unit is the same; our own generator"
-    if row.is_generated:
-        return [], "not among the published sets"
-    if row.facts.get("marks", 1) == 1:
-        return [], "the unit of the published times is not known, and there are no marks"
-    return ["accuracy"], "the unit of the published times is not known"
 
 
 TASK = EventsTask()
