@@ -32,7 +32,7 @@ class TrainSettings:
     lengths: tuple[int, ...] = DEFAULT_LENGTHS
     tokens_per_step: int = 8192
     size: str = PAPER
-    budget_seconds: float = 24.0  # for the timing of one length, shared by all contenders
+    budget_seconds: float = 16.0  # for the timing of one length, shared by all contenders
 
     def __post_init__(self) -> None:
         if not self.lengths or min(self.lengths) < 1:

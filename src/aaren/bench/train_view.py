@@ -6,6 +6,7 @@ from aaren.bench import figure
 from aaren.bench.record import BenchRecord, Row, counted, describe, number
 from aaren.bench.scan_targets import Target
 from aaren.bench.stream_contenders import AAREN, GRU, LSTM, TRANSFORMER
+from aaren.bench.stream_figure import draw_straight
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
 from aaren.bench.target import at_least, targets_sheet
 
@@ -56,12 +57,12 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
         figure.Panel(
             title="Time of one step",
             x_label="items in each sequence",
-            y_label="milliseconds",
-            lines=_lines(record, "median_seconds", 1e3),
+            y_label="seconds",
+            lines=_lines(record, "median_seconds", 1.0),
         ),
     ]
     about = f"{record.settings['model']}; {record.settings['tokens_per_step']:,} tokens in each step"
-    return figure.draw(panels, base, caption=f"{about}; {counted(record.machine['threads'], 'thread')}")
+    return draw_straight(panels, base, caption=f"{about}; {counted(record.machine['threads'], 'thread')}")
 
 
 def _sheet(record: BenchRecord, length: int) -> Sheet:
@@ -94,9 +95,7 @@ def _cells(row: Row, baseline: Row | None) -> tuple[str, ...]:
 def _lines(record: BenchRecord, field: str, scale: float) -> list[figure.Line]:
     found = []
     for name, (colour, style, marker) in _LOOKS.items():
-        rows = [
-            row for row in record.measurements if row["contender"] == name and row[field] not in (None, 0)
-        ]
+        rows = [row for row in record.measurements if row["contender"] == name and row[field] is not None]
         found.append(
             figure.Line(
                 label=LABELS[name],
