@@ -18,9 +18,7 @@ def waves(cases: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    classifier = AarenClassifier(
-        width=32, head="pooled", epochs=25, learning_rate=3e-3, random_state=0, threads=1
-    )
+    classifier = AarenClassifier(width=32, epochs=25, learning_rate=3e-3, random_state=0, threads=1)
     classifier.fit(*waves(120, seed=0))
     series, names = waves(90, seed=1)
     print(f"accuracy on whole series: {classifier.score(series, names):.2f}")

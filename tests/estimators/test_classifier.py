@@ -23,6 +23,7 @@ from aaren.train.run import train
 SMALL: dict[str, Any] = {
     "width": 16,
     "num_layers": 1,
+    "head": "flattened",
     "epochs": 10,
     "learning_rate": 1e-2,
     "random_state": 0,
@@ -56,7 +57,7 @@ def fitted() -> AarenClassifier:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of an array interface not in use
 def test_scikit_learn_accepts_it() -> None:
-    check_estimator(AarenClassifier(**{**SMALL, "random_state": None}))
+    check_estimator(small(random_state=None, head="pooled"))
 
 
 @pytest.mark.parametrize("embedding", ["causal", "circular"])

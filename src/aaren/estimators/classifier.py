@@ -50,7 +50,8 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         dropout: while training.
         mixer: "aaren", "softmax" (a Transformer), "gru", "lstm" or "wkv".
         embedding: "causal", or "circular" as published, which cannot be streamed.
-        head: "flattened", with weights for every step up to the longest of training, or "pooled", any length.
+        head: "pooled", which takes series of any length, or "flattened" as published, with weights for every
+            step up to the longest series of training and an error for longer ones.
         standardise: scale every channel to mean 0 and deviation 1 over the training cases.
         epochs: passes over the cases; the learning rate falls to 0 over them.
         batch_size: cases per update.
@@ -84,7 +85,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         dropout: float = 0.1,
         mixer: str = "aaren",
         embedding: str = "causal",
-        head: str = "flattened",
+        head: str = "pooled",
         standardise: bool = True,
         epochs: int = 30,
         batch_size: int = 16,
