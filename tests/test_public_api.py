@@ -9,11 +9,14 @@ import aaren
 PUBLIC = {
     "aaren": {
         "AarenAttention",
+        "AarenClassifier",
         "AarenError",
         "AarenForecaster",
         "Block",
+        "Classifier",
         "Encoder",
         "EncoderConfig",
+        "EventModel",
         "Forecaster",
         "ScanState",
         "SoftmaxAttention",

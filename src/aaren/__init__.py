@@ -9,11 +9,14 @@ from aaren.version import __version__
 
 _HOME = {
     "AarenAttention": "aaren.nn",
+    "AarenClassifier": "aaren.estimators",
     "AarenError": "aaren.errors",
     "AarenForecaster": "aaren.estimators",
     "Block": "aaren.nn",
+    "Classifier": "aaren.models",
     "Encoder": "aaren.nn",
     "EncoderConfig": "aaren.nn",
+    "EventModel": "aaren.models",
     "Forecaster": "aaren.models",
     "ScanState": "aaren.ops",
     "SoftmaxAttention": "aaren.nn",

@@ -1,13 +1,64 @@
+import gc
+
+import pytest
 import torch
 
-from aaren.ops.pages import LARGE, on_huge_pages
+from aaren.ops import pages, scan_attention
+from aaren.ops.pages import KEPT_AT_MOST, LARGE, room
 
 
-def test_advice_changes_nothing_but_pages(rng):
-    small = torch.randn(10, generator=rng)
-    large = torch.empty(LARGE // 4 + 1001)[7:]
-    assert on_huge_pages(small) is small
-    assert on_huge_pages(large) is large
-    large.fill_(2.0)
-    assert large.sum().item() == 2.0 * large.numel()
-    assert on_huge_pages(torch.empty(0)).numel() == 0
+@pytest.fixture(autouse=True)
+def recycling():
+    """Switch off the filling of empty memory, which switches recycling off, and start without kept blocks."""
+    torch.use_deterministic_algorithms(False)
+    pages._kept.clear()
+    yield
+    pages._kept.clear()
+
+
+def test_memory_is_used_again_after_its_tensor_died():
+    first = room((LARGE // 4, 2), torch.float32)
+    address = first.data_ptr()
+    view = first[10:]
+    del first
+    gc.collect()
+    other = room((LARGE // 4, 2), torch.float32)
+    assert other.data_ptr() != address  # a view is still alive
+    del view
+    gc.collect()
+    assert room((LARGE // 8, 2), torch.float64).data_ptr() == address
+
+
+def test_tensors_that_live_never_share_memory():
+    tensors = [room((LARGE // 4,), torch.float32).fill_(k) for k in range(5)]
+    assert [tensor.unique().tolist() for tensor in tensors] == [[k] for k in range(5)]
+
+
+def test_only_so_much_is_kept():
+    tensors = [room((KEPT_AT_MOST // 16,), torch.float32) for _ in range(6)]  # 64 MB each
+    del tensors
+    gc.collect()
+    assert KEPT_AT_MOST // 2 < sum(block.nbytes for block in pages._kept) <= KEPT_AT_MOST
+    huge = room((KEPT_AT_MOST // 4 + 1,), torch.float32)
+    del huge
+    gc.collect()
+    assert sum(block.nbytes for block in pages._kept) <= KEPT_AT_MOST
+
+
+def test_small_memory_is_the_c_librarys():
+    small = room((10, 3), torch.float64)
+    assert small.shape == (10, 3)
+    del small
+    gc.collect()
+    assert not pages._kept
+
+
+def test_results_survive_many_rounds(rng):
+    scores = torch.randn(8, 1024, 8, generator=rng)
+    values = torch.randn(8, 1024, 8, 64, generator=rng)
+    first, _ = scan_attention(scores, values)
+    kept = first.clone()
+    for _ in range(4):
+        scan_attention(scores + 1, values * 2)
+    assert torch.equal(first, kept)
+    assert torch.equal(scan_attention(scores, values)[0], kept)

@@ -32,6 +32,8 @@ MODELS = {
     "RepeatLast": "aaren.models.reference_forecasters",
     "SeasonalNaive": "aaren.models.reference_forecasters",
     "LinearForecaster": "aaren.models.reference_forecasters",
+    "Classifier": "aaren.models.classifier",
+    "ReferenceClassifier": "aaren.models.reference_classifiers",
     "EventModel": "aaren.models.event_model",
     "EventReference": "aaren.models.event_references",
 }

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError
-from aaren.models.artifact import MODELS
 from aaren.models.classifier_config import ClassifierConfig
 from aaren.models.classifier_heads import FlattenedHead, PooledHead
 from aaren.models.classifier_session import ClassifierSession
@@ -25,7 +24,6 @@ from aaren.shapes import Activations, Mask, TokenMask
 
 NUM_MARKS = 4  # numbers that describe a date, for a layer that is there and never used
 
-MODELS["Classifier"] = __name__  # for save_model and load_model
 
 
 class Classifier(nn.Module):

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, require_extra, unknown_name
-from aaren.models.artifact import MODELS
 from aaren.shapes import Mask
 
 REFERENCES = ("majority", "dtw", "minirocket")
 SHORTEST_MINIROCKET = 9  # steps that its convolutions span
 
-MODELS["ReferenceClassifier"] = __name__  # for save_model and load_model
 
 
 class Estimator(Protocol):

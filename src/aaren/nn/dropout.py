@@ -81,8 +81,9 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     source = x.detach().contiguous()
     target = torch.empty_like(source)
     count = source.numel()
-    threads = max(1, min(torch.get_num_threads(), count // SMALLEST_SHARE))
-    cuts = [count * share // threads for share in range(threads + 1)]
+    num_threads = max(1, min(torch.get_num_threads(), count // SMALLEST_SHARE))
+    num_shares = 4 * num_threads if num_threads > 1 else 1
+    cuts = [count * share // num_shares for share in range(num_shares + 1)]
     arrays = source.numpy().reshape(-1), target.numpy().reshape(-1)
     row_pool.run(
         drop_items,
@@ -92,5 +93,6 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
         arrays[0].dtype.type(1.0 / (1.0 - probability)),
         np.uint32(key & 0xFFFFFFFF),
         np.uint32(key >> 32),
+        num_threads=num_threads,
     )
     return target

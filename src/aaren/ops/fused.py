@@ -13,9 +13,8 @@ from aaren.ops.kernel_operator import (
     decay_shape,
     gradients_of_state,
     register,
-    room_for_results,
 )
-from aaren.ops.pages import on_huge_pages
+from aaren.ops.pages import room
 from aaren.ops.state import ScanState, read
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
@@ -48,8 +47,9 @@ def prefix_attention(
     """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
     from aaren.ops import fused_rows
 
-    outputs, *final, gates, forgets = room_for_results(scores, values, m, u, w)
-    state = ScanState(*(after.copy_(before) for after, before in zip(final, (m, u, w), strict=True)))
+    outputs = room(values.shape, values.dtype)
+    gates, forgets = (scores.new_empty(scores.shape, dtype=torch.float64) for _ in range(2))
+    state = ScanState(*(part.clone(memory_format=torch.contiguous_format) for part in (m, u, w)))
     fused_rows.forward(
         _flat(scores),
         _flat(values),
@@ -57,7 +57,7 @@ def prefix_attention(
         None if log_decay is None else _flat(log_decay),
         fused_rows.sequence_bounds(bounds, values.shape[0], values.shape[1]),
         state,
-        _flat(on_huge_pages(outputs)),
+        _flat(outputs),
         _flat(gates),
         _flat(forgets),
     )
@@ -86,7 +86,7 @@ def prefix_attention_backward(
     from aaren.ops import fused_rows
 
     grad_scores = scores.new_empty(scores.shape)
-    grad_values = on_huge_pages(values.new_empty(values.shape))
+    grad_values = room(values.shape, values.dtype)
     grad_log_decay = scores.new_empty(decay_shape(scores, log_decay))
     first_outputs = read(ScanState(m, u, w))
     carry, carry_sum = grad_w * final_u.unsqueeze(-1), -grad_u * final_u

@@ -4,6 +4,7 @@ The blocks depend on shapes alone, never on the number of threads, and rows do n
 number of threads gives the same bits.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -50,16 +51,15 @@ def forward(
         _array(log_decay if log_decay is not None else scores[:0]),
     )
     results = (_array(outputs), _array(gates), _array(forgets))
-    cuts = _cut_rows(blocks.bounds, values)
     if not blocks.is_cut:
-        row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, state), *results)
+        _run(kernel.forward, blocks.bounds, values, *items, blocks.bounds, *map(_array, state), *results)
         return
     # First what each block does by itself, then what each one finds at its start, then the real pass.
     local = ScanState.empty((len(blocks.owner), values.shape[1]), values.shape[2])
     nothing = tuple(result[:0] for result in results)
-    row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, local), *nothing)
+    _run(kernel.forward, blocks.bounds, values, *items, blocks.bounds, *map(_array, local), *nothing)
     starts = _enter_blocks(blocks, log_decay, local, state)
-    row_pool.run(kernel.forward, cuts, *items, blocks.bounds, *map(_array, starts), *results)
+    _run(kernel.forward, blocks.bounds, values, *items, blocks.bounds, *map(_array, starts), *results)
 
 
 def _enter_blocks(
@@ -100,10 +100,9 @@ def backward(
     blocks = cut_time(bounds, values.shape[1])
     items = tuple(map(_array, (grad_outputs, values, outputs, gates, forgets)))
     results = (_array(grad_scores), _array(grad_values), _array(grad_log_decay))
-    cuts = _cut_rows(blocks.bounds, values)
     if not blocks.is_cut:
         ends = (_array(first_outputs), _array(carry), _array(carry_sum))
-        row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *results)
+        _run(kernel.backward, blocks.bounds, values, *items, blocks.bounds, *ends, *results)
         return
     # As forward: what leaves each block by itself, what arrives at each one, then the real pass.
     num_blocks = len(blocks.owner)
@@ -117,10 +116,10 @@ def backward(
         before[block] = first_outputs[sequence] if start == bounds[sequence] else outputs[start - 1]
     ends = (_array(before), _array(local), _array(local_sum))
     nothing = (results[0][:0], results[1], results[2][:0])
-    row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *nothing)
+    _run(kernel.backward, blocks.bounds, values, *items, blocks.bounds, *ends, *nothing)
     _arrive_at_blocks(blocks, forgets, local, carry)
     _arrive_at_blocks(blocks, forgets, local_sum, carry_sum)
-    row_pool.run(kernel.backward, cuts, *items, blocks.bounds, *ends, *results)
+    _run(kernel.backward, blocks.bounds, values, *items, blocks.bounds, *ends, *results)
 
 
 def _arrive_at_blocks(blocks: TimeBlocks, forgets: Tensor, local: Tensor, carry: Tensor) -> None:
@@ -163,16 +162,34 @@ def cut_time(bounds: NDArray[np.int64], heads: int) -> TimeBlocks:
     return TimeBlocks(cut, np.repeat(owner, [len(piece) for piece in starts]), is_cut=True)
 
 
-def _cut_rows(bounds: NDArray[np.int64], values: Tensor) -> list[int]:
-    """Return the rows at which the threads' shares begin and end, equal in items."""
-    heads = values.shape[1]
-    num_rows = (len(bounds) - 1) * heads
-    num_threads = min(torch.get_num_threads(), num_rows) if values.numel() > SMALL_WORK else 1
-    if num_threads <= 1:
+def _run(kernel: Callable[..., None], bounds: NDArray[np.int64], values: Tensor, *arguments: object) -> None:
+    """Run a kernel over all rows, shared among as many threads as torch uses."""
+    num_threads = torch.get_num_threads() if values.numel() > SMALL_WORK else 1
+    row_pool.run(kernel, cut_rows(bounds, values.shape[1], num_threads), *arguments, num_threads=num_threads)
+
+
+def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[int]:
+    """Return the rows at which shares of equal size begin and end.
+
+    Between sequences if there are enough of them, in shares small enough for a free thread to take over from
+    a busy one; otherwise between heads, one share per thread, because heads lie side by side in memory.
+
+    >>> cut_rows(np.array([0, 10, 20, 30, 40]), heads=3, num_threads=2)
+    [0, 3, 6, 9, 12]
+    >>> cut_rows(np.array([0, 10]), heads=3, num_threads=2)
+    [0, 2, 3]
+    """
+    num_sequences = len(bounds) - 1
+    num_rows = num_sequences * heads
+    if num_threads < 2 or num_rows < 2:
         return [0, num_rows]
-    items_so_far = np.repeat(np.diff(bounds), heads).cumsum()
-    shares = items_so_far[-1] * np.arange(1, num_threads) / num_threads
-    return [0, *(int(row) + 1 for row in np.searchsorted(items_so_far, shares)), num_rows]
+    rows_per_unit, num_shares = heads, min(num_sequences, 4 * num_threads)
+    if num_sequences < num_threads:
+        rows_per_unit, num_shares = 1, min(num_rows, num_threads)
+    items_so_far = np.repeat(np.diff(bounds), heads // rows_per_unit).cumsum()
+    shares = items_so_far[-1] * np.arange(1, num_shares) / num_shares
+    inner = {(int(unit) + 1) * rows_per_unit for unit in np.searchsorted(items_so_far, shares)}
+    return [0, *sorted(inner - {num_rows}), num_rows]
 
 
 def _array(tensor: Tensor) -> NDArray[np.generic]:
