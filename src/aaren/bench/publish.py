@@ -24,6 +24,8 @@ VIEWS: dict[str, str] = {
     "stream": "aaren.bench.stream_view",
     "train": "aaren.bench.train_view",
     "train-events": "aaren.bench.train_events",
+    "data": "aaren.bench.data",
+    "startup": "aaren.bench.startup",
 }
 _FILE_WIDTH = 120  # columns when stdout is no terminal
 

@@ -195,6 +195,20 @@ def data_loading(quick: Quick = False, record: RecordPath = None) -> None:
 
 
 @app.command()
+def startup(record: RecordPath = None, page: PagePath = None) -> None:
+    """Time the import, and the kernel's first and later calls, in fresh processes; half a minute."""
+    from aaren.bench import startup as bench
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+
+    destinations = Destinations(record=record, page=page)
+    destinations.check("startup")
+    with progress_bar("bench startup") as on_step:
+        result = bench.measure(command="aaren bench startup", on_step=on_step)
+    publish(result, destinations)
+
+
+@app.command()
 def show(
     record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],
     figure: FigureBase = None,
