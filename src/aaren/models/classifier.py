@@ -25,7 +25,6 @@ from aaren.shapes import Activations, Mask, TokenMask
 NUM_MARKS = 4  # numbers that describe a date, for a layer that is there and never used
 
 
-
 class Classifier(nn.Module):
     """Score the classes of series of up to `length` steps.
 

@@ -21,7 +21,6 @@ REFERENCES = ("majority", "dtw", "minirocket")
 SHORTEST_MINIROCKET = 9  # steps that its convolutions span
 
 
-
 class Estimator(Protocol):
     """The part of a scikit-learn style classifier that is used here."""
 
