@@ -44,7 +44,9 @@ def assert_same(left: Path, right: Path) -> None:
 def test_killed_at_random_moments(toy_run: ToyRun, tmp_path: Path, attempt: int) -> None:
     """A checkpoint after every update, so that many kills fall into the writing of one."""
     config, whole, killed = toy_run(slow_seconds=0.002), tmp_path / "whole", tmp_path / "killed"
+    start = time.perf_counter()
     train(config, whole)
+    whole_seconds = time.perf_counter() - start
     moments = random.Random(attempt)
     kills = 0
     while kills < KILLS:
@@ -52,7 +54,7 @@ def test_killed_at_random_moments(toy_run: ToyRun, tmp_path: Path, attempt: int)
         if child == 0:
             train(config, killed)
             os._exit(0)
-        time.sleep(moments.uniform(0.01, 0.25))
+        time.sleep(moments.uniform(0.02, 0.3) * whole_seconds)  # on a fast machine as on a slow one
         os.kill(child, signal.SIGKILL)
         _, code = os.waitpid(child, 0)
         if os.WIFEXITED(code):  # it was faster than we were
