@@ -39,22 +39,32 @@ def assert_same(left: Path, right: Path) -> None:
     assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
+def latest_update(folder: Path) -> int:
+    """Return how far the checkpoints of a run have come."""
+    names = [path.name.removeprefix("update-") for path in (folder / "checkpoints").glob("update-*")]
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("attempt", range(3))
 def test_killed_at_random_moments(toy_run: ToyRun, tmp_path: Path, attempt: int) -> None:
     """A checkpoint after every update, so that many kills fall into the writing of one."""
     config, whole, killed = toy_run(slow_seconds=0.002), tmp_path / "whole", tmp_path / "killed"
-    start = time.perf_counter()
     train(config, whole)
-    whole_seconds = time.perf_counter() - start
     moments = random.Random(attempt)
     kills = 0
     while kills < KILLS:
+        wanted = latest_update(killed) + moments.randint(1, 3)
         child = os.fork()
         if child == 0:
             train(config, killed)
             os._exit(0)
-        time.sleep(moments.uniform(0.02, 0.3) * whole_seconds)  # on a fast machine as on a slow one
+        # Counted in updates, not seconds, so that fast and slow machines are killed alike.
+        has_ended = False
+        while not has_ended and latest_update(killed) < wanted:
+            time.sleep(0.0005)
+            has_ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        time.sleep(moments.uniform(0.0, 0.006))
         os.kill(child, signal.SIGKILL)
         _, code = os.waitpid(child, 0)
         if os.WIFEXITED(code):  # it was faster than we were
