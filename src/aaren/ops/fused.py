@@ -11,6 +11,7 @@ from aaren.ops.kernel_operator import (
     Results,
     call,
     decay_shape,
+    define,
     gradients_of_state,
     register,
 )
@@ -33,7 +34,7 @@ def scan(
     return call(prefix_attention, scores, values, mask, log_decay, bounds, initial)
 
 
-@torch.library.custom_op("aaren::prefix_attention", mutates_args=(), device_types="cpu")
+@define("prefix_attention", "cpu")
 def prefix_attention(
     scores: Tensor,  # (b, t, h) float32 or float64
     values: Tensor,  # (b, t, h, d) the same dtype
@@ -64,7 +65,7 @@ def prefix_attention(
     return outputs, *state, gates, forgets
 
 
-@torch.library.custom_op("aaren::prefix_attention_backward", mutates_args=(), device_types="cpu")
+@define("prefix_attention_backward", "cpu")
 def prefix_attention_backward(
     grad_outputs: Tensor,
     grad_u: Tensor,
@@ -108,7 +109,7 @@ def prefix_attention_backward(
     return grad_scores, grad_values, grad_log_decay, *grad_state
 
 
-register(prefix_attention, prefix_attention_backward)
+register("prefix_attention", "prefix_attention_backward")
 
 
 def _flat(tensor: Tensor) -> Tensor:

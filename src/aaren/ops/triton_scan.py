@@ -17,6 +17,7 @@ from aaren.ops.kernel_operator import (
     Results,
     call,
     decay_shape,
+    define,
     gradients_of_state,
     register,
     room_for_results,
@@ -49,7 +50,7 @@ def scan(
     return call(triton_prefix_attention, scores, values, mask, log_decay, bounds, initial)
 
 
-@torch.library.custom_op("aaren::triton_prefix_attention", mutates_args=())
+@define("triton_prefix_attention", "default")
 def triton_prefix_attention(
     scores: Tensor,  # (b, t, h) float32 or float64
     values: Tensor,  # (b, t, h, d) the same dtype
@@ -82,7 +83,7 @@ def triton_prefix_attention(
     return results
 
 
-@torch.library.custom_op("aaren::triton_prefix_attention_backward", mutates_args=())
+@define("triton_prefix_attention_backward", "default")
 def triton_prefix_attention_backward(
     grad_outputs: Tensor,
     grad_u: Tensor,
@@ -135,7 +136,7 @@ def triton_prefix_attention_backward(
     return grad_scores, grad_values, grad_log_decay, *grad_state
 
 
-register(triton_prefix_attention, triton_prefix_attention_backward)
+register("triton_prefix_attention", "triton_prefix_attention_backward")
 
 
 def _load_kernels(device: torch.device) -> ModuleType:
