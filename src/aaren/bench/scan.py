@@ -71,7 +71,7 @@ LONG = ScanSettings(lengths=(*DEFAULT_LENGTHS, *EXTRA_LONG_LENGTHS))
 def _load_kernels() -> None:
     """Compile or load the CPU kernels now: `aaren bench startup` times that, not this benchmark."""
     scores, values = torch.zeros(1, 2, 1, requires_grad=True), torch.zeros(1, 2, 1, 4, requires_grad=True)
-    scan_attention(scores, values)[0].sum().backward()
+    torch.autograd.grad(scan_attention(scores, values)[0].sum(), (scores, values))
 
 
 def measure(
