@@ -182,3 +182,17 @@ def test_real_sets_open_with_their_units_and_marks(mirror: Path, monkeypatch: py
     assert facts["padding_share"] < 0.2
     taxi = TASK.open(EventsConfig(dataset="taxi-tritpp"), seed=0).facts()
     assert (taxi["knows_end"], taxi["stands_for"]) == (True, "taxi")
+
+
+@pytest.mark.parametrize("model", ["aaren", "poisson"])
+def test_figures_are_the_gaps_of_one_sequence_in_their_bands(model: str) -> None:
+    experiment = open_experiment(model=model)
+    with torch.no_grad():
+        drawn = experiment.figures(experiment.build_model().eval())
+    gaps = experiment.parts.test.select(np.array([drawn["sequence"]])).gaps[1:81]
+    np.testing.assert_allclose(drawn["gap"], gaps, rtol=1e-3)
+    assert len(drawn["low"]) == len(gaps)
+    assert all(
+        low < middle < high
+        for low, middle, high in zip(drawn["low"], drawn["median"], drawn["high"], strict=True)
+    )

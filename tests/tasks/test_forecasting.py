@@ -312,3 +312,19 @@ def test_faults_of_a_config_come_together() -> None:
         config(network=NetworkConfig(width=8, num_heads=3))
     with pytest.raises(ConfigError, match="num_targets must be at least 1"):
         StreamingConfig(num_targets=0)
+
+
+def test_figures_are_three_small_windows() -> None:
+    experiment = opened(horizon=24)
+    with torch.no_grad():
+        model = experiment.build_model().eval()
+        drawn, kept = experiment.figures(model), experiment.predictions(model)
+    assert drawn["column"] == experiment.data.columns[-1]
+    windows = drawn["windows"]
+    assert [set(window) for window in windows] == [{"number", "past", "truth", "forecast"}] * 3
+    assert {len(window["past"]) for window in windows} == {96}
+    assert {len(window["forecast"]) for window in windows} == {24}
+    batch = experiment.parts["test"].take(torch.tensor([windows[1]["number"]]))
+    torch.testing.assert_close(torch.tensor(windows[1]["truth"]), batch.future[0, :, -1], atol=6e-4, rtol=0.0)
+    assert windows[0]["number"] > 0
+    assert windows[-1]["number"] < int(kept["window"][-1])

@@ -90,6 +90,15 @@ class Experiment(ABC, Generic[BatchT]):
         del model
         raise ConfigError("this setting keeps no predictions: leave out engine.predictions.")
 
+    def figures(self, model: nn.Module) -> Mapping[str, Json]:
+        """Return what figures of this run are drawn from, about the test part: few and rounded numbers.
+
+        The model is in evaluation mode and without gradients. Seconds and tens of kilobytes at most; default:
+        nothing, because what is in the record's metrics needs no second place.
+        """
+        del model
+        return {}
+
     def preprocessing(self) -> Mapping[str, Json]:
         """Return what was learned from the data outside the model (scales, names), for `Task.predict`."""
         return {}

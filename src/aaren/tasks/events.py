@@ -32,6 +32,8 @@ from aaren.tasks.event_truth import has_truth, true_log_density, true_log_likeli
 from aaren.tasks.plan import Criterion, Moment, Plan
 
 EVALUATION_BATCH = 16  # sequences at once, without gradients
+DRAWN_GAPS = 80  # of one test sequence, that a report draws
+BAND = {"low": 0.1, "median": 0.5, "high": 0.9}  # of its forecasts
 ABSURD_BELOW, ABSURD_ABOVE = 1e-6, 1e6  # if all gaps are beyond, the unit of time is a strange one
 
 
@@ -124,6 +126,27 @@ class EventsExperiment(Experiment[EventBatch]):
             for name, values in zip(kept, found, strict=True):
                 kept[name].append(values.cpu())
         return {name: torch.cat(values) for name, values in kept.items()}
+
+    def figures(self, model: nn.Module) -> Mapping[str, Json]:
+        """Return the gaps of one test sequence and, before each, the band they were expected in.
+
+        The sequence is the one of median length; its first gap is given, not foretold. The calibration is
+        in the record already: `pit_0` to `pit_9`.
+        """
+        from aaren.models.event_likelihood import find_targets
+
+        assert isinstance(model, EventForecaster)
+        test = self.parts.test
+        number = int(np.argsort(test.lengths, kind="stable")[len(test) // 2])
+        batch = next(iter(EventBatches(test.select(np.array([number])), batch_size=1, shuffle=False)))
+        targets = find_targets(model, events_of(batch), mask=batch.mask)
+        law = model.decode_gap(targets.known[:DRAWN_GAPS])
+        drawn = {"gap": targets.gaps[:DRAWN_GAPS], **{name: law.quantile(p) for name, p in BAND.items()}}
+        return {
+            "sequence": number,
+            "unit": self.events.unit,
+            **{name: [float(f"{value:.4g}") for value in found.tolist()] for name, found in drawn.items()},
+        }
 
     def preprocessing(self) -> Mapping[str, Json]:
         """Return the kinds of events and the unit, which new data must share."""

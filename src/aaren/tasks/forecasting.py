@@ -28,7 +28,8 @@ from aaren.tasks.metrics import Mean
 from aaren.tasks.plan import Criterion, Moment, Plan, halving
 
 EVALUATION_BATCH = 128  # windows at once, without gradients
-KEPT_FORECASTS = 256  # windows of the test part whose forecasts are kept for figures
+KEPT_FORECASTS = 256  # windows of the test part whose forecasts are kept, if asked
+DRAWN_FORECASTS = 3  # windows of the test part that a report draws, of the last column alone
 
 
 class ForecastingExperiment(Experiment[ForecastBatch]):
@@ -133,6 +134,23 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
                 kept[name].append(tensor.cpu())
         return {"window": numbers, **{name: torch.cat(parts) for name, parts in kept.items()}}
 
+    def figures(self, model: nn.Module) -> Mapping[str, Json]:
+        """Return past, truth and forecast of three test windows: the last column, scaled."""
+        windows = self.parts["test"]
+        numbers = torch.linspace(0, len(windows) - 1, DRAWN_FORECASTS + 2).long()[1:-1]
+        batch = _to_model(windows.take(numbers), model)
+        drawn = {"past": batch.past, "truth": batch.future, "forecast": self.forecast(model, batch)}
+        return {
+            "column": self.data.columns[-1],
+            "windows": [
+                {
+                    "number": int(number),
+                    **{name: _rounded(values[row, :, -1]) for name, values in drawn.items()},
+                }
+                for row, number in enumerate(numbers)
+            ],
+        }
+
     def preprocessing(self) -> Mapping[str, Json]:
         """Return names and scales of the columns, which new data is brought to."""
         return {
@@ -215,6 +233,10 @@ def _pairs(windows: Windows) -> Iterator[tuple[Tensor, Tensor]]:
     for numbers in torch.split(torch.arange(len(windows)), 1024):
         batch = windows.take(numbers)
         yield batch.past, batch.future
+
+
+def _rounded(values: Tensor) -> list[Json]:
+    return [round(value, 3) for value in values.tolist()]
 
 
 def _to_model(batch: ForecastBatch, model: nn.Module) -> ForecastBatch:

@@ -26,6 +26,7 @@ from aaren.train.distributed import World, connected
 from aaren.train.endings import PausedError
 from aaren.train.evaluate import evaluate
 from aaren.train.fields import to_mapping
+from aaren.train.figures import collect_figures, write_figures
 from aaren.train.lock import locked
 from aaren.train.loop import Fitted, fit
 from aaren.train.observe import Observer, Several, Silent
@@ -150,6 +151,7 @@ def _finish(
         test = dict(evaluate(experiment, model, "test", plan.moment(status.update)))
         with torch.no_grad():
             said = dict(experiment.predictions(model)) if config.engine.predictions else {}
+        drawn = collect_figures(experiment, model)
     record = replace(
         _record(config, status, command=command, world=world),
         status="finished",
@@ -167,6 +169,7 @@ def _finish(
             )
         (folder / MODEL).mkdir(exist_ok=True)
         task.save_model(model.to("cpu"), folder / MODEL)
+        write_figures(drawn, folder)
         write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")
         write_text(folder / CURVE, "".join(strict_json(look) + "\n" for look in status.curve))
         record.write(folder / RECORD)

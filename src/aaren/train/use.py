@@ -12,6 +12,7 @@ from aaren.tasks.base import PARTS, Json, Part
 from aaren.train.config import RunConfig, load, override
 from aaren.train.determinism import repeatable
 from aaren.train.evaluate import evaluate
+from aaren.train.figures import collect_figures, write_figures
 from aaren.train.record import RunRecord, read_record
 from aaren.train.run import CONFIG, MODEL, PREPROCESSING, RECORD
 
@@ -32,6 +33,15 @@ def evaluate_run(
         experiment = task.open(config.task, seed=config.seed)
         model = task.load_model(folder / MODEL)
         return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
+
+
+def draw_run(folder: Path) -> Path | None:
+    """Write figures.json for a run that was trained before there was one, or return None: nothing to draw."""
+    config, _record = open_run(folder)
+    task = find_task(config.setting)
+    with repeatable(config.engine, seed=config.seed):
+        experiment = task.open(config.task, seed=config.seed)
+        return write_figures(collect_figures(experiment, task.load_model(folder / MODEL)), folder)
 
 
 def predict_run(folder: Path, *, source: Path, target: Path) -> None:
