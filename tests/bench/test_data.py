@@ -1,13 +1,20 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from aaren.bench import data, data_steps
+from aaren.bench.page import read_generated
 from aaren.bench.record import BenchRecord, read_record
+from aaren.cli.bench_runs import choose_dataset, cpu_run, known_settings
 from aaren.cli.main import app
 from aaren.errors import ConfigError
+from aaren.presets import make_run
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -28,8 +35,11 @@ def test_the_command_prints_both_tables_and_writes_a_record(empty: Path) -> None
     result = CliRunner().invoke(app, ["bench", "data", "--quick", "--record", str(path)])
     assert result.exit_code == 0, result.exception
     assert "ETTm1 (generated, of its size) and 12 loaders, first time" in result.output
-    assert "not measured: no policy rl/zoo_sac_Hopper.npz on disk" in result.output
+    assert "not measured:" in result.output
     record = read_record(path, kind="data")
+    rollout = record.find(what="rollout")
+    assert rollout is not None
+    assert rollout["reason"] == "no policy rl/zoo_sac_Hopper.npz on disk"
     shares = {row["setting"]: row for row in record.measurements if row["what"] == "batch"}
     assert set(shares) == {"forecasting", "classification", "events", "rl"}
     assert all(row["share"] > 0 for row in shares.values())  # type: ignore[operator]
@@ -45,12 +55,35 @@ def test_rollouts_are_measured_where_a_policy_is(mirror: Path, monkeypatch: pyte
     assert data.number(row, "seconds") > 0
 
 
-@pytest.mark.parametrize("build", data_steps.CONTESTS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("setting", known_settings())
 @pytest.mark.usefixtures("empty")
-def test_every_setting_loads_batches_and_trains_a_step(build: object) -> None:
-    contest = build()  # type: ignore[operator]
-    assert contest.load() == data_steps.BATCHES
-    contest.step()
+def test_every_setting_loads_batches_and_makes_real_updates(setting: str) -> None:
+    run = cpu_run(setting)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    with data_steps.contest(run) as contest:
+        assert torch.are_deterministic_algorithms_enabled()  # as in training
+        assert contest.model == "aaren, cpu"
+        assert contest.dataset == choose_dataset(setting)
+        assert len(contest.load()) == data_steps.BATCHES
+        losses = [float(contest.step()) for _ in range(3 * data_steps.BATCHES)]
+    assert torch.are_deterministic_algorithms_enabled() == deterministic
+    third = data_steps.BATCHES
+    assert sum(losses[-third:]) < sum(losses[:third])  # the same batches again: the weights have moved
+
+
+def test_what_stands_in_is_called_so() -> None:
+    with data_steps.rl_stand_in() as contest:
+        assert contest.model.startswith("a stand-in")
+        assert len(contest.load()) == data_steps.BATCHES
+        contest.step()
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_run_without_its_data_is_a_row_with_the_reason() -> None:
+    run = make_run("forecasting", "ETTh1")
+    (row,) = data._measure_batch("forecasting", partial(data_steps.contest, run), 0.1)
+    assert "ETTh1" in str(row["reason"])
+    assert "share" not in row
 
 
 def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
@@ -67,6 +100,7 @@ def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
         "what": "batch",
         "setting": "rl",
         "dataset": "d",
+        "model": "m",
         "batch_size": 64,
         "load_seconds": 0.01,
         "step_seconds": 0.1,
@@ -78,10 +112,10 @@ def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
     )
     assert first.rows[0][-1] == "NO"
     assert first.rows[1][1] == "not measured: no policy"
-    assert list(second.rows[0][4:]) == ["10.00%", "5%", "NO"]
+    assert list(second.rows[0][5:]) == ["10.00%", "5%", "NO"]
     assert second.rows[1][1] == "not measured: why"
     text = data.page_text(record_of(slow, batch))
-    assert "| rl | d, 64 | 10.0 ms | 100 ms | 10.00% | 5% | NO |" in text
+    assert "| rl | d, 64 | m | 10.0 ms | 100 ms | 10.00% | 5% | NO |" in text
 
 
 def test_settings_check_themselves() -> None:
@@ -95,3 +129,8 @@ def test_a_failing_process_is_reported() -> None:
     with pytest.raises(Exception, match="the measured process failed: ValueError: no"):
         data._in_child("raise ValueError('no')", {})
     assert data._in_child("print('{\"seconds\": 1}')", {}) == json.loads('{"seconds": 1}')
+
+
+def test_the_page_shows_the_committed_record() -> None:
+    record = read_record(ROOT / "results" / "bench" / "data.json", kind="data")
+    assert read_generated(ROOT / "docs" / "data.md", "data") == data.page_text(record)

@@ -2,8 +2,8 @@
 
 Three things: ETTm1 with all its loaders, the first time and from the cache, each in a fresh process;
 environment steps of Hopper rolled out from a public policy; for each setting the loading of one batch beside
-one training step. What cannot be measured here (no file, no policy, no MuJoCo) is a row with its reason, not
-a number.
+one real training step of a given run. What cannot be measured here (no file, no policy, no MuJoCo) is a row
+with its reason, not a number.
 """
 
 import gzip
@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-import torch
+from typing import TypeAlias
 
 from aaren.bench import data_steps
 from aaren.bench.progress import OnStep, silent
@@ -28,11 +29,15 @@ from aaren.data import folders
 from aaren.data.making import write_series
 from aaren.data.seasonal import seasonal
 from aaren.errors import AarenError, ConfigError
+from aaren.train.config import RunConfig
 
 FIRST_SECONDS, CACHED_SECONDS = 5.0, 2.0  # to load ETTm1 and build all loaders
 ROLLOUT_SECONDS_PER_100K = 120.0
 BATCH_SHARE = 0.05  # of a training step
 HOPPER_POLICY = "zoo_sac_Hopper"
+WARM_UP = 3  # kernels are compiled and buffers made in the first steps; none of that is a sample
+
+Prepare: TypeAlias = Callable[[], AbstractContextManager[data_steps.Contest]]
 
 _LOAD = """
 import json, time
@@ -74,15 +79,26 @@ class DataSettings:
 QUICK = DataSettings(rollout_steps=4_000, budget_seconds=0.5)
 
 
-def measure(settings: DataSettings, *, command: str, on_step: OnStep = silent) -> BenchRecord:
-    """Measure everything and return the record."""
+def measure(
+    settings: DataSettings, runs: Mapping[str, RunConfig], *, command: str, on_step: OnStep = silent
+) -> BenchRecord:
+    """Measure everything and return the record.
+
+    Args:
+        settings: How much to measure.
+        runs: Whose batches and training steps to compare, by setting.
+        command: What to type to measure again.
+        on_step: Told of progress.
+    """
+    contests: dict[str, Prepare] = {name: partial(data_steps.contest, run) for name, run in runs.items()}
+    contests.setdefault("rl", data_steps.rl_stand_in)
     parts: list[tuple[str, Callable[[], list[Row]]]] = [
         ("loading ETTm1", _measure_loading),
         (f"rolling out {settings.rollout_steps:,} steps", lambda: [_measure_rollout(settings.rollout_steps)]),
     ]
     parts += [
-        (build.__name__.replace("_", " "), lambda build=build: [_measure_batch(build, settings)])  # type: ignore[misc]  # a default binds the loop's value
-        for build in data_steps.CONTESTS
+        (f"batches of {name}", partial(_measure_batch, name, prepare, settings.budget_seconds))
+        for name, prepare in contests.items()
     ]
     rows: list[Row] = []
     for place, (what, part) in enumerate(parts):
@@ -139,35 +155,35 @@ def _measure_rollout(steps: int) -> Row:
     return {**row, "target_seconds": ROLLOUT_SECONDS_PER_100K * number(found, "steps") / 100_000, **found}
 
 
-def _measure_batch(build: Callable[[], data_steps.Contest], settings: DataSettings) -> Row:
-    row: Row = {"what": "batch", "setting": build.__name__.removesuffix("_contest")}
+def _measure_batch(
+    setting: str,
+    prepare: Prepare,
+    budget_seconds: float,
+) -> list[Row]:
+    row: Row = {"what": "batch", "setting": setting}
     try:
-        contest = build()
+        with prepare() as contest:
+            calls = {"load": contest.load, "step": contest.step}
+            for _ in range(WARM_UP):
+                for call in calls.values():
+                    call()
+            timings = time_interleaved(calls, budget_seconds=budget_seconds, min_repeats=5)
     except AarenError as error:
-        return {**row, "reason": str(error)}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the cpu profile is sized for one core
-    try:
-        for _ in range(
-            3
-        ):  # kernels are compiled and buffers made in the first steps; none of that is a sample
-            contest.load()
-            contest.step()
-        calls = {"load": contest.load, "step": contest.step}
-        timings = time_interleaved(calls, budget_seconds=settings.budget_seconds, min_repeats=5)
-    finally:
-        torch.set_num_threads(threads)
+        return [{**row, "reason": str(error)}]
     load = timings["load"].median / data_steps.BATCHES
     step = timings["step"].median
-    return {
-        **row,
-        "dataset": contest.dataset,
-        "batch_size": contest.batch_size,
-        "load_seconds": load,
-        "step_seconds": step,
-        "share": load / step,
-        "target_share": BATCH_SHARE,
-    }
+    return [
+        {
+            **row,
+            "dataset": contest.dataset,
+            "model": contest.model,
+            "batch_size": contest.batch_size,
+            "load_seconds": load,
+            "step_seconds": step,
+            "share": load / step,
+            "target_share": BATCH_SHARE,
+        }
+    ]
 
 
 def _in_child(program: str, environment: Mapping[str, str], *words: str, as_file: bool = False) -> Row:
@@ -203,16 +219,17 @@ def sheets(record: BenchRecord) -> list[Sheet]:
     return [
         Sheet(title="Loading and rolling out", columns=("what", "seconds", "at most", "met"), rows=times),
         Sheet(
-            title="One batch beside one training step (Aaren, width 64, 2 layers, one thread)",
-            columns=("setting", "dataset", "one batch", "one step", "share", "at most", "met"),
+            title="Loading one batch beside one training step, one thread",
+            columns=("setting", "dataset", "model", "one batch", "one step", "share", "at most", "met"),
             rows=shares,
         ),
     ]
 
 
 def page_text(record: BenchRecord) -> str:
-    """Return the generated part of a documentation page."""
-    return "\n".join([*(sheet.to_markdown() for sheet in sheets(record)), describe(record), ""])
+    """Return the generated part of docs/data.md."""
+    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
+    return f"\n{describe(record)}\n\n{tables}\n"
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
@@ -234,11 +251,12 @@ def _time_row(row: Row) -> list[str]:
 
 def _share_row(row: Row) -> list[str]:
     if "reason" in row:
-        return [str(row["setting"]), f"not measured: {row['reason']}", "", "", "", "", ""]
+        return [str(row["setting"]), f"not measured: {row['reason']}", "", "", "", "", "", ""]
     share, limit = number(row, "share"), number(row, "target_share")
     return [
         str(row["setting"]),
         f"{row['dataset']}, {row['batch_size']}",
+        str(row["model"]),
         format_seconds(number(row, "load_seconds")),
         format_seconds(number(row, "step_seconds")),
         f"{share:.2%}",

@@ -174,24 +174,21 @@ def _train_setting(
 
 
 @app.command("data")
-def data_loading(quick: Quick = False, record: RecordPath = None) -> None:
+def data_loading(quick: Quick = False, record: RecordPath = None, page: PagePath = None) -> None:
     """Time loading, Hopper rollouts, and one batch beside one training step; about two minutes."""
-    from rich.console import Console
-
     from aaren.bench import data
     from aaren.bench.progress import progress_bar
-    from aaren.bench.record import check_writable, describe
+    from aaren.bench.publish import Destinations, publish
+    from aaren.cli.bench_runs import cpu_run, known_settings
 
-    check_writable({"--record": record})
+    destinations = Destinations(record=record, page=page)
+    destinations.check("data")
     settings = data.QUICK if quick else data.DataSettings()
+    runs = {setting: cpu_run(setting) for setting in known_settings()}
+    command = "aaren bench data" + " --quick" * quick
     with progress_bar("bench data") as on_step:
-        result = data.measure(settings, command="aaren bench data" + " --quick" * quick, on_step=on_step)
-    if record is not None:
-        result.write(record)
-    console = Console(highlight=False)
-    for sheet in data.sheets(result):
-        console.print(sheet.to_rich())
-    console.print(describe(result), soft_wrap=True)
+        result = data.measure(settings, runs, command=command, on_step=on_step)
+    publish(result, destinations)
 
 
 @app.command()
