@@ -7,12 +7,11 @@ this is `F.dropout`.
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.ops import row_pool
+from aaren.ops import team
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
 SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
@@ -76,7 +75,7 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     """Drop items as the key, 0 to 2^63 - 1, says; outside of autograd."""
     if probability == 0.0:
         return x
-    from aaren.nn.dropout_kernel import drop_items
+    from aaren.nn.dropout_kernel import drop_job
 
     source = x.detach().contiguous()
     target = torch.empty_like(source)
@@ -84,15 +83,8 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     num_threads = max(1, min(torch.get_num_threads(), count // SMALLEST_SHARE))
     num_shares = 4 * num_threads if num_threads > 1 else 1
     cuts = [count * share // num_shares for share in range(num_shares + 1)]
-    arrays = source.numpy().reshape(-1), target.numpy().reshape(-1)
-    row_pool.run(
-        drop_items,
-        cuts,
-        *arrays,
-        np.uint32(min(round(probability * LARGEST), LARGEST - 1)),
-        arrays[0].dtype.type(1.0 / (1.0 - probability)),
-        np.uint32(key & 0xFFFFFFFF),
-        np.uint32(key >> 32),
-        num_threads=num_threads,
-    )
+    threshold = min(round(probability * LARGEST), LARGEST - 1)
+    scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype)
+    fields = (count, threshold, key & 0xFFFFFFFF, key >> 32, source, target, scale)
+    team.run(drop_job(source.dtype), cuts, fields, num_threads=num_threads)
     return target

@@ -7,12 +7,21 @@ and the second, which becomes SIMD code.
 Importing this file imports Numba; only `dropout` does it, at the first call.
 """
 
+from functools import cache
+
 import numpy as np
-from numba import njit, uint32
+import torch
+from numba import carray, njit, types, uint32
 from numpy.typing import NDArray
 
+from aaren.ops.shares import FIRST_FIELD, compiled, pointer, take_share
+from aaren.ops.team import Function
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba ships no types
+_NUMBERS = {torch.float32: types.float32, torch.float64: types.float64}
+_F = FIRST_FIELD
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]  # numba ships no types
 def drop_items(
     first: int,
     stop: int,
@@ -33,3 +42,25 @@ def drop_items(
         mixed = uint32(mixed * uint32(0x9E3779B1))
         mixed = uint32(mixed ^ (mixed >> uint32(15)))
         target[place] = source[place] * scale if mixed >= threshold else 0.0 * scale
+
+
+@cache
+def drop_job(dtype: torch.dtype) -> Function:
+    """Return `drop_items` for `team`; fields: items, threshold, two keys; addresses of source, target, scale."""
+    number = _NUMBERS[dtype]
+
+    def run(at):  # type: ignore[no-untyped-def]  # numba infers
+        job = carray(at, _F + 7)
+        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
+        threshold, first_key, second_key = uint32(job[_F + 1]), uint32(job[_F + 2]), uint32(job[_F + 3])
+        source = carray(pointer(job[_F + 4]), job[_F], number)
+        target = carray(pointer(job[_F + 5]), job[_F], number)
+        scale = carray(pointer(job[_F + 6]), 1, number)[0]
+        share = take_share(at)
+        while share < job[1]:
+            drop_items(
+                cuts[share], cuts[share + 1], source, target, threshold, scale, first_key, second_key
+            )
+            share = take_share(at)
+
+    return compiled(run)

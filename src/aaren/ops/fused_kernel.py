@@ -2,13 +2,13 @@
 
 Time is the outer loop and heads the inner one, so that memory is read from front to back; the innermost loop,
 over the head width, becomes SIMD code. A row is one (sequence, head); a call works on rows first_row :
-stop_row, all sequences lying end to end on one time axis. Functions release the GIL: `row_pool` runs them
-over slices of rows.
+stop_row, all sequences lying end to end on one time axis. `fused_jobs` has these called by several threads,
+each for its own rows.
 
 Fast-math flags: `reassoc` lets the dot products vectorise, `contract` fuses multiply and add. None that
 assumes away NaN or infinity: those must poison their own row, and -inf scores must mask.
 
-Importing this file imports Numba; only `fused` does it, at the first call.
+Importing this file imports Numba; that happens at the first call.
 """
 
 import math
@@ -43,7 +43,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]  # numba ships no typ
 event.register("numba:compile", _Announcement())
 
 
-_JIT = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+_JIT = {"cache": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
 
 
 @njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types

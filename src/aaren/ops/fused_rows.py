@@ -4,7 +4,6 @@ The blocks depend on shapes alone, never on the number of threads, and rows do n
 number of threads gives the same bits.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.errors import ShapeError
-from aaren.ops import fused_kernel as kernel
-from aaren.ops import row_pool
+from aaren.ops import fused_jobs as jobs
+from aaren.ops import team
 from aaren.ops.state import ScanState, combine, decay
 
 TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
@@ -42,24 +41,31 @@ def forward(
     gates: Tensor,
     forgets: Tensor,
 ) -> None:
-    """Scan sequences laid end to end on one time axis, (T, h[, d]); `state` becomes the final state."""
+    """Scan sequences laid end to end on one time axis, (T, h[, d]); `state` becomes the final state.
+
+    All tensors are contiguous; gates, forgets and the state are float64, the others of one dtype.
+    """
     blocks = cut_time(bounds, values.shape[1])
-    items = (
-        _array(scores),
-        _array(values),
-        _array(mask if mask is not None else torch.empty(0, dtype=torch.bool)),
-        _array(log_decay if log_decay is not None else scores[:0]),
-    )
-    results = (_array(outputs), _array(gates), _array(forgets))
+    ends = torch.from_numpy(blocks.bounds)
+    optional = (scores if mask is None else mask, scores if log_decay is None else log_decay)
+
+    def scan(states: ScanState, *, is_written: bool) -> None:
+        num_items = len(values)
+        lengths = (
+            0 if mask is None else num_items,
+            0 if log_decay is None else num_items,
+            num_items if is_written else 0,
+        )
+        fields = (*lengths, scores, values, *optional, ends, *states, outputs, gates, forgets)
+        _run(jobs.forward_job(values.dtype), blocks.bounds, values, fields)
+
     if not blocks.is_cut:
-        _run(kernel.forward, blocks.bounds, values, *items, blocks.bounds, *map(_array, state), *results)
+        scan(state, is_written=True)
         return
     # First what each block does by itself, then what each one finds at its start, then the real pass.
     local = ScanState.empty((len(blocks.owner), values.shape[1]), values.shape[2])
-    nothing = tuple(result[:0] for result in results)
-    _run(kernel.forward, blocks.bounds, values, *items, blocks.bounds, *map(_array, local), *nothing)
-    starts = _enter_blocks(blocks, log_decay, local, state)
-    _run(kernel.forward, blocks.bounds, values, *items, blocks.bounds, *map(_array, starts), *results)
+    scan(local, is_written=False)
+    scan(_enter_blocks(blocks, log_decay, local, state), is_written=True)
 
 
 def _enter_blocks(
@@ -98,11 +104,18 @@ def backward(
 ) -> None:
     """Scan backward; `carry` and `carry_sum` become what reaches the initial state, in place."""
     blocks = cut_time(bounds, values.shape[1])
-    items = tuple(map(_array, (grad_outputs, values, outputs, gates, forgets)))
-    results = (_array(grad_scores), _array(grad_values), _array(grad_log_decay))
+    ends = torch.from_numpy(blocks.bounds)
+
+    def scan(before: Tensor, carries: Tensor, carry_sums: Tensor, *, is_written: bool) -> None:
+        fields = (
+            *(len(values) if is_written else 0, len(grad_log_decay) if is_written else 0),
+            *(grad_outputs, values, outputs, gates, forgets, ends, before, carries, carry_sums),
+            *(grad_scores, grad_values, grad_log_decay),
+        )
+        _run(jobs.backward_job(values.dtype), blocks.bounds, values, fields)
+
     if not blocks.is_cut:
-        ends = (_array(first_outputs), _array(carry), _array(carry_sum))
-        _run(kernel.backward, blocks.bounds, values, *items, blocks.bounds, *ends, *results)
+        scan(first_outputs, carry, carry_sum, is_written=True)
         return
     # As forward: what leaves each block by itself, what arrives at each one, then the real pass.
     num_blocks = len(blocks.owner)
@@ -114,12 +127,10 @@ def backward(
     starts = zip(blocks.owner, blocks.bounds[:-1], strict=True)
     for block, (sequence, start) in enumerate(starts):
         before[block] = first_outputs[sequence] if start == bounds[sequence] else outputs[start - 1]
-    ends = (_array(before), _array(local), _array(local_sum))
-    nothing = (results[0][:0], results[1], results[2][:0])
-    _run(kernel.backward, blocks.bounds, values, *items, blocks.bounds, *ends, *nothing)
+    scan(before, local, local_sum, is_written=False)
     _arrive_at_blocks(blocks, forgets, local, carry)
     _arrive_at_blocks(blocks, forgets, local_sum, carry_sum)
-    _run(kernel.backward, blocks.bounds, values, *items, blocks.bounds, *ends, *results)
+    scan(before, local, local_sum, is_written=True)
 
 
 def _arrive_at_blocks(blocks: TimeBlocks, forgets: Tensor, local: Tensor, carry: Tensor) -> None:
@@ -162,10 +173,13 @@ def cut_time(bounds: NDArray[np.int64], heads: int) -> TimeBlocks:
     return TimeBlocks(cut, np.repeat(owner, [len(piece) for piece in starts]), is_cut=True)
 
 
-def _run(kernel: Callable[..., None], bounds: NDArray[np.int64], values: Tensor, *arguments: object) -> None:
+def _run(
+    function: team.Function, bounds: NDArray[np.int64], values: Tensor, fields: tuple[team.Field, ...]
+) -> None:
     """Run a kernel over all rows, shared among as many threads as torch uses."""
     num_threads = torch.get_num_threads() if values.numel() > SMALL_WORK else 1
-    row_pool.run(kernel, cut_rows(bounds, values.shape[1], num_threads), *arguments, num_threads=num_threads)
+    cuts = cut_rows(bounds, values.shape[1], num_threads)
+    team.run(function, cuts, (*values.shape, len(bounds) - 1, *fields), num_threads=num_threads)
 
 
 def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[int]:
@@ -191,6 +205,3 @@ def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[in
     inner = {(int(unit) + 1) * rows_per_unit for unit in np.searchsorted(items_so_far, shares)}
     return [0, *sorted(inner - {num_rows}), num_rows]
 
-
-def _array(tensor: Tensor) -> NDArray[np.generic]:
-    return tensor.detach().numpy()

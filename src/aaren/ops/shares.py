@@ -1,0 +1,47 @@
+"""The compiled side of `team`: how a function written with Numba reads its job and takes shares of it.
+
+A job is an array of int64: a counter, the number of shares, the address of the cuts between them, and then
+whatever the function wants, numbers and addresses. Importing this file imports Numba.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from numba import cfunc, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from aaren.ops.team import PROTOTYPE, Function
+
+FIRST_FIELD = 3  # of the function's own, after what `team` writes
+
+_JOB = types.CPointer(types.int64)
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def take_share(_context, job):  # type: ignore[no-untyped-def]  # numba's protocol
+    """Return the number of a share that nobody has taken; beyond the last, there is none left."""
+
+    def build(_target, builder, _signature, arguments):  # type: ignore[no-untyped-def]  # as above
+        one = cgutils.intp_t(1)
+        return builder.atomic_rmw("add", arguments[0], one, "monotonic")
+
+    return types.int64(job), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def pointer(_context, address):  # type: ignore[no-untyped-def]  # numba's protocol
+    """Turn a number into a pointer, for `carray`."""
+
+    def build(_target, builder, _signature, arguments):  # type: ignore[no-untyped-def]  # as above
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), build
+
+
+def compiled(function: Callable[..., None]) -> Function:
+    """Compile a function of a job, kept on disk; `team` calls it without the GIL."""
+    made = cfunc(types.void(_JOB), cache=True)(function)
+    called = PROTOTYPE(made.address)
+    called.holds = made  # the machine code lives as long as this object
+    return cast("Function", called)
