@@ -36,6 +36,9 @@ MODELS = {
     "ReferenceClassifier": "aaren.models.reference_classifiers",
     "EventModel": "aaren.models.event_model",
     "EventReference": "aaren.models.event_references",
+    "DecisionModel": "aaren.models.decision_model",
+    "RandomPolicy": "aaren.models.reference_policies",
+    "BehaviourPolicy": "aaren.models.reference_policies",
 }
 
 
