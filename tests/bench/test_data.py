@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from aaren.bench import data, data_steps
 from aaren.bench.page import read_generated
+from aaren.bench.publish import Destinations
 from aaren.bench.record import BenchRecord, read_record
 from aaren.cli.bench_runs import choose_dataset, cpu_run, known_settings
 from aaren.cli.main import app
@@ -82,7 +83,7 @@ def test_what_stands_in_is_called_so() -> None:
 def test_a_run_without_its_data_is_a_row_with_the_reason() -> None:
     run = make_run("forecasting", "ETTh1")
     (row,) = data._measure_batch("forecasting", partial(data_steps.contest, run), 0.1)
-    assert "ETTh1" in str(row["reason"])
+    assert row["reason"] == "ETTh1 cannot be opened here: aaren data verify ETTh1"  # no path in a record
     assert "share" not in row
 
 
@@ -121,8 +122,11 @@ def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
 def test_settings_check_themselves() -> None:
     with pytest.raises(ConfigError, match="rollout_steps must be at least 1; got 0"):
         data.DataSettings(rollout_steps=0)
-    with pytest.raises(ConfigError, match="has no figure"):
-        data.draw(record_of(), Path("x"))
+
+
+def test_there_is_no_figure_and_that_is_said_before_measuring(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'data' is tables and has no figure: leave out --figure"):
+        Destinations(figure=tmp_path / "x").check("data")
 
 
 def test_a_failing_process_is_reported() -> None:

@@ -232,11 +232,6 @@ def page_text(record: BenchRecord) -> str:
     return f"\n{describe(record)}\n\n{tables}\n"
 
 
-def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
-    """Say that this benchmark has no figure."""
-    raise ConfigError(f"bench {record.kind} is two tables and has no figure: leave out --figure {base}.")
-
-
 def _time_row(row: Row) -> list[str]:
     if row["what"] == "load":
         name = f"ETTm1 ({row['source']}) and {row['loaders']} loaders, {row['when']}"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from aaren.data.trajectory_arrays import Trajectories
 from aaren.data.trajectory_batches import TrajectoryBatches
+from aaren.errors import DataError
 from aaren.nn import Encoder, EncoderConfig
 from aaren.tasks import find_task
 from aaren.tasks.base import Batch, Experiment
@@ -39,7 +40,10 @@ class Contest(NamedTuple):
 @contextmanager
 def contest(run: RunConfig) -> Iterator[Contest]:
     """Open a run's data and build its model; inside the block torch computes as it does in training."""
-    experiment = find_task(run.setting).open(run.task, seed=run.seed)
+    try:
+        experiment = find_task(run.setting).open(run.task, seed=run.seed)
+    except DataError as error:
+        raise DataError(not_here(run)) from error
     with repeatable(run.engine, seed=run.seed):
         device = choose_device(run.engine.device)
         model = experiment.build_model().to(device).train()
@@ -57,6 +61,12 @@ def contest(run: RunConfig) -> Iterator[Contest]:
             load=load,
             step=lambda: update(next(coming), moment),
         )
+
+
+def not_here(run: RunConfig) -> str:
+    """Say what is missing, for a record, where paths do not belong."""
+    name = run.cell()["dataset"]
+    return f"{name} cannot be opened here: aaren data verify {name}"
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """From a record to all that is shown: tables on stdout, and on request the JSON, the figure and the page.
 
-Every kind of record has a module with `sheets`, `page_text` and `draw`; VIEWS names it, so that a record can
-be shown again later without measuring.
+Every kind of record has a module with `sheets` and `page_text`, and `draw` if it has a figure; VIEWS names
+it, so that a record can be shown again later without measuring.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from rich.console import Console
 
@@ -16,7 +17,7 @@ from aaren.bench import figure
 from aaren.bench.page import read_generated, write_generated
 from aaren.bench.record import BenchRecord, check_writable, describe
 from aaren.bench.table import Sheet
-from aaren.errors import unknown_name
+from aaren.errors import ConfigError, unknown_name
 
 VIEWS: dict[str, str] = {
     "scan": "aaren.bench.scan_view",
@@ -24,6 +25,7 @@ VIEWS: dict[str, str] = {
     "stream": "aaren.bench.stream_view",
     "train": "aaren.bench.train_view",
     "train-events": "aaren.bench.train_events",
+    "train-engine": "aaren.bench.train_engine",
     "data": "aaren.bench.data",
     "startup": "aaren.bench.startup",
 }
@@ -39,8 +41,8 @@ class RecordView(Protocol):
     def page_text(self, record: BenchRecord) -> str:
         """Return the generated part of the documentation page."""
 
-    def draw(self, record: BenchRecord, base: Path) -> tuple[Path, Path]:
-        """Save the figure as PNG and SVG."""
+
+Draw: TypeAlias = Callable[[BenchRecord, Path], tuple[Path, Path]]  # saves the figure as PNG and SVG
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,7 @@ class Destinations:
         png = None if self.figure is None else figure.figure_paths(self.figure)[0]
         check_writable({"--record": self.record, "--figure": png})
         if self.figure is not None:
+            _drawing_of(kind)
             figure.require_matplotlib()
         if self.page is not None:
             read_generated(self.page, kind)
@@ -81,9 +84,16 @@ def publish(record: BenchRecord, destinations: Destinations) -> None:
         console.print()
     console.print(describe(record), soft_wrap=True)
     if destinations.figure is not None:
-        written += view.draw(record, destinations.figure)
+        written += _drawing_of(record.kind)(record, destinations.figure)
     if destinations.page is not None:
         write_generated(destinations.page, record.kind, view.page_text(record))
         written.append(destinations.page)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
+
+
+def _drawing_of(kind: str) -> Draw:
+    draw: Draw | None = getattr(view_of(kind), "draw", None)
+    if draw is None:
+        raise ConfigError(f"a record of {kind!r} is tables and has no figure: leave out --figure.")
+    return draw

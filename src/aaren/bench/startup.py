@@ -16,7 +16,6 @@ from aaren.bench.record import BenchRecord, Row, describe, number
 from aaren.bench.scan_targets import Target
 from aaren.bench.table import Sheet, format_seconds
 from aaren.bench.target import targets_sheet
-from aaren.errors import ConfigError
 
 REPEATS = 5
 LIMITS = {"import": 0.3, "first call": 20.0, "later call": 0.5}
@@ -82,11 +81,6 @@ def sheets(record: BenchRecord) -> list[Sheet]:
 def page_text(record: BenchRecord) -> str:
     """Return the generated part of docs/benchmarks.md."""
     return f"\n{describe(record)}\n\n{sheets(record)[0].to_markdown()}\n"
-
-
-def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
-    """Refuse: three numbers need no figure."""
-    raise ConfigError(f"a record of {record.kind!r} has no figure to put at {base}: leave out --figure.")
 
 
 def _run(code: str, cache: Path) -> float:

@@ -1,4 +1,4 @@
-"""How much of a training step the engine costs: everything but forward, backward and optimiser.
+"""`aaren bench train --engine`: what the engine adds to forward, backward and optimiser of a training step.
 
 Real runs of real tasks for some seconds, with batches, bookkeeping, progress lines and checkpoints; looks at
 the validation part are left out, because they are the protocol's and not the engine's. Knows no setting.
@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from aaren.bench.data_steps import not_here
 from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, Setting, number
+from aaren.bench.record import BenchRecord, Row, describe, number
 from aaren.bench.scan_targets import Target
 from aaren.bench.table import Sheet, format_seconds
-from aaren.errors import DataError
+from aaren.bench.target import targets_sheet
+from aaren.errors import ConfigError, DataError
 from aaren.tasks import find_task
 from aaren.tasks.plan import Plan
 from aaren.train.config import RunConfig
@@ -26,12 +28,14 @@ from aaren.train.observe import Lines
 from aaren.train.resume import SHARE_OF_TIME, Keeper
 from aaren.train.status import RunStatus
 
+KIND = "train-engine"
+SECONDS, QUICK_SECONDS = 10.0, 1.0
 LIMIT = 0.05  # of a step, outside forward, backward and optimiser
 WARM_UP_UPDATES = 5
 
 
-def measure_engine(
-    runs: Mapping[str, RunConfig], *, seconds: float = 20.0, command: str, on_step: OnStep = silent
+def measure(
+    runs: Mapping[str, RunConfig], *, seconds: float = SECONDS, command: str, on_step: OnStep = silent
 ) -> BenchRecord:
     """Train each run for some seconds and book where the time of its updates went.
 
@@ -44,50 +48,59 @@ def measure_engine(
     rows: list[Row] = []
     for place, (name, config) in enumerate(runs.items()):
         on_step(place, len(runs), name)
-        rows.append({"run": name, "profile": config.profile, **_measure(config, seconds)})
+        row: Row = {
+            "run": name,
+            "dataset": str(config.cell().get("dataset", "")),
+            "profile": config.profile,
+            "threads": config.engine.threads,
+        }
+        try:
+            rows.append({**row, **_measure(config, seconds)})
+        except DataError:
+            rows.append({**row, "reason": not_here(config)})
     on_step(len(runs), len(runs), "")
-    first = next(iter(runs.values()))
-    settings: dict[str, Setting] = {
-        "setting": first.setting,
-        "dataset": str(first.cell().get("dataset", "")),
-        "threads": first.engine.threads,
-        "seconds": seconds,
-    }
-    return BenchRecord(kind="engine", command=command, settings=settings, measurements=rows)
+    return BenchRecord(kind=KIND, command=command, settings={"seconds": seconds}, measurements=rows)
 
 
 def sheets(record: BenchRecord) -> list[Sheet]:
     """Return the table and what became of the promise."""
-    rows = [
-        (
-            str(row["run"]),
-            format_seconds(number(row, "update_seconds")),
-            format_seconds(number(row, "inside_seconds")),
-            f"{number(row, 'loop_share'):.2%}",
-            f"{number(row, 'saving_share'):.2%}",
-            f"{number(row, 'outside_share'):.2%}",
-            f"{number(row, 'updates'):,.0f}",
-        )
-        for row in record.measurements
-    ]
-    columns = ("", "one update", "inside", "batches and loop", "checkpoints", "outside in all", "updates")
-    title = f"Where the time of an update goes: {record.settings['setting']}, {record.settings['dataset']}"
-    judged = [_target(row) for row in record.measurements]
+    columns = ("", "dataset", "one update", "inside", "batches and loop", "checkpoints", "outside", "updates")
+    judged = [_target(row) for row in record.measurements if "reason" not in row]
     return [
-        Sheet(title=title, columns=columns, rows=rows),
         Sheet(
-            title="Targets",
-            columns=("target", "wanted", "measured", "verdict"),
-            rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in judged],
-            bold_rows=frozenset(target.name for target in judged if target.is_met is False),
+            title=f"Where the time of an update goes: {record.settings['seconds']:g} s of each run",
+            columns=columns,
+            rows=[_cells(row, len(columns)) for row in record.measurements],
         ),
+        targets_sheet(judged, title="Targets (of an update, outside forward, backward and optimiser)"),
     ]
+
+
+def page_text(record: BenchRecord) -> str:
+    """Return the generated part of docs/training.md."""
+    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
+    return f"\n{describe(record)}\n\n{tables}\n"
+
+
+def _cells(row: Row, count: int) -> tuple[str, ...]:
+    if "reason" in row:
+        return (str(row["run"]), f"not measured: {row['reason']}", *[""] * (count - 2))
+    return (
+        str(row["run"]),
+        str(row["dataset"]),
+        format_seconds(number(row, "update_seconds")),
+        format_seconds(number(row, "inside_seconds")),
+        f"{number(row, 'loop_share'):.2%}",
+        f"{number(row, 'saving_share'):.2%}",
+        f"{number(row, 'outside_share'):.2%}",
+        f"{number(row, 'updates'):,.0f}",
+    )
 
 
 def _target(row: Row) -> Target:
     share = number(row, "outside_share")
     return Target(
-        name=f"outside forward, backward, optimiser: {row['run']}, {row['profile']}",
+        name=f"{row['run']}, {row['profile']}",
         wanted=f"at most {LIMIT:.0%}",
         measured=f"{share:.2%}",
         is_met=share <= LIMIT,
@@ -127,7 +140,7 @@ def _measure(config: RunConfig, seconds: float) -> Row:
             )
         except PausedError:
             return watcher.status, keeper
-        raise DataError("the run ended before its time was over: measure something that trains longer.")
+        raise ConfigError("the run ended before its time was over: measure something that trains longer.")
 
     with tempfile.TemporaryDirectory() as folder:
         calls: list[None] = []

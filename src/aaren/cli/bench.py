@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, unknown_name
 
 app = typer.Typer(help="Measure this machine: ratios against peers, in one run.", no_args_is_help=True)
 
@@ -121,6 +121,9 @@ def train(
     setting: Annotated[
         str | None, typer.Option(help="events: its models' updates, steps and padding instead.")
     ] = None,
+    engine: Annotated[
+        bool, typer.Option("--engine", help="What the training engine itself costs, of each setting.")
+    ] = False,
     threads: Threads = None,
     record: RecordPath = None,
     figure: FigureBase = None,
@@ -129,6 +132,11 @@ def train(
     """Time one training step on whole sequences, Aaren, Transformer, GRU and LSTM; about 5 minutes."""
     if quick and lengths:
         raise ConfigError("--quick and --length each choose the sizes; give only one of them.")
+    if engine:
+        if lengths or figure:
+            raise ConfigError("--engine measures real runs: leave out --length and --figure.")
+        _train_engine(setting, quick, threads, record, page)
+        return
     if setting is not None:
         _train_setting(setting, quick, lengths, threads, record, figure, page)
         return
@@ -170,6 +178,33 @@ def _train_setting(
     command = " ".join(["aaren bench train --setting events", *["--quick"] * quick, *_set_threads(threads)])
     with progress_bar("bench train --setting events") as on_step:
         result = train_events.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+def _train_engine(
+    setting: str | None, quick: bool, threads: int | None, record: Path | None, page: Path | None
+) -> None:
+    """Measure what real runs of the cpu profile spend outside forward, backward and optimiser."""
+    from aaren.bench import train_engine
+    from aaren.bench.progress import progress_bar
+    from aaren.bench.publish import Destinations, publish
+    from aaren.cli.bench_runs import cpu_run, known_settings
+
+    settings = known_settings()
+    if setting is not None and setting not in settings:
+        raise unknown_name("setting", setting, settings)
+    destinations = Destinations(record=record, page=page)
+    destinations.check(train_engine.KIND)
+    runs = {
+        f"{name}, {model}": cpu_run(name, model=model, threads=threads or 1)
+        for name in ([setting] if setting is not None else settings)
+        for model in ("aaren", "transformer")
+    }
+    chosen = ["aaren bench train --engine", *["--quick"] * quick, *_set_threads(threads)]
+    command = " ".join([*chosen, *([f"--setting {setting}"] if setting is not None else [])])
+    seconds = train_engine.QUICK_SECONDS if quick else train_engine.SECONDS
+    with progress_bar("bench train --engine") as on_step:
+        result = train_engine.measure(runs, seconds=seconds, command=command, on_step=on_step)
     publish(result, destinations)
 
 
