@@ -46,7 +46,7 @@ def drop_items(
 
 @cache
 def drop_job(dtype: torch.dtype) -> Function:
-    """Return `drop_items` for `team`; fields: items, threshold, two keys; addresses of source, target, scale."""
+    """Return `drop_items` for `team`; fields: items, threshold, two keys; source, target and scale."""
     number = _NUMBERS[dtype]
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
@@ -58,9 +58,7 @@ def drop_job(dtype: torch.dtype) -> Function:
         scale = carray(pointer(job[_F + 6]), 1, number)[0]
         share = take_share(at)
         while share < job[1]:
-            drop_items(
-                cuts[share], cuts[share + 1], source, target, threshold, scale, first_key, second_key
-            )
+            drop_items(cuts[share], cuts[share + 1], source, target, threshold, scale, first_key, second_key)
             share = take_share(at)
 
     return compiled(run)

@@ -1,4 +1,4 @@
-"""The kernel as functions of a job: unpack addresses into arrays, then take shares of rows until none are left.
+"""The kernel as functions of a job: unpack addresses into arrays, take shares of rows until none are left.
 
 One pair for float32 and one for float64, compiled when first asked for. Importing this file imports Numba.
 """

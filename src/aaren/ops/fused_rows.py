@@ -204,4 +204,3 @@ def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[in
     shares = items_so_far[-1] * np.arange(1, num_shares) / num_shares
     inner = {(int(unit) + 1) * rows_per_unit for unit in np.searchsorted(items_so_far, shares)}
     return [0, *sorted(inner - {num_rows}), num_rows]
-

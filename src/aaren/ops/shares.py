@@ -16,9 +16,10 @@ from aaren.ops.team import PROTOTYPE, Function
 FIRST_FIELD = 3  # of the function's own, after what `team` writes
 
 _JOB = types.CPointer(types.int64)
+_compiled: list[object] = []
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@intrinsic
 def take_share(_context, job):  # type: ignore[no-untyped-def]  # numba's protocol
     """Return the number of a share that nobody has taken; beyond the last, there is none left."""
 
@@ -29,7 +30,7 @@ def take_share(_context, job):  # type: ignore[no-untyped-def]  # numba's protoc
     return types.int64(job), build
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@intrinsic
 def pointer(_context, address):  # type: ignore[no-untyped-def]  # numba's protocol
     """Turn a number into a pointer, for `carray`."""
 
@@ -42,6 +43,5 @@ def pointer(_context, address):  # type: ignore[no-untyped-def]  # numba's proto
 def compiled(function: Callable[..., None]) -> Function:
     """Compile a function of a job, kept on disk; `team` calls it without the GIL."""
     made = cfunc(types.void(_JOB), cache=True)(function)
-    called = PROTOTYPE(made.address)
-    called.holds = made  # the machine code lives as long as this object
-    return cast("Function", called)
+    _compiled.append(made)  # the machine code lives as long as this object
+    return cast("Function", PROTOTYPE(made.address))

@@ -1,10 +1,10 @@
 """Run a compiled function on several threads at once, each taking shares of the work until none are left.
 
-On Linux the threads are those that torch itself computes with. They spin for a while after every operation of
-torch, so threads of our own would share a core with them: with those, the scan took almost twice as long. In a
-forked child, where OpenMP's threads are gone without its knowing, and where torch has another OpenMP, the
-threads are our own. Numba's `parallel=True` is no choice: its `workqueue` layer aborts on concurrent calls,
-its `omp` layer kills a forked child.
+On Linux the threads are those that torch itself computes with. They spin for a while after every operation
+of torch, so threads of our own would share a core with them: with those, the scan took almost twice as long.
+In a forked child, where OpenMP's threads are gone without its knowing, and where torch has another OpenMP,
+the threads are our own. Numba's `parallel=True` is no choice: its `workqueue` layer aborts on concurrent
+calls, its `omp` layer kills a forked child.
 
 Knows nothing of what is computed; `shares` is the compiled side of it.
 """
@@ -72,7 +72,7 @@ def _run_on_own_threads(function: Function, address: int, num_threads: int) -> N
 
 @cache
 def _openmp() -> Callable[[Function, int, int, int], None] | None:
-    """Return the function by which the OpenMP that torch has loaded starts a parallel region, if it is there."""
+    """Return what starts a parallel region in the OpenMP that torch has loaded, if it can be had."""
     if sys.platform != "linux":
         return None
     loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
