@@ -14,6 +14,7 @@ TASKS = {  # a setting's name -> the module whose TASK it is; imported only when
     "forecasting": "aaren.tasks.forecasting",
     "classification": "aaren.tasks.classification",
     "events": "aaren.tasks.events",
+    "rl": "aaren.tasks.rl",
 }
 
 __all__ = ["TASKS", "find_task"]

@@ -117,6 +117,7 @@ class Task(ABC, Generic[ConfigT, BatchT]):
 
     name: str
     config_type: type[ConfigT]  # a frozen keyword-only dataclass; fields may be dataclasses
+    data_ids: str = ""  # what the user's own data may be besides a file: "the id of a Minari dataset"
     reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
 
     @abstractmethod
