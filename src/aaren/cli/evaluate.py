@@ -2,9 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from aaren.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aaren.train.sweep import SweepRow
 
 
 def evaluate(
@@ -14,22 +19,50 @@ def evaluate(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the config; repeatable.")
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Short for --set episodes=N (rl).")] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=A,B,C", help="Once for every value; kept as sweep-KEY.json in the run."),
+    ] = None,
+    targets: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Short for --sweep target_scale=A,B,C (rl).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
-    figures: Annotated[
-        bool,
-        typer.Option("--figures", help="Only write figures.json, for the report, into the run's folder."),
-    ] = False,
 ) -> None:
-    """Score a trained run on its test part, by default as training did."""
-    from aaren.train.use import draw_run, evaluate_run
+    """Score a trained run on its test part, by default as training did.
 
-    if figures:
-        print(draw_run(run) or f"{run}: the report draws this run from its record alone.")
-        return
+    [bold]aaren evaluate runs/rl/hopper-medium-... --episodes 20 --targets 0.5,1,2[/]
+    """
     chosen = list(assignments or ()) + ([f"episodes={episodes}"] if episodes is not None else [])
+    if sweep is not None and targets is not None:
+        raise ConfigError("--sweep and --targets each choose what is changed; give only one of them.")
+    if targets is not None:
+        sweep = f"target_scale={targets}"
+    if sweep is not None:
+        _sweep(run, sweep, part, chosen, as_json)
+        return
+    from aaren.train.use import evaluate_run
+
     _record, metrics = evaluate_run(run, part=part, assignments=chosen)
     if as_json:
         print(json.dumps({part: dict(metrics)}, indent=1))
     else:
         for name, value in metrics.items():
             print(f"{part}.{name} {value:.6g}")
+
+
+def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -> None:
+    from aaren.train.sweep import sweep_run
+
+    key, _, text = sweep.partition("=")
+
+    def tell(row: "SweepRow") -> None:
+        if as_json:
+            print(json.dumps({key: row.value, part: dict(row.metrics)}))
+        else:
+            print(
+                f"{key}={row.value}  " + "  ".join(f"{name} {row.metrics[name]:.6g}" for name in row.metrics)
+            )
+
+    values = [value.strip() for value in text.split(",") if value.strip()]
+    path = sweep_run(run, key.strip(), values, part=part, assignments=chosen, on_row=tell)
+    print(path)

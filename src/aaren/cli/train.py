@@ -26,7 +26,7 @@ def train(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/SETTING/NAME.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help="Your own data instead of a dataset.")
+        Path | None, typer.Option("--data", metavar="FILE", help="Your own data, or a Minari id (rl).")
     ] = None,
     json_log: Annotated[
         str | None, typer.Option("--json-log", metavar="FILE", help="Log JSON lines; - for stderr.")
@@ -50,7 +50,7 @@ def train(
         command = ["aaren", "train", what, *([] if seed is None else ["--seed", str(seed)])]
     else:
         model, profile, seed = model or "aaren", profile or "cpu", seed or 0
-        data_file = "" if data is None else str(_existing(data).resolve())
+        data_file = "" if data is None else _named(data, what)
         config = make_run(
             what, dataset, model=model, profile=profile, seed=seed, data_file=data_file, assignments=chosen
         )
@@ -78,7 +78,12 @@ def train(
         print(f"run {folder}")
 
 
-def _existing(path: Path) -> Path:
-    if not path.exists():
+def _named(path: Path, setting: str) -> str:
+    """Return the file's full path, or the name as it is where a setting takes other things than files."""
+    if path.exists():
+        return str(path.resolve())
+    from aaren.tasks import find_task
+
+    if not find_task(setting).data_ids or path.is_absolute() or path.suffix:
         raise ConfigError(f"--data {path}: there is no such file.")
-    return path
+    return str(path)

@@ -6,6 +6,7 @@ whose warnings only say that `-v4` is not the newest; the step limit is counted 
 datasets.
 """
 
+import importlib
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -81,19 +82,28 @@ def open_stage(environment_id: str) -> Stage:
 
 
 def build(environment_id: str) -> tuple[Environment, int]:
-    """Build any environment by its Gymnasium id, bare and quiet, and say its step limit (1000 if none)."""
+    """Build any environment by its Gymnasium id, bare and quiet, and say its step limit (1000 if none).
+
+    `module:ID`, as in Gymnasium, imports the module that registers it first.
+    """
     gymnasium = require_extra("gymnasium", extra="rl", purpose=f"running {environment_id}")
     registration = require_extra(
         "gymnasium.envs.registration", extra="rl", purpose=f"running {environment_id}"
     )
+    module, _, name = environment_id.rpartition(":")
     try:
-        spec = gymnasium.spec(environment_id)
+        if module:
+            importlib.import_module(module)
+        spec = gymnasium.spec(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{environment_id}: there is no module {error.name!r} to import.") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"Gymnasium has no environment {environment_id!r} ({error}).") from error
     if "mujoco" in str(spec.entry_point):
         mujoco = require_extra("mujoco", extra="rl", purpose=f"running {environment_id}")
         mujoco.set_mju_user_warning(_pass_warning)
-    environment: Environment = registration.load_env_creator(spec.entry_point)(**spec.kwargs)
+    creator = spec.entry_point if callable(spec.entry_point) else None
+    environment: Environment = (creator or registration.load_env_creator(spec.entry_point))(**spec.kwargs)
     return environment, int(spec.max_episode_steps or DEFAULT_STEPS)
 
 

@@ -65,7 +65,7 @@ def preset(
 def _cpu(task: RlConfig) -> RlConfig:
     return replace(
         task,
-        network=RlNetworkConfig(width=128, num_heads=4, num_layers=3),
+        network=RlNetworkConfig(width=64, num_heads=4, num_layers=3),
         optimiser=OptimiserConfig(name="adamw", learning_rate=1e-3, weight_decay=1e-4),
         warm_up=200,
         updates=1_500,

@@ -58,6 +58,11 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             clip_norm=config.clip_norm,
         )
 
+    @property
+    def asks_for_returns(self) -> bool:
+        """Tell whether the model is told which return is wanted."""
+        return self.config.model in ("aaren", "transformer")
+
     def build_model(self) -> nn.Module:
         """Build the model and give it the scales of the data."""
         actions, scales = self.arena.actions, self.scales
@@ -125,7 +130,8 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             for number, outcome in enumerate(outcomes)
             if not outcome.is_whole
         ]
-        return sum_up(self.arena.environment_id, outcomes)
+        asked = {"target": self.scales.target_return} if self.asks_for_returns else {}
+        return {**asked, **sum_up(self.arena.environment_id, outcomes)}
 
     def _player(self, model: nn.Module, place: tuple[int, ...]) -> Player:
         if isinstance(model, RandomPolicy):
