@@ -1,0 +1,44 @@
+"""`aaren report`: tables, plots and one HTML page from run records."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUNS...", help="Folders with runs, and bench/*.json if measured.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where index.html and tables.md go.")
+    ] = Path("report"),
+    readme: Annotated[
+        Path | None,
+        typer.Option("--readme", metavar="FILE", help="Only rewrite the results section of this file."),
+    ] = None,
+) -> None:
+    """Draw the report: both models side by side, statistics, published numbers, plots, where it came from.
+
+    [bold]aaren report results -o report[/] writes one page that needs no network, and tables.md.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from aaren.report.build import write_readme, write_report
+    from aaren.report.verdict import verdicts
+
+    talk = Console(stderr=True, highlight=False)
+    if readme is not None:
+        is_changed = write_readme(runs, readme)
+        print(f"{readme}: {'rewritten' if is_changed else 'up to date'}")
+        return
+    gathered, paths = write_report(runs, out)
+    for problem in gathered.problems:
+        talk.print(
+            f"[yellow]left out[/] {escape(str(problem.path))}: {escape(problem.reason)}", soft_wrap=True
+        )
+    for verdict in verdicts(gathered):
+        print(f"{verdict.claim} {verdict.word}.")
+    for path in paths:
+        print(path)

@@ -1,0 +1,111 @@
+"""A figure as a value: what plotly draws, with names of colours that the page fills in, light or dark.
+
+A figure may have several views, chosen by the reader from a list. No plotly is needed to build one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from aaren.tasks.base import Json
+
+# Names that the script of the page replaces by the colours of its theme.
+AAREN, TRANSFORMER, INK, MUTED, GOOD, BAD, THIRD, FOURTH = (
+    "@aaren",
+    "@transformer",
+    "@ink",
+    "@muted",
+    "@good",
+    "@bad",
+    "@third",
+    "@fourth",
+)
+COLOURS = {"aaren": AAREN, "transformer": TRANSFORMER}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One state of a figure."""
+
+    label: str
+    data: list[Json]
+    layout: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A captioned figure with at least one view."""
+
+    name: str
+    title: str
+    caption: str
+    views: list[View]
+
+    def to_json(self) -> dict[str, Json]:
+        """Return what the script of the page needs."""
+        return {
+            "views": [
+                {"label": view.label, "data": view.data, "layout": dict(view.layout)} for view in self.views
+            ]
+        }
+
+
+def line(
+    name: str,
+    xs: Sequence[float],
+    ys: Sequence[float | None],
+    *,
+    colour: str,
+    dash: str = "solid",
+    width: float = 2.0,
+    mode: str = "lines",
+    more: Mapping[str, Json] = MappingProxyType({}),
+) -> Json:
+    """Return a line; a number that is missing is a gap in it.
+
+    Args:
+        name: Its label.
+        xs: Where.
+        ys: How high.
+        colour: One of the names above.
+        dash: As plotly calls it.
+        width: Pixels.
+        mode: lines, markers or both.
+        more: Whatever else plotly takes.
+    """
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": name,
+        "x": [short(x) for x in xs],
+        "y": [None if y is None else short(y) for y in ys],
+        "line": {"color": colour, "dash": dash, "width": width},
+        "marker": {"color": colour, "size": 5},
+        **more,
+    }
+
+
+def axis(title: str, **more: Json) -> dict[str, Json]:
+    """Return an axis with a title."""
+    return {"title": {"text": title}, **more}
+
+
+def short(number: float) -> float:
+    """Keep five digits, which is more than a screen shows.
+
+    >>> short(0.123456789)
+    0.12346
+    """
+    return float(f"{number:.5g}")
+
+
+def numbers(values: Json) -> list[float | None]:
+    """Read a list of numbers from JSON; anything else in it is a gap."""
+    if not isinstance(values, list):
+        return []
+    return [float(value) if isinstance(value, int | float) else None for value in values]
+
+
+def mapping(value: Json) -> Mapping[str, Json]:
+    """Read a mapping from JSON; anything else is an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,106 @@
+"""All that a report is drawn from: rows of runs, benchmarks, and what had to be left out."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aaren.bench.record import BenchRecord
+from aaren.bench.record import read_record as read_bench
+from aaren.errors import DataError
+from aaren.lab import published
+from aaren.lab.records import Problem, collect
+from aaren.report.comparison import Comparison, compare
+from aaren.report.datasets import papers_name
+from aaren.report.names import Metric, metric
+from aaren.report.rows import Place, Row, arrange
+
+BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """Everything at hand."""
+
+    rows: list[Row]
+    problems: list[Problem]
+    benches: dict[str, BenchRecord] = field(default_factory=dict)
+
+    def settings(self) -> list[str]:
+        """Return the settings that something was run of, in the order of the report."""
+        return list(dict.fromkeys(row.place.setting for row in self.rows))
+
+    def profiles(self, setting: str) -> list[str]:
+        """Return the profiles that something of a setting was run at."""
+        return list(dict.fromkeys(row.place.profile for row in self.rows if row.place.setting == setting))
+
+    def variants(self, setting: str, profile: str) -> list[str]:
+        """Return the variants at a profile; "" is what the paper did, and comes first."""
+        found = {row.place.variant for row in self.select(setting, profile)}
+        return sorted(found)
+
+    def select(self, setting: str, profile: str, variant: str | None = None) -> list[Row]:
+        """Return the rows of one table."""
+        return [
+            row
+            for row in self.rows
+            if row.place.setting == setting
+            and row.place.profile == profile
+            and variant in (None, row.place.variant)
+        ]
+
+    def metrics(self, setting: str) -> list[Metric]:
+        """Return the numbers that a setting is judged by, as its records say."""
+        rows = [row for row in self.rows if row.place.setting == setting]
+        names = dict.fromkeys(name for row in rows for record in row.records for name in record.reports)
+        has_score = any(row.values(model, "best.score") for row in rows for model in row.runs)
+        # A return is in a unit of its own for every environment: only where there is no normalised score.
+        return [metric(name) for name in names if not (has_score and name == "test.return")]
+
+    def compare(self, setting: str, profile: str, variant: str, number: Metric) -> list[Comparison]:
+        """Compare both models in every row that has either, and the paper's rows that have none, as gaps.
+
+        A smoke run has no gaps: nobody wants all of the paper's table run for seconds.
+        """
+        rows = [
+            row
+            for row in self.select(setting, profile, variant)
+            if {"aaren", "transformer"} & row.runs.keys()
+        ]
+        found = [compare(row, number) for row in rows]
+        found = [one for one in found if not one.is_gap]
+        if not variant and profile != "smoke":
+            found += gaps(setting, profile, number, rows)
+        return sorted(found, key=lambda one: one.place.order)
+
+
+def gather(*folders: Path) -> Gathered:
+    """Read run records below some folders, and the benchmarks in their `bench` folders."""
+    collected = collect(*folders)
+    rows, doubles = arrange(collected.records)
+    problems = [*collected.problems, *doubles]
+    benches = {}
+    for kind in BENCHES:
+        for path in (folder / "bench" / f"{kind}.json" for folder in folders):
+            if not path.is_file():
+                continue
+            try:
+                benches[kind] = read_bench(path, kind=kind)
+            except DataError as error:
+                problems.append(Problem(path=path, reason=str(error).removeprefix(str(path)).strip()))
+    return Gathered(rows=rows, problems=problems, benches=benches)
+
+
+def gaps(setting: str, profile: str, number: Metric, rows: list[Row]) -> list[Comparison]:
+    """Return the places of the paper's table that no row is about."""
+    covered = {(papers_name(row.place.dataset), row.place.horizon) for row in rows}
+    wanted = dict.fromkeys(
+        (cell.dataset, cell.horizon)
+        for cell in published.cells()
+        if cell.setting == setting and cell.metric == number.name
+    )
+    found = []
+    for dataset, horizon in wanted:
+        if (dataset, horizon) in covered:
+            continue
+        place = Place(setting=setting, profile=profile, variant="", dataset=dataset, horizon=horizon)
+        found.append(compare(Row(place=place), number))
+    return found

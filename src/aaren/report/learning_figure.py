@@ -1,0 +1,69 @@
+"""Learning curves: the validation number of every seed of both models against the updates."""
+
+from collections.abc import Mapping
+
+from aaren.report.figure import COLOURS, Figure, View, axis, line, mapping
+from aaren.report.gathered import Gathered
+from aaren.report.names import PAIR, metric, model_label
+from aaren.report.run_files import figure_of, label_of, read_curve, rows_of, thin
+from aaren.tasks.base import Json
+
+MOST_POINTS = 150  # of a line
+# What is drawn of the validation part: the first that the curves have.
+_WATCHED = {
+    "forecasting": ("mse",),
+    "classification": ("accuracy",),
+    "events": ("nll",),
+    "rl": ("score", "return"),
+}
+
+
+def learning_curves(gathered: Gathered, setting: str) -> Figure | None:
+    """Draw one view per row."""
+    views = []
+    for row in rows_of(gathered, setting):
+        runs = [
+            (model, index, seed, thin(read_curve(run.path.parent / (run.record.curve or "")), MOST_POINTS))
+            for model in PAIR
+            for index, (seed, run) in enumerate(sorted(row.runs.get(model, {}).items()))
+        ]
+        watched = _watched(setting, [look for *_, looks in runs for look in looks])
+        data: list[Json] = []
+        for model, index, seed, looks in runs:
+            drawn = [(look, value) for look in looks if (value := _value(look, watched)) is not None]
+            if len(drawn) > 1:
+                data.append(
+                    line(
+                        model_label(model),
+                        [float(str(look.get("update", 0))) for look, _ in drawn],
+                        [value for _, value in drawn],
+                        colour=COLOURS[model],
+                        width=1.6,
+                        more={
+                            "opacity": 1.0 if index == 0 else 0.5,
+                            "legendgroup": model,
+                            "showlegend": index == 0,
+                            "hovertemplate": f"{model_label(model)}, seed {seed}: %{{y}}<extra></extra>",
+                        },
+                    )
+                )
+        if data:
+            name = metric(f"test.{watched}").label.partition(",")[0]
+            layout = {"xaxis": axis("updates"), "yaxis": axis(f"validation {name}")}
+            views.append(View(label=label_of(row), data=data, layout=layout))
+    return figure_of(
+        f"curves-{setting}",
+        "Learning curves",
+        "One line per seed; both models see the same data in the same order.",
+        views,
+    )
+
+
+def _watched(setting: str, looks: list[Mapping[str, Json]]) -> str:
+    known = _WATCHED.get(setting, ("loss",))
+    return next((name for name in known if any(_value(look, name) is not None for look in looks)), known[0])
+
+
+def _value(look: Mapping[str, Json], name: str) -> float | None:
+    value = mapping(look.get("validation")).get(name)
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,139 @@
+"""The results section of a README: one compact table per setting, between two marks, from records alone."""
+
+from aaren.errors import DataError
+from aaren.report.bolding import bold, describe
+from aaren.report.comparison import Comparison
+from aaren.report.datasets import is_stand_in, papers_name
+from aaren.report.gathered import Gathered
+from aaren.report.macro import show_interval, summarise_table
+from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric
+from aaren.report.statistics import Summary
+from aaren.report.table import Cell, Column, Table, to_markdown
+from aaren.report.tables import OUTCOMES, show_summary
+from aaren.report.verdict import verdicts
+
+BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
+
+
+def render_section(gathered: Gathered) -> str:
+    """Return what stands between the marks."""
+    parts = []
+    for verdict in verdicts(gathered):
+        parts.append(f"**{verdict.claim}** {verdict.word[:1].upper()}{verdict.word[1:]}.")
+        parts[-1] += " " + " ".join(verdict.sentences)
+    for setting in SETTINGS:
+        profiles = [name for name in gathered.profiles(setting) if name != "smoke"]
+        if not profiles:
+            parts.append(f"**{SETTINGS[setting]}**: not run.")
+        for profile in profiles:
+            parts += _profile(gathered, setting, profile)
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def replace_section(text: str, section: str, *, where: str = "the file") -> str:
+    r"""Put the section between the marks of a text.
+
+    >>> print(replace_section(f"a\n{BEGIN}\nold\n{END}\nb", "new\n"))
+    a
+    <!-- begin: results -->
+    <BLANKLINE>
+    new
+    <BLANKLINE>
+    <!-- end: results -->
+    b
+    """
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        raise DataError(
+            f"{where} has no place for results: put the lines {BEGIN} and {END} where the section belongs."
+        )
+    return f"{text[: begin + len(BEGIN)]}\n\n{section}\n{text[end:]}"
+
+
+def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
+    """Show one table, its missing rows in words, and the mean difference."""
+    numbers = [
+        number
+        for number in gathered.metrics(setting)
+        if any(not one.is_gap for one in gathered.compare(setting, profile, "", number))
+    ]
+    if not numbers:
+        return []
+    number = numbers[0]
+    found = gathered.compare(setting, profile, "", number)
+    run = [one for one in found if not one.is_gap]
+    missing = [one.place.name for one in found if one.is_gap]
+    published = "published, on D4RL" if setting == "rl" else "published"
+    table = Table(
+        name="",
+        title="",
+        columns=[
+            Column(label="dataset", kind="text"),
+            Column(label="Aaren"),
+            Column(label="Transformer"),
+            Column(label="seeds"),
+            Column(label="difference [90 %]"),
+            Column(label="judgement", kind="text"),
+            Column(label=f"Aaren, {published}"),
+            Column(label=f"Transformer, {published}"),
+        ],
+    )
+    for one in run:
+        table.add(*_cells(one, number))
+    regenerated = ", regenerated data" if setting == "rl" else ""
+    better = "lower" if number.is_lower_better else "higher"
+    head = f"**{SETTINGS[setting]}**, {number.label} ({better} is better){regenerated}; profile `{profile}`: "
+    parts = [head + f"{PROFILE_WORDS.get(profile, '')}.", to_markdown(table)]
+    summary = summarise_table(found)
+    words = []
+    if summary is not None and summary.over_pairs.count > 1:
+        unit = f" {summary.unit}" if summary.unit else ""
+        words.append(f"On average Aaren \u2212 Transformer {summary.show(summary.over_pairs)}{unit}.")
+    if missing:
+        words.append(f"Not run: {_joined(missing)}.")
+    return [*parts, " ".join(words)] if words else parts
+
+
+def _cells(one: Comparison, number: Metric) -> list[Cell]:
+    marks = (False, False)
+    if one.aaren is not None and one.transformer is not None:
+        marks = bold(one.aaren, one.transformer, is_lower_better=number.is_lower_better)
+    counts = [_count(one.aaren), _count(one.transformer)]
+    judgement = "" if one.difference is None else OUTCOMES[one.outcome]
+    if one.outcome == "untested" and one.difference is not None:
+        judgement = "one seed" if one.difference.is_open else "no margin"
+    note = ""
+    if is_stand_in(one.place.dataset) and one.place.setting != "rl":
+        note = f"for {papers_name(one.place.dataset)}"
+    return [
+        Cell(text=one.place.name, note=note),
+        Cell(text=show_summary(one.aaren, number), is_bold=marks[0]),
+        Cell(text=show_summary(one.transformer, number), is_bold=marks[1]),
+        Cell(text=str(counts[0]) if counts[0] == counts[1] else f"{counts[0]} / {counts[1]}"),
+        Cell(text="\u2013" if one.difference is None else show_interval(one.difference, number)),
+        Cell(text=judgement),
+        *(
+            Cell(text=describe(one.published[model]) if model in one.published else "\u2013")
+            for model in PAIR
+        ),
+    ]
+
+
+def _count(summary: Summary | None) -> int:
+    return 0 if summary is None else summary.count
+
+
+def _joined(names: list[str]) -> str:
+    """Write names with horizons shortly.
+
+    >>> _joined(["ETTh1, 96", "ETTh1, 192", "sin"])
+    'ETTh1 (96, 192), sin'
+    """
+    grouped: dict[str, list[str]] = {}
+    for name in names:
+        dataset, _, horizon = name.partition(", ")
+        grouped.setdefault(dataset, []).append(horizon)
+    return ", ".join(
+        f"{dataset} ({', '.join(horizons)})" if all(horizons) else dataset
+        for dataset, horizons in grouped.items()
+    )

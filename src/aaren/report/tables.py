@@ -1,0 +1,284 @@
+"""The tables of a report: both models side by side, simple references beside them, and one line per table."""
+
+from collections.abc import Sequence
+
+from aaren.data.registry import lookup
+from aaren.lab.published import PublishedCell
+from aaren.report.bolding import bold, describe
+from aaren.report.comparison import Comparison
+from aaren.report.datasets import is_known, is_stand_in, papers_name
+from aaren.report.gathered import Gathered
+from aaren.report.macro import Macro, show_interval, summarise_table
+from aaren.report.names import PAIR, SETTINGS, Metric, model_label
+from aaren.report.rows import Place, Row
+from aaren.report.statistics import Summary
+from aaren.report.table import Cell, Column, Table
+
+OUTCOMES = {
+    "equivalent": "within the margin",
+    "better": "Aaren better",
+    "worse": "Aaren worse",
+    "undecided": "undecided",
+    "untested": "not tested",
+}
+_FAR = 3.0  # published deviations from the published mean that are worth a remark
+_GAP = "\u2013"
+
+
+def comparison_table(
+    gathered: Gathered, setting: str, profile: str, variant: str | None, number: Metric
+) -> Table | None:
+    """Put both models side by side; with variant None all variants but the published one, each row named."""
+    variants = [variant] if variant is not None else gathered.variants(setting, profile)
+    chosen = [one for one in variants if variant is not None or one]
+    found = [one for name in chosen for one in gathered.compare(setting, profile, name, number)]
+    if not any(not one.is_gap for one in found):
+        return None
+    has_published = any(one.published for one in found)
+    table = Table(
+        name=_name(setting, profile, "variants" if variant is None else "main", number.report),
+        title=number.label,
+        columns=_columns(setting, is_varied=variant is None, has_published=has_published),
+    )
+    for one in found:
+        cells = _cells(one, is_varied=variant is None)
+        table.add(*cells, *(_published_cells(one) if has_published else []), is_dim=one.is_gap)
+    table.notes.extend(_remarks(found))
+    return table
+
+
+def reference_table(gathered: Gathered, setting: str, profile: str, number: Metric) -> Table | None:
+    """Show every model of every row, the best in bold: a learned model that loses is seen to lose."""
+    rows = [row for row in gathered.select(setting, profile, "") if _models(row) - set(PAIR)]
+    if not rows:
+        return None
+    models = [*PAIR, *sorted({model for row in rows for model in _models(row)} - set(PAIR), key=model_label)]
+    table = Table(
+        name=_name(setting, profile, "references", number.report),
+        title=f"{number.label}: beside simple references",
+        columns=[
+            Column(label=_row_head(setting), kind="text"),
+            *(Column(label=model_label(model)) for model in models),
+            Column(label="best", kind="text"),
+        ],
+    )
+    for row in rows:
+        means = {model: _mean(row, model, number) for model in models}
+        known = {model: mean for model, mean in means.items() if mean is not None}
+        if not known:
+            continue
+        best = (min if number.is_lower_better else max)(known, key=lambda model: known[model])
+        table.add(
+            _place_cell(row.place),
+            *(
+                Cell(text=number.show(means[model]), key=means[model], is_bold=model == best)
+                for model in models
+            ),
+            Cell(
+                text=model_label(best),
+                key=model_label(best),
+                note="" if best in PAIR or best.startswith("aaren") else "both lose to it",
+            ),
+        )
+    return table if table.rows else None
+
+
+def macro_table(gathered: Gathered) -> Table:
+    """Sum up every table in one line."""
+    table = Table(
+        name="macro",
+        title="Aaren \u2212 Transformer, on average",
+        columns=[
+            Column(label="table", kind="text"),
+            Column(label="number", kind="text"),
+            Column(label="rows"),
+            Column(label="pairs"),
+            Column(
+                label="mean difference [90 %]", help="Every dataset, horizon and seed is one observation."
+            ),
+            Column(label="over datasets [90 %]", help="Every dataset is one observation: the cautious one."),
+            Column(label="within margin"),
+            Column(label="Aaren better"),
+            Column(label="Aaren worse"),
+            Column(label="undecided"),
+            Column(label="not tested", help="One seed, or no margin."),
+        ],
+        notes=[
+            "Lower is better for MSE, MAE, NLL and RMSE, higher for accuracy and score. "
+            "RMSE is averaged in percent of the Transformer's, because every dataset has its own unit."
+        ],
+    )
+    for setting, profile, variant, macro in macros(gathered):
+        name = f"{SETTINGS.get(setting, setting)}, {profile}" + (f", {variant}" if variant else "")
+        pairs = macro.over_pairs
+        is_alone = macro.over_datasets.count == 1
+        table.add(
+            Cell(text=name, key=name),
+            Cell(text=macro.metric.label),
+            Cell(text=str(macro.rows), key=macro.rows),
+            Cell(text=str(pairs.count), key=pairs.count),
+            Cell(text=f"{macro.show(pairs)} {macro.unit}".strip(), key=pairs.mean),
+            Cell(
+                text=_GAP if is_alone else f"{macro.show(macro.over_datasets)} {macro.unit}".strip(),
+                key=None if is_alone else macro.over_datasets.mean,
+            ),
+            *(
+                Cell(text=str(macro.outcomes.get(outcome, 0)), key=macro.outcomes.get(outcome, 0))
+                for outcome in ("equivalent", "better", "worse", "undecided", "untested")
+            ),
+        )
+    return table
+
+
+def macros(gathered: Gathered) -> list[tuple[str, str, str, Macro]]:
+    """Sum up every setting, profile, variant and number."""
+    found = []
+    for setting in gathered.settings():
+        for profile in gathered.profiles(setting):
+            for variant in gathered.variants(setting, profile):
+                for number in gathered.metrics(setting):
+                    macro = summarise_table(gathered.compare(setting, profile, variant, number))
+                    if macro is not None:
+                        found.append((setting, profile, variant, macro))
+    return found
+
+
+def show_summary(summary: Summary | None, number: Metric) -> str:
+    """Write mean ± deviation, or the one number there is.
+
+    >>> from aaren.report.names import metric
+    >>> show_summary(Summary(mean=0.5, deviation=0.01, count=3), metric("test.mse"))
+    '0.500 ± 0.010'
+    """
+    if summary is None:
+        return _GAP
+    if summary.deviation is None:
+        return number.show(summary.mean)
+    return f"{number.show(summary.mean)} ± {number.show(summary.deviation)}"
+
+
+def runs_anchor(place: Place) -> str:
+    """Return where on the page the runs of a setting are listed."""
+    return f"#runs-{place.setting}"
+
+
+def _columns(setting: str, *, is_varied: bool, has_published: bool) -> list[Column]:
+    paper = "published" if setting != "rl" else "published, on D4RL; ours: regenerated data"
+    columns = [Column(label=_row_head(setting), kind="text")]
+    if is_varied:
+        columns.append(Column(label="changed", kind="text"))
+    columns += [
+        Column(label="Aaren", group="ours"),
+        Column(label="Transformer", group="ours"),
+        Column(label="seeds", group="ours"),
+        Column(label="Aaren \u2212 Transformer [90 %]", group="difference"),
+        Column(label="margin", group="difference", help="Sum of both published deviations."),
+        Column(label="judgement", kind="text", group="difference"),
+    ]
+    if has_published:
+        columns += [Column(label="Aaren", group=paper), Column(label="Transformer", group=paper)]
+    return columns
+
+
+def _cells(one: Comparison, *, is_varied: bool) -> list[Cell]:
+    number = one.metric
+    cells = [_place_cell(one.place)]
+    if is_varied:
+        cells.append(Cell(text=one.place.variant, key=one.place.variant))
+    marks = (False, False)
+    if one.aaren is not None and one.transformer is not None:
+        marks = bold(one.aaren, one.transformer, is_lower_better=number.is_lower_better)
+    for summary, is_bold in zip((one.aaren, one.transformer), marks, strict=True):
+        key = None if summary is None else summary.mean
+        cells.append(Cell(text=show_summary(summary, number), key=key, is_bold=is_bold))
+    cells.append(_seeds_cell(one))
+    cells.append(
+        Cell(
+            text=_GAP if one.difference is None else show_interval(one.difference, number),
+            key=None if one.difference is None else one.difference.mean,
+        )
+    )
+    margin = None if one.is_gap else one.margin
+    cells.append(Cell(text=_GAP if margin is None else f"± {number.show(margin)}", key=margin))
+    cells.append(_outcome_cell(one))
+    return cells
+
+
+def _published_cells(one: Comparison) -> list[Cell]:
+    if not one.published:
+        return [Cell(text=_GAP, help=one.remark)] * len(PAIR)
+    return [_published_cell(one, model, one.published.get(model)) for model in PAIR]
+
+
+def _published_cell(one: Comparison, model: str, cell: PublishedCell | None) -> Cell:
+    if cell is None:
+        return Cell(text=_GAP)
+    off = one.deviations_off(model)
+    is_far = off is not None and abs(off) > _FAR and one.place.profile == "paper"
+    return Cell(
+        text=describe(cell),
+        key=cell.mean,
+        kind="paper",
+        note=f"ours {off:+.1f} deviations off".replace("-", "\u2212") if is_far and off is not None else "",
+    )
+
+
+def _outcome_cell(one: Comparison) -> Cell:
+    if one.difference is None:
+        return Cell(text="not run" if one.is_gap else "one model only", kind="outcome untested")
+    words = OUTCOMES[one.outcome]
+    if one.outcome == "untested":
+        words = "one seed" if one.difference.is_open else "no margin"
+    help_text = "" if one.p_value is None else f"equivalence test: p = {one.p_value:.3g}"
+    return Cell(text=words, key=words, kind=f"outcome {one.outcome}", help=help_text)
+
+
+def _seeds_cell(one: Comparison) -> Cell:
+    counts = [0 if summary is None else summary.count for summary in (one.aaren, one.transformer)]
+    text = str(counts[0]) if counts[0] == counts[1] else f"{counts[0]} / {counts[1]}"
+    return Cell(text=_GAP if one.is_gap else text, key=min(counts))
+
+
+def _place_cell(place: Place) -> Cell:
+    note = ""
+    if is_stand_in(place.dataset):
+        note = "regenerated data" if place.setting == "rl" else f"stands for {papers_name(place.dataset)}"
+    key = f"{place.dataset} {place.horizon or 0:05d}"
+    return Cell(text=place.name, key=key, link=runs_anchor(place), note=note)
+
+
+def _remarks(found: Sequence[Comparison]) -> list[str]:
+    """Say once what the data is where it is not the paper's, and why nothing published stands beside it."""
+    run = [one for one in found if not one.is_gap]
+    datasets = dict.fromkeys(one.place.dataset for one in run if is_known(one.place.dataset))
+    remarks = [
+        f"{name}: {about.remark}."
+        for name, about in ((name, lookup(name)) for name in datasets)
+        if about.remark and (about.is_generated or about.stands_for) and about.setting != "rl"
+    ]
+    reasons: dict[str, list[str]] = {}
+    for one in run:
+        if not one.published and one.remark:
+            reasons.setdefault(one.remark, []).append(one.place.name)
+    for reason, names in reasons.items():
+        remarks.append(f"Nothing published beside {', '.join(dict.fromkeys(names))}: {reason}.")
+    if any(one.place.setting == "rl" and is_stand_in(one.place.dataset) for one in run):
+        remarks.append("Regenerated data: rolled out from public policies in MuJoCo -v4; it is not D4RL's.")
+    return remarks
+
+
+def _row_head(setting: str) -> str:
+    return "dataset, horizon" if setting == "forecasting" else "dataset"
+
+
+def _models(row: Row) -> set[str]:
+    return set(row.runs)
+
+
+def _mean(row: Row, model: str, number: Metric) -> float | None:
+    values = row.values(model, number.report)
+    return sum(values.values()) / len(values) if values else None
+
+
+def _name(*words: str) -> str:
+    return "-".join(word.replace(".", "-").replace(" ", "-") for word in words)
