@@ -30,6 +30,7 @@ class Problem:
 
     path: Path
     reason: str
+    is_failure: bool = False  # the record is sound: its run failed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +66,8 @@ def collect(*folders: Path) -> Collected:
                 if record.status == "finished":
                     records.append(FoundRecord(path=path, record=record))
                 else:
-                    problems.append(
-                        Problem(path=path, reason=f"the run failed: {first_line(record.error or '')}")
-                    )
+                    reason = f"the run failed: {first_line(record.error or '')}"
+                    problems.append(Problem(path=path, reason=reason, is_failure=True))
     return Collected(records=records, problems=problems)
 
 

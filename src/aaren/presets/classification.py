@@ -7,8 +7,9 @@ smoke   seconds, to see that everything turns; JapaneseVowels comes inside aeon 
 
 from typing import Literal, TypeAlias, cast
 
-from aaren.data.registry import lookup
+from aaren.data.registry import DATASETS, lookup
 from aaren.errors import ConfigError, unknown_name
+from aaren.presets.grid import Block
 from aaren.tasks.classification_config import ClassificationConfig, ModelName, NetworkConfig, Rule
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.train.config import EngineConfig, RunConfig
@@ -64,6 +65,25 @@ def preset(
         profile=profile,  # type: ignore[arg-type]  # make_run has checked it
         seed=seed,
         engine=EngineConfig(),
+    )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    """Return the table under the protocol's rule, then the clean rule, streams, and historical recipes."""
+    both, references = ("aaren", "transformer"), ("majority", "dtw", "minirocket")
+    if profile == "smoke":
+        quick = ("majority", "minirocket")
+        return (Block(datasets=("JapaneseVowels",), models=(*both, *quick), seedless=("majority",)),)
+    datasets = tuple(row.name for row in DATASETS if row.setting == "classification")
+    return (
+        Block(datasets=datasets, models=(*both, *references), seedless=("majority", "dtw")),
+        Block(datasets=(*datasets, "heartbeat-train"), models=both, choices=(("rule=clean",),)),
+        Block(datasets=datasets, models=("aaren-causal", "transformer-causal")),
+        Block(
+            datasets=("JapaneseVowels", "UWaveGestureLibrary"),
+            models=both,
+            choices=(("recipe=adam-halving",), ("recipe=radam-constant",)),
+        ),
     )
 
 

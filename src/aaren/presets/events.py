@@ -7,8 +7,9 @@ smoke   seconds, to see that everything turns; meant for the generated set `sin`
 
 from typing import Literal, cast, get_args
 
-from aaren.data.registry import lookup
+from aaren.data.registry import DATASETS, lookup
 from aaren.errors import ConfigError, unknown_name
+from aaren.presets.grid import Block
 from aaren.tasks.event_config import EventNetworkConfig, EventsConfig, ModelName
 from aaren.train.config import EngineConfig, RunConfig
 
@@ -71,6 +72,17 @@ def preset(
         seed=seed,
         engine=EngineConfig(),
     )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    """Return the table: the paper's sets, the parts of them that can be had, and a Hawkes process."""
+    references = ("poisson", "renewal")
+    table = ("aaren", "transformer", "gru", "aaren-decay", *references)
+    if profile == "smoke":
+        return (Block(datasets=("sin",), models=table, seedless=references),)
+    datasets = tuple(row.name for row in DATASETS if row.setting == "events")
+    parts = ("stackoverflow-partial", "mooc-partial", "uber-sample", "taxi-tritpp", "hawkes")
+    return (Block(datasets=(*datasets, *parts), models=table, seedless=references),)
 
 
 def time_scale(dataset: str) -> float | Literal["mean-gap"]:

@@ -11,9 +11,10 @@ from typing import cast
 import numpy as np
 
 from aaren.data.forecasting import HORIZONS
-from aaren.data.registry import lookup
+from aaren.data.registry import DATASETS, lookup
 from aaren.data.series import read_series
 from aaren.errors import ConfigError, unknown_name
+from aaren.presets.grid import Block
 from aaren.tasks.forecasting_config import ForecastingConfig, ModelName, NetworkConfig, StreamingConfig
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.train.config import EngineConfig, RunConfig
@@ -75,6 +76,20 @@ def preset(
         profile=profile,  # type: ignore[arg-type]  # make_run has checked it
         seed=seed,
         engine=EngineConfig(threads=0 if profile == "paper" else 1),  # small models gain nothing from more
+    )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    """Return the table: the paper's two models and the reference rows, then the streaming forecasters."""
+    naive, streaming = ("naive-last", "naive-seasonal"), ("streaming", "streaming-carried")
+    table = ("aaren", "transformer", *naive, "linear")
+    if profile == "smoke":
+        return (Block(datasets=("seasonal",), models=table, seedless=naive),)
+    datasets = (*(row.name for row in DATASETS if row.setting == "forecasting"), "traffic-20")
+    horizons = tuple((f"horizon={horizon}",) for horizon in HORIZONS)
+    return (
+        Block(datasets=datasets, models=table, choices=horizons, seedless=naive),
+        Block(datasets=datasets, models=streaming, choices=horizons),
     )
 
 

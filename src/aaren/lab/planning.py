@@ -1,0 +1,185 @@
+"""Plan the grid: which runs, in which order, in which folders. Knows nothing of what is on disk.
+
+One seed of every cell comes first, then the next seed: a grid that is stopped early has gaps nowhere.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from aaren.data.registry import lookup
+from aaren.errors import ConfigError, unknown_name
+from aaren.presets import make_run
+from aaren.presets.grid import Block, blocks_of, grid_function
+from aaren.tasks import TASKS
+from aaren.train.config import PROFILES, RunConfig
+from aaren.train.fields import flatten, to_mapping
+
+SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a first look
+
+# Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
+_HOW = ("changed", "engine.threads", "engine.checkpoint_seconds", "engine.predictions")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What part of the grid is wanted; empty means all."""
+
+    settings: tuple[str, ...] = ()
+    profile: str = "cpu"
+    seeds: int | None = None  # how many; None: as many as the profile has
+    models: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    shard: tuple[int, int] = (1, 1)  # part i of n
+
+    def __post_init__(self) -> None:
+        """Check what needs no registry."""
+        if self.profile not in PROFILES:
+            raise unknown_name("profile", self.profile, PROFILES)
+        if self.seeds is not None and self.seeds < 1:
+            raise ConfigError(f"--seeds must be at least 1; got {self.seeds}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """One run of the grid and its place."""
+
+    config: RunConfig
+    folder: Path
+    command: str  # what to type to run it alone
+    dataset: str  # as named in the request: its files must be there
+
+    @property
+    def name(self) -> str:
+        """Name it for people: `forecasting ETTh1 96 aaren, seed 0`."""
+        cell = " ".join(map(str, self.config.cell().values()))
+        return f"{self.config.setting} {cell}, seed {self.config.seed}"
+
+    def identity(self) -> str:
+        """Return what two runs share that compute the same numbers, whatever their folders are called."""
+        return identity(self.config)
+
+
+def identity(config: RunConfig) -> str:
+    """Write down what a run computes, without how it is computed; see `PlannedRun.identity`."""
+    values = flatten(to_mapping(config))
+    return json.dumps({key: value for key, value in values.items() if key not in _HOW}, sort_keys=True)
+
+
+def plan(request: Request, out: Path) -> list[PlannedRun]:
+    """List the runs of a request, one seed of every cell first.
+
+    A shard takes every n-th run of the whole list, finished or not, so that shards never meet.
+    """
+    cells = list(_cells(request))
+    num_seeds = request.seeds or SEEDS[request.profile]
+    runs = [
+        _planned(cell, profile=request.profile, seed=seed, out=out)
+        for seed in range(num_seeds)
+        for cell in cells
+        if seed == 0 or not cell.is_seedless
+    ]
+    part, parts = request.shard
+    return runs[part - 1 :: parts]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read `i/n`.
+
+    >>> parse_shard("2/8")
+    (2, 8)
+    """
+    first, _, second = text.partition("/")
+    if first.isdigit() and second.isdigit() and 1 <= int(first) <= int(second):
+        return int(first), int(second)
+    raise ConfigError(f"--shard must be I/N with 1 <= I <= N, such as 1/4; got {text!r}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cell:
+    setting: str
+    dataset: str
+    model: str
+    choices: tuple[str, ...]
+    is_seedless: bool
+
+
+def _cells(request: Request) -> Iterator[_Cell]:
+    settings = _settings(request)
+    blocks = {setting: list(blocks_of(setting, request.profile)) for setting in settings}
+    known = {model for found in blocks.values() for block in found for model in block.models}
+    for model in request.models:
+        if model not in known:
+            raise unknown_name("model", model, known)
+    if request.datasets:
+        chosen = _datasets(request.datasets, blocks)
+        blocks = {setting: _narrowed(blocks[setting], chosen[setting]) for setting in settings}
+    cells = (cell for name in settings for block in blocks[name] for cell in _product(name, block, request))
+    yield from dict.fromkeys(cells)  # each once, where blocks overlap
+
+
+def _settings(request: Request) -> list[str]:
+    """Choose the settings: those named, else those of the named datasets, else all that have a grid."""
+    if request.settings:
+        return list(dict.fromkeys(request.settings))
+    of_datasets = dict.fromkeys(lookup(name).setting for name in request.datasets)
+    return list(of_datasets) or [name for name in TASKS if grid_function(name)]
+
+
+def _datasets(names: Sequence[str], blocks: Mapping[str, Sequence[Block]]) -> dict[str, list[str]]:
+    """Sort the wanted datasets by setting, in the registry's spelling."""
+    found: dict[str, list[str]] = {setting: [] for setting in blocks}
+    for name in names:
+        own = [setting for setting in blocks if setting not in TASKS and _is_in(blocks[setting], name)]
+        row = None if own else lookup(name)
+        setting, spelled = (own[0], name) if row is None else (row.setting, row.name)
+        if setting not in found:
+            raise ConfigError(
+                f"{spelled} is a dataset of {setting}, and only {', '.join(blocks)} was asked for: "
+                f"aaren reproduce {setting} --datasets {spelled}"
+            )
+        found[setting].append(spelled)
+    return found
+
+
+def _narrowed(blocks: Sequence[Block], datasets: Sequence[str]) -> list[Block]:
+    """Keep the wanted datasets of every block; one that is in none is measured as the first block's are."""
+    strangers = [name for name in datasets if not _is_in(blocks, name)]
+    return [
+        replace(block, datasets=tuple(name for name in datasets if name in (*block.datasets, *guests)))
+        for block, guests in zip(blocks, [strangers, *[[]] * len(blocks)], strict=False)
+    ]
+
+
+def _is_in(blocks: Sequence[Block], dataset: str) -> bool:
+    return any(dataset in block.datasets for block in blocks)
+
+
+def _product(setting: str, block: Block, request: Request) -> Iterator[_Cell]:
+    models = [model for model in block.models if not request.models or model in request.models]
+    for choices, dataset, model in product(block.choices, block.datasets, models):
+        yield _Cell(
+            setting=setting,
+            dataset=dataset,
+            model=model,
+            choices=choices,
+            is_seedless=model in block.seedless,
+        )
+
+
+def _planned(cell: _Cell, *, profile: str, seed: int, out: Path) -> PlannedRun:
+    config = make_run(
+        cell.setting, cell.dataset, model=cell.model, profile=profile, seed=seed, assignments=cell.choices
+    )
+    words = ["aaren", "train", cell.setting, cell.dataset, "--model", cell.model]
+    words += ["--profile", profile, "--seed", str(seed)]
+    words += [word for choice in cell.choices for word in ("--set", choice)]
+    return PlannedRun(
+        config=config,
+        folder=out / config.setting / config.folder_name(),
+        command=shlex.join(words),
+        dataset=cell.dataset,
+    )
