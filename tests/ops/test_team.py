@@ -11,10 +11,10 @@ from aaren.ops import team
 
 @pytest.fixture(scope="module")
 def count_job():
-    """A job that adds 1 to every item of its shares, a hundred times over, and notes who was there."""
-    from numba import carray, types
+    """A job that adds 1 to every item of its shares."""
+    from numba import carray, cfunc, types
 
-    from aaren.ops.shares import FIRST_FIELD, compiled, pointer, take_share
+    from aaren.ops.shares import FIRST_FIELD, SIGNATURE, pointer, take_share
 
     def run(at):
         job = carray(at, FIRST_FIELD + 2)
@@ -26,7 +26,10 @@ def count_job():
                 counts[place] += 1
             share = take_share(at)
 
-    return compiled(run)
+    compiled = cfunc(SIGNATURE)(run)
+    function = team.PROTOTYPE(compiled.address)
+    function.compiled = compiled  # which owns the code
+    return function
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.ops import team
+from aaren.ops import machine_code, team
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
 SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
@@ -75,8 +75,6 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     """Drop items as the key, 0 to 2^63 - 1, says; outside of autograd."""
     if probability == 0.0:
         return x
-    from aaren.nn.dropout_kernel import drop_job
-
     source = x.detach().contiguous()
     target = torch.empty_like(source)
     count = source.numel()
@@ -86,5 +84,6 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     threshold = min(round(probability * LARGEST), LARGEST - 1)
     scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype)
     fields = (count, threshold, key & 0xFFFFFFFF, key >> 32, source, target, scale)
-    team.run(drop_job(source.dtype), cuts, fields, num_threads=num_threads)
+    job = machine_code.load("aaren.nn.dropout_kernel", "drop_job", source.dtype)
+    team.run(job, cuts, fields, num_threads=num_threads)
     return target

@@ -4,24 +4,21 @@ The backward pass hashes again instead of reading a mask, and neither depends on
 threads. The hash is three rounds of 32-bit multiplications and shifts with a key mixed in before the first
 and the second, which becomes SIMD code.
 
-Importing this file imports Numba; only `dropout` does it, at the first call.
+Importing this file imports Numba; `machine_code` does it when nothing compiled is on disk.
 """
 
-from functools import cache
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from numba import carray, njit, types, uint32
 from numpy.typing import NDArray
 
-from aaren.ops.shares import FIRST_FIELD, compiled, pointer, take_share
-from aaren.ops.team import Function
+from aaren.ops.shares import FIRST_FIELD, pointer, take_share
 
-_NUMBERS = {torch.float32: types.float32, torch.float64: types.float64}
 _F = FIRST_FIELD
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba ships no types
+@njit  # type: ignore[untyped-decorator]  # numba ships no types
 def drop_items(
     first: int,
     stop: int,
@@ -33,8 +30,9 @@ def drop_items(
     second_key: np.uint32,
 ) -> None:
     """Set target[i] to source[i] * scale, or to 0, for i in first : stop."""
-    for place in range(first, stop):
-        mixed = uint32(uint32(place) ^ first_key)
+    source, target = source[first:stop], target[first:stop]  # counted from 0: no negative index to look for
+    for place in range(stop - first):
+        mixed = uint32(uint32(first + place) ^ first_key)
         mixed = uint32(mixed * uint32(0x7FEB352D))
         mixed = uint32(mixed ^ (mixed >> uint32(15)))
         mixed = uint32(uint32(mixed ^ second_key) * uint32(0x846CA68B))
@@ -44,10 +42,8 @@ def drop_items(
         target[place] = source[place] * scale if mixed >= threshold else 0.0 * scale
 
 
-@cache
-def drop_job(dtype: torch.dtype) -> Function:
+def drop_job(number: types.Float) -> Callable[..., None]:
     """Return `drop_items` for `team`; fields: items, threshold, two keys; source, target and scale."""
-    number = _NUMBERS[dtype]
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
         job = carray(at, _F + 7)
@@ -61,4 +57,4 @@ def drop_job(dtype: torch.dtype) -> Function:
             drop_items(cuts[share], cuts[share + 1], source, target, threshold, scale, first_key, second_key)
             share = take_share(at)
 
-    return compiled(run)
+    return run

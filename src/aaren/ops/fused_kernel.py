@@ -2,48 +2,33 @@
 
 Time is the outer loop and heads the inner one, so that memory is read from front to back; the innermost loop,
 over the head width, becomes SIMD code. A row is one (sequence, head); a call works on rows first_row :
-stop_row, all sequences lying end to end on one time axis. `fused_jobs` has these called by several threads,
-each for its own rows.
+stop_row, all sequences lying end to end on one time axis. The functions of a job, at the end, are what `team`
+runs on several threads: they unpack addresses into arrays and take shares of rows until none are left.
 
 Fast-math flags: `reassoc` lets the dot products vectorise, `contract` fuses multiply and add. None that
 assumes away NaN or infinity: those must poison their own row, and -inf scores must mask.
 
-Importing this file imports Numba; that happens at the first call.
+Importing this file imports Numba; `machine_code` does it when nothing compiled is on disk.
 """
 
 import math
-import sys
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
-from numba.core import event
+from numba import carray, njit, types
 from numpy.typing import NDArray
+
+from aaren.ops.shares import FIRST_FIELD, pointer, take_share
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 Doubles: TypeAlias = NDArray[np.float64]
 
 LOWEST = float(np.finfo(np.float64).min)
+_F = FIRST_FIELD
 
 
-class _Announcement(event.Listener):  # type: ignore[misc]  # numba ships no types
-    """Say once why the first call is slow: compiled code is kept on disk, so this happens once."""
-
-    is_made = False
-
-    def on_start(self, event: event.Event) -> None:
-        if not self.is_made and event.data["dispatcher"].py_func.__module__ == __name__:
-            self.is_made = True
-            print("aaren: compiling the CPU kernel, once per installation ...", file=sys.stderr)
-
-    def on_end(self, event: event.Event) -> None:
-        pass  # numba wants the method; there is nothing to say
-
-
-event.register("numba:compile", _Announcement())
-
-
-_JIT = {"cache": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+_JIT = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
 
 
 @njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types
@@ -173,3 +158,73 @@ def backward(
                 for j in range(width):
                     carry[sequence, head, j] = 0.0 if kept == 0.0 else kept * carry[sequence, head, j]
         row += stop_head - first_head
+
+
+def forward_job(number: types.Float) -> Callable[..., None]:
+    """Return the forward kernel for items of this type.
+
+    Fields: items T, heads, width, sequences; lengths of mask, log_decay and results (T, or 0: none); then the
+    addresses of the kernel's arguments in their order.
+    """
+
+    def run(at):  # type: ignore[no-untyped-def]  # numba infers
+        job = carray(at, _F + 18)
+        items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
+        masked, decaying, written = job[_F + 4], job[_F + 5], job[_F + 6]
+        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
+        scores = carray(pointer(job[_F + 7]), (items, heads), number)
+        values = carray(pointer(job[_F + 8]), (items, heads, width), number)
+        mask = carray(pointer(job[_F + 9]), masked, types.boolean)
+        log_decay = carray(pointer(job[_F + 10]), (decaying, heads), number)
+        bounds = carray(pointer(job[_F + 11]), sequences + 1, types.int64)
+        m = carray(pointer(job[_F + 12]), (sequences, heads), types.float64)
+        u = carray(pointer(job[_F + 13]), (sequences, heads), types.float64)
+        w = carray(pointer(job[_F + 14]), (sequences, heads, width), types.float64)
+        outputs = carray(pointer(job[_F + 15]), (written, heads, width), number)
+        gates = carray(pointer(job[_F + 16]), (written, heads), types.float64)
+        forgets = carray(pointer(job[_F + 17]), (written, heads), types.float64)
+        share = take_share(at)
+        while share < job[1]:
+            forward(
+                cuts[share], cuts[share + 1],
+                scores, values, mask, log_decay, bounds, m, u, w, outputs, gates, forgets,
+            )  # fmt: skip
+            share = take_share(at)
+
+    return run
+
+
+def backward_job(number: types.Float) -> Callable[..., None]:
+    """Return the backward kernel for items of this type.
+
+    Fields: items T, heads, width, sequences; lengths of the gradients of scores and of log_decay (T, or 0:
+    none); then the addresses of the kernel's arguments in their order.
+    """
+
+    def run(at):  # type: ignore[no-untyped-def]  # numba infers
+        job = carray(at, _F + 18)
+        items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
+        written, decaying = job[_F + 4], job[_F + 5]
+        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
+        grad_outputs = carray(pointer(job[_F + 6]), (items, heads, width), number)
+        values = carray(pointer(job[_F + 7]), (items, heads, width), number)
+        outputs = carray(pointer(job[_F + 8]), (items, heads, width), number)
+        gates = carray(pointer(job[_F + 9]), (items, heads), types.float64)
+        forgets = carray(pointer(job[_F + 10]), (items, heads), types.float64)
+        bounds = carray(pointer(job[_F + 11]), sequences + 1, types.int64)
+        first_outputs = carray(pointer(job[_F + 12]), (sequences, heads, width), types.float64)
+        carry = carray(pointer(job[_F + 13]), (sequences, heads, width), types.float64)
+        carry_sum = carray(pointer(job[_F + 14]), (sequences, heads), types.float64)
+        grad_scores = carray(pointer(job[_F + 15]), (written, heads), number)
+        grad_values = carray(pointer(job[_F + 16]), (items, heads, width), number)
+        grad_log_decay = carray(pointer(job[_F + 17]), (decaying, heads), number)
+        share = take_share(at)
+        while share < job[1]:
+            backward(
+                cuts[share], cuts[share + 1],
+                grad_outputs, values, outputs, gates, forgets, bounds, first_outputs, carry, carry_sum,
+                grad_scores, grad_values, grad_log_decay,
+            )  # fmt: skip
+            share = take_share(at)
+
+    return run

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.errors import ShapeError
-from aaren.ops import fused_jobs as jobs
-from aaren.ops import team
+from aaren.ops import machine_code, team
 from aaren.ops.state import ScanState, combine, decay
 
 TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
@@ -57,7 +56,7 @@ def forward(
             num_items if is_written else 0,
         )
         fields = (*lengths, scores, values, *optional, ends, *states, outputs, gates, forgets)
-        _run(jobs.forward_job(values.dtype), blocks.bounds, values, fields)
+        _run("forward_job", blocks.bounds, values, fields)
 
     if not blocks.is_cut:
         scan(state, is_written=True)
@@ -112,7 +111,7 @@ def backward(
             *(grad_outputs, values, outputs, gates, forgets, ends, before, carries, carry_sums),
             *(grad_scores, grad_values, grad_log_decay),
         )
-        _run(jobs.backward_job(values.dtype), blocks.bounds, values, fields)
+        _run("backward_job", blocks.bounds, values, fields)
 
     if not blocks.is_cut:
         scan(first_outputs, carry, carry_sum, is_written=True)
@@ -173,12 +172,11 @@ def cut_time(bounds: NDArray[np.int64], heads: int) -> TimeBlocks:
     return TimeBlocks(cut, np.repeat(owner, [len(piece) for piece in starts]), is_cut=True)
 
 
-def _run(
-    function: team.Function, bounds: NDArray[np.int64], values: Tensor, fields: tuple[team.Field, ...]
-) -> None:
+def _run(name: str, bounds: NDArray[np.int64], values: Tensor, fields: tuple[team.Field, ...]) -> None:
     """Run a kernel over all rows, shared among as many threads as torch uses."""
     num_threads = torch.get_num_threads() if values.numel() > SMALL_WORK else 1
     cuts = cut_rows(bounds, values.shape[1], num_threads)
+    function = machine_code.load("aaren.ops.fused_kernel", name, values.dtype)
     team.run(function, cuts, (*values.shape, len(bounds) - 1, *fields), num_threads=num_threads)
 
 

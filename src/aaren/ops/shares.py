@@ -4,19 +4,12 @@ A job is an array of int64: a counter, the number of shares, the address of the 
 whatever the function wants, numbers and addresses. Importing this file imports Numba.
 """
 
-from collections.abc import Callable
-from typing import cast
-
-from numba import cfunc, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from aaren.ops.team import PROTOTYPE, Function
-
 FIRST_FIELD = 3  # of the function's own, after what `team` writes
-
-_JOB = types.CPointer(types.int64)
-_compiled: list[object] = []
+SIGNATURE = types.void(types.CPointer(types.int64))
 
 
 @intrinsic
@@ -24,8 +17,7 @@ def take_share(_context, job):  # type: ignore[no-untyped-def]  # numba's protoc
     """Return the number of a share that nobody has taken; beyond the last, there is none left."""
 
     def build(_target, builder, _signature, arguments):  # type: ignore[no-untyped-def]  # as above
-        one = cgutils.intp_t(1)
-        return builder.atomic_rmw("add", arguments[0], one, "monotonic")
+        return builder.atomic_rmw("add", arguments[0], cgutils.intp_t(1), "monotonic")
 
     return types.int64(job), build
 
@@ -38,10 +30,3 @@ def pointer(_context, address):  # type: ignore[no-untyped-def]  # numba's proto
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return types.voidptr(address), build
-
-
-def compiled(function: Callable[..., None]) -> Function:
-    """Compile a function of a job, kept on disk; `team` calls it without the GIL."""
-    made = cfunc(types.void(_JOB), cache=True)(function)
-    _compiled.append(made)  # the machine code lives as long as this object
-    return cast("Function", PROTOTYPE(made.address))
