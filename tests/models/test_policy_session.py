@@ -98,6 +98,23 @@ def test_episodes_side_by_side_do_not_touch(mixer: str, context: str, rng: torch
     assert session.state.timestep.tolist() == [LENGTH, LENGTH - 1]
 
 
+@pytest.mark.parametrize("mixer", ["aaren", "softmax"])
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("begun", [1, K, 6])
+def test_an_episode_can_be_taken_over(mixer: str, context: str, begun: int, episode) -> None:
+    model = build(mixer=mixer)
+    plain, later = model.stream(context=context), model.stream(context=context)
+    actions = run(plain, episode)
+    later.replay(episode[0][:begun], actions[:begun], episode[1][:begun])
+    first = later.push(episode[0][begun])  # whose reward has been told
+    np.testing.assert_allclose(first, actions[begun], atol=1e-5)
+    rest = run(later, episode, begin=begun + 1)
+    np.testing.assert_allclose(rest, actions[begun + 1 :], atol=1e-5)
+    assert float(later.state.return_to_go) == pytest.approx(float(plain.state.return_to_go))
+    with pytest.raises(ShapeError, match="at least one step"):
+        later.replay(np.zeros((0, 3)), np.zeros((0, 2)), np.zeros(0))
+
+
 def test_returns_are_asked_for_and_counted_down(episode) -> None:
     model = build()
     session = model.stream(target_return=80.0)

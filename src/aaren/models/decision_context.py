@@ -39,6 +39,10 @@ class Context(ABC):
     def told(self, memory: Memory, actions: Tensor, mask: Tensor | None) -> Memory:
         """Note which actions were carried out in the latest step."""
 
+    @abstractmethod
+    def replay(self, steps: Steps) -> Memory:
+        """Return what is known after at least one whole step, all streams counted from their first one."""
+
 
 def find_context(name: str, model: DecisionModel, context_steps: int | None = None) -> Context:
     """Build a context by its name; K is the model's own unless given."""
@@ -80,6 +84,13 @@ class CarriedContext(Context):
         if not isinstance(memory, DecisionState):
             raise wrong_kind(DecisionState, memory)
         return memory.with_action(actions if mask is None else _choose(mask, actions, memory.action))
+
+    def replay(self, steps: Steps) -> DecisionState:
+        """Read the steps since the last reset, all at once."""
+        last = steps.timesteps.shape[1] - 1
+        begin = 0 if self.reset_every is None else last - last % self.reset_every
+        memory: DecisionState = self.model(Steps(*(part[:, begin:] for part in steps)))[1]
+        return memory
 
 
 class WindowContext(Context):
@@ -136,6 +147,18 @@ class WindowContext(Context):
             latest = _choose(mask, latest, kept[:, -1])
         changed = torch.cat([kept[:, :-1], latest.unsqueeze(1)], dim=1)
         return memory._replace(steps=memory.steps._replace(actions=changed))
+
+    def replay(self, steps: Steps) -> StepWindow:
+        """Keep the latest steps."""
+        batch_size, count = steps.timesteps.shape
+        empty = self.init_memory(batch_size)
+        filled = Steps(
+            *(
+                torch.cat([old, new.to(old.dtype)], dim=1)[:, -self.steps :]
+                for old, new in zip(empty.steps, steps, strict=True)
+            )
+        )
+        return StepWindow(filled, torch.full_like(empty.filled, min(count, self.steps)))
 
 
 def _choose(mask: Tensor, chosen: Tensor, other: Tensor) -> Tensor:

@@ -106,6 +106,37 @@ class PolicySession(Session[PolicyState]):
             return actions
         return int(chosen[0]) if self.policy.config.is_discrete else actions[0]  # type: ignore[index]  # (1, a)
 
+    def replay(self, observations: Item, actions: Item, rewards: Item) -> None:
+        """Take over episodes that somebody else began: go on as if every step had been pushed.
+
+        Args:
+            observations: (b, k, state size), of the first k steps.
+            actions: (b, k, action size) or (b, k), that were carried out.
+            rewards: (b, k), for these actions; the last one belongs to the next push, which is then given
+                none.
+        """
+        given = np.asarray(actions)
+        taken = torch.as_tensor(given[None] if self.batch_size is None else given, device=self._weight.device)
+        steps = int(taken.shape[1])
+        size = self.batch_size or 1
+        seen = self._read("observations", observations, (size, steps, self.policy.config.state_size), None)
+        gained = self._read("rewards", rewards, (size, steps), None).to(self._weight.device)
+        if steps < 1:
+            raise ShapeError("replay needs at least one step; got none: a session begins without.")
+        spent = gained.cumsum(1)
+        left = self.target_return - (spent - gained)
+        times = torch.arange(steps, device=self._weight.device).expand(size, steps)
+        with torch.no_grad():
+            read = Steps(
+                (left / self.policy.config.return_scale).to(self._weight.dtype),
+                self.policy.normalise(seen.to(self._weight.device)),
+                self.policy.to_unit(taken),
+                times,
+            )
+            memory = self.context.replay(read)
+        self.state = PolicyState(memory, self.target_return - spent[:, -1], times[:, -1] + 1)
+        self.count = steps
+
     def reset(self) -> None:
         """Begin all episodes anew."""
         self.state = self._empty()

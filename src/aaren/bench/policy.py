@@ -1,0 +1,236 @@
+"""`aaren bench policy`: what one action costs, early and late in an episode, for every way of remembering.
+
+The published size (width 512, 4 heads, 4 blocks) in Hopper's sizes, one episode: Aaren with its state
+carried, carried with resets, and with the window of 20 steps (60 tokens) computed again at every step; the
+Decision Transformer with the same window, and with a cache that keeps the whole episode. Times are taken turn
+by turn, so that ratios within one run can be quoted. The environment is left out: it costs all of them alike.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from aaren.bench import figure
+from aaren.bench.progress import OnStep, silent
+from aaren.bench.record import BenchRecord, Row, number
+from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
+from aaren.bench.target import Target, at_least, targets_sheet, within
+from aaren.bench.timing import Timing, time_interleaved
+from aaren.models.decision_config import DecisionModelConfig
+from aaren.models.decision_model import DecisionModel
+from aaren.models.decision_state import PolicyState
+from aaren.models.policy_session import PolicySession
+
+KIND = "policy"
+STATE_SIZE, ACTION_SIZE = 11, 3  # Hopper's
+EARLY, LATE = 10, 1000
+MEMORY_LIMIT = 20_000  # bytes per running episode
+CARRIED = "Aaren, state carried"
+CONTENDERS = {  # name: mixer, context
+    CARRIED: ("aaren", "carried"),
+    "Aaren, reset every 20": ("aaren", "reset"),
+    "Aaren, window of 20": ("aaren", "window"),
+    "Transformer, window of 20": ("softmax", "window"),
+    "Transformer, cache of all": ("softmax", "carried"),
+}
+WINDOWS = ("Aaren, window of 20", "Transformer, window of 20")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicySettings:
+    """What to measure."""
+
+    width: int = 512
+    num_heads: int = 4
+    num_layers: int = 4
+    steps: tuple[int, ...] = (EARLY, LATE)
+    budget_seconds: float = 40.0  # for all contenders at one step
+
+
+QUICK = PolicySettings(width=32, num_layers=2, steps=(EARLY, 60), budget_seconds=0.5)
+
+
+def measure(
+    settings: PolicySettings, *, command: str = "aaren bench policy", on_step: OnStep = silent
+) -> BenchRecord:
+    """Run the whole benchmark and return its record."""
+    models = {mixer: _build(settings, mixer) for mixer in ("aaren", "softmax")}
+    rows: list[Row] = []
+    states: dict[tuple[str, int], PolicyState] = {}
+    sessions: dict[tuple[str, int], PolicySession] = {}
+    for place, (name, (mixer, context)) in enumerate(CONTENDERS.items()):
+        on_step(place, len(CONTENDERS) + 1, f"getting ready: {name}")
+        for step in settings.steps:
+            session = models[mixer].stream(target_return=3600.0, context=context)
+            states[name, step] = _go_to(session, step)
+            sessions[name, step] = session
+    on_step(len(CONTENDERS), len(CONTENDERS) + 1, "one action, turn by turn")
+
+    def rewind(_round: int) -> None:
+        for key, session in sessions.items():
+            session.state = states[key].clone()
+
+    calls = {f"{name}|{step}": _prepare(sessions[name, step]) for name, step in sessions}
+    rewind(0)
+    timings = time_interleaved(
+        calls, budget_seconds=settings.budget_seconds * len(settings.steps), max_repeats=400, on_round=rewind
+    )
+    for name, step in sessions:
+        rows.append(_row(name, step, sessions[name, step].state.nbytes, timings[f"{name}|{step}"]))
+    return BenchRecord(
+        kind=KIND,
+        command=command,
+        settings={
+            "width": settings.width,
+            "num_heads": settings.num_heads,
+            "num_layers": settings.num_layers,
+            "parameters": sum(parameter.numel() for parameter in models["aaren"].parameters()),
+            "state_size": STATE_SIZE,
+            "action_size": ACTION_SIZE,
+            "context_steps": models["aaren"].config.context_steps,
+            "steps": list(settings.steps),
+            "dtype": "float32",
+        },
+        measurements=rows,
+    )
+
+
+def sheets(record: BenchRecord) -> list[Sheet]:
+    """Return one table per step, then the targets."""
+    found = []
+    for step in sorted({int(number(row, "step")) for row in record.measurements}):
+        rows = [row for row in record.measurements if row["step"] == step]
+        found.append(
+            Sheet(
+                title=f"Action {step:,} of an episode: {_size(record)}",
+                columns=("", "time", "quartiles", "/ carried", "memory of the episode", "runs"),
+                rows=[_cells(record, row) for row in rows],
+                bold_rows=frozenset({CARRIED}),
+            )
+        )
+    return [*found, targets_sheet(targets(record), whole_run="aaren bench policy")]
+
+
+def targets(record: BenchRecord) -> list[Target]:
+    """Judge a record by what this benchmark should reach."""
+    late = record.find(contender=CARRIED, step=LATE)
+    found = [
+        at_least(f"one action, {name} / state carried", _ratio(record, name, LATE, CARRIED, LATE), 2.5)
+        for name in WINDOWS
+    ]
+    found.append(
+        within(
+            f"state carried, action {LATE:,} / action {EARLY}",
+            _ratio(record, CARRIED, LATE, CARRIED, EARLY),
+            0.9,
+            1.1,
+        )
+    )
+    kept = None if late is None else number(late, "state_bytes")
+    found.append(
+        Target(
+            name="state carried, memory per running episode",
+            wanted=f"under {format_bytes(MEMORY_LIMIT)}",
+            measured=None if kept is None else format_bytes(kept),
+            is_met=None if kept is None else kept < MEMORY_LIMIT,
+        )
+    )
+    return found
+
+
+def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
+    """Draw time per action against the step of the episode."""
+    looks = (figure.VERMILION, figure.VERMILION, figure.VERMILION, figure.BLUE, figure.BLUE)
+    lines = []
+    for (name, (_mixer, context)), colour in zip(CONTENDERS.items(), looks, strict=True):
+        rows = [row for row in record.measurements if row["contender"] == name]
+        lines.append(
+            figure.Line(
+                label=name,
+                lengths=[number(row, "step") for row in rows],
+                heights=[1e3 * number(row, "median_seconds") for row in rows],
+                colour=colour,
+                style={"carried": "-", "reset": ":", "window": "--"}[context],
+                marker="o",
+                is_stressed=name == CARRIED,
+            )
+        )
+    panel = figure.Panel(
+        title="Time of one action", x_label="step of the episode", y_label="milliseconds", lines=lines
+    )
+    return figure.draw([panel], base, caption=_size(record))
+
+
+def _build(settings: PolicySettings, mixer: str) -> DecisionModel:
+    torch.manual_seed(0)
+    config = DecisionModelConfig(
+        state_size=STATE_SIZE,
+        action_size=ACTION_SIZE,
+        width=settings.width,
+        num_heads=settings.num_heads,
+        num_layers=settings.num_layers,
+        mixer=mixer,
+    )
+    return DecisionModel(config).eval()
+
+
+def _go_to(session: PolicySession, step: int) -> PolicyState:
+    """Bring a session to where it waits for the observation of a step, counted from 1."""
+    rng = np.random.default_rng(0)
+    before = step - 1
+    session.replay(
+        rng.standard_normal((before, STATE_SIZE)),
+        rng.uniform(-1.0, 1.0, (before, ACTION_SIZE)).astype(np.float32),
+        np.ones(before),
+    )
+    return session.state
+
+
+def _prepare(session: PolicySession) -> Callable[[], object]:
+    observation, reward = np.zeros(STATE_SIZE), 1.0
+
+    def act() -> object:
+        return session.push(observation, reward)
+
+    return act
+
+
+def _row(name: str, step: int, state_bytes: int, timing: Timing) -> Row:
+    return {
+        "contender": name,
+        "step": step,
+        "median_seconds": timing.median,
+        "lower_quartile_seconds": timing.lower_quartile,
+        "upper_quartile_seconds": timing.upper_quartile,
+        "repeats": timing.repeats,
+        "state_bytes": state_bytes,
+    }
+
+
+def _ratio(record: BenchRecord, slow: str, slow_step: int, fast: str, fast_step: int) -> float | None:
+    rows = record.find(contender=slow, step=slow_step), record.find(contender=fast, step=fast_step)
+    if rows[0] is None or rows[1] is None:
+        return None
+    return number(rows[0], "median_seconds") / number(rows[1], "median_seconds")
+
+
+def _cells(record: BenchRecord, row: Row) -> tuple[str, ...]:
+    name, step = str(row["contender"]), int(number(row, "step"))
+    ratio = _ratio(record, name, step, CARRIED, step)
+    low, high = number(row, "lower_quartile_seconds"), number(row, "upper_quartile_seconds")
+    return (
+        name,
+        format_seconds(number(row, "median_seconds")),
+        f"{format_seconds(low)} - {format_seconds(high)}",
+        "" if ratio is None else format_ratio(ratio),
+        format_bytes(number(row, "state_bytes")),
+        f"{row['repeats']}",
+    )
+
+
+def _size(record: BenchRecord) -> str:
+    sizes = record.settings
+    return f"width {sizes['width']}, {sizes['num_heads']} heads, {sizes['num_layers']} blocks"
