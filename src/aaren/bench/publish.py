@@ -28,6 +28,7 @@ VIEWS: dict[str, str] = {
     "train-engine": "aaren.bench.train_engine",
     "data": "aaren.bench.data",
     "startup": "aaren.bench.startup",
+    "policy": "aaren.bench.policy",
 }
 _FILE_WIDTH = 120  # columns when stdout is no terminal
 

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from aaren.cli import bench, data, evaluate, predict, train
+from aaren.cli import bench, bench_policy, data, evaluate, predict, train
 from aaren.errors import AarenError
 from aaren.version import __version__
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+bench.app.command()(bench_policy.policy)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 
