@@ -1,5 +1,4 @@
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from typer.testing import CliRunner
 
 from aaren.bench import data, data_steps
 from aaren.bench.page import read_generated
-from aaren.bench.publish import Destinations
+from aaren.bench.publish import Destinations, page_text
 from aaren.bench.record import BenchRecord, read_record
 from aaren.cli.bench_runs import choose_dataset, cpu_run, known_settings
 from aaren.cli.main import app
@@ -72,17 +71,10 @@ def test_every_setting_loads_batches_and_makes_real_updates(setting: str) -> Non
     assert sum(losses[-third:]) < sum(losses[:third])  # the same batches again: the weights have moved
 
 
-def test_what_stands_in_is_called_so() -> None:
-    with data_steps.rl_stand_in() as contest:
-        assert contest.model.startswith("a stand-in")
-        assert len(contest.load()) == data_steps.BATCHES
-        contest.step()
-
-
 @pytest.mark.usefixtures("empty")
 def test_a_run_without_its_data_is_a_row_with_the_reason() -> None:
     run = make_run("forecasting", "ETTh1")
-    (row,) = data._measure_batch("forecasting", partial(data_steps.contest, run), 0.1)
+    (row,) = data._measure_batch("forecasting", run, 0.1)
     assert row["reason"] == "ETTh1 cannot be opened here: aaren data verify ETTh1"  # no path in a record
     assert "share" not in row
 
@@ -115,7 +107,7 @@ def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
     assert first.rows[1][1] == "not measured: no policy"
     assert list(second.rows[0][5:]) == ["10.00%", "5%", "NO"]
     assert second.rows[1][1] == "not measured: why"
-    text = data.page_text(record_of(slow, batch))
+    text = page_text(record_of(slow, batch))
     assert "| rl | d, 64 | m | 10.0 ms | 100 ms | 10.00% | 5% | NO |" in text
 
 
@@ -137,4 +129,4 @@ def test_a_failing_process_is_reported() -> None:
 
 def test_the_page_shows_the_committed_record() -> None:
     record = read_record(ROOT / "results" / "bench" / "data.json", kind="data")
-    assert read_generated(ROOT / "docs" / "data.md", "data") == data.page_text(record)
+    assert read_generated(ROOT / "docs" / "data.md", "data") == page_text(record)

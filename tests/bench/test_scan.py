@@ -6,10 +6,10 @@ from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
 from aaren.bench.page import begin_mark, end_mark, read_generated
+from aaren.bench.publish import page_text
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
 from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build
-from aaren.bench.scan_view import page_text
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 from aaren.ops.dispatch import BACKENDS
@@ -177,7 +177,7 @@ def test_quick_run_can_be_written_shown_and_drawn(quick_record: BenchRecord, tmp
     assert result.exit_code == 0, result.output
     assert "causal SDPA" in result.stdout
     assert "skipped: needs CUDA" in result.stdout
-    assert "not run" in result.stdout
+    assert "13 of 13 targets need the whole run: aaren bench scan" in result.stdout
     assert (tmp_path / "scan.png").stat().st_size > 10_000
     assert "<svg" in (tmp_path / "scan.svg").read_text()
     text = page.read_text()

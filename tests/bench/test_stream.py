@@ -9,6 +9,7 @@ from aaren.bench.many_streams import ManyStreamsSettings, measure_many_streams
 from aaren.bench.memory import can_measure
 from aaren.bench.page import begin_mark, end_mark, read_generated
 from aaren.bench.precision import PrecisionSettings
+from aaren.bench.publish import page_text
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.stream import LONG, QUICK, StreamSettings, checkpoints, lanes
 from aaren.bench.stream_contenders import (
@@ -23,7 +24,7 @@ from aaren.bench.stream_contenders import (
     TRANSFORMER,
 )
 from aaren.bench.stream_targets import targets
-from aaren.bench.stream_view import draw, page_text, sheets
+from aaren.bench.stream_view import draw, sheets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 

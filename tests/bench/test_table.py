@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -13,6 +14,16 @@ def test_markdown() -> None:
     assert SHEET.to_markdown() == (
         "**Times**\n\n|  | median |\n| :-- | --: |\n| **copy** | **1 ms** |\n| a\\|b |  |\n"
     )
+
+
+def test_a_note_stands_below_the_rows_or_in_their_place() -> None:
+    noted = replace(SHEET, note="and 3 more")
+    assert noted.to_markdown().endswith("| a\\|b |  |\n\nand 3 more\n")
+    alone = replace(noted, rows=[])
+    assert alone.to_markdown() == "and 3 more\n"
+    out = io.StringIO()
+    Console(file=out, width=60).print(noted.to_rich(), alone.to_rich())
+    assert out.getvalue().count("and 3 more") == 2
 
 
 def test_terminal() -> None:

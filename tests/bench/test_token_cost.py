@@ -5,8 +5,9 @@ import torch
 from typer.testing import CliRunner
 
 from aaren.bench.page import read_generated
+from aaren.bench.publish import page_text
 from aaren.bench.record import read_record
-from aaren.bench.token_cost import VIEWS, TokenSettings, build_views, measure, page_text
+from aaren.bench.token_cost import VIEWS, TokenSettings, build_views, measure
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 

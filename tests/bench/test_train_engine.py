@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from aaren.bench import train_engine
 from aaren.bench.page import read_generated
+from aaren.bench.publish import page_text
 from aaren.bench.record import number, read_record
 from aaren.cli.main import app
 from aaren.errors import AarenError
@@ -62,4 +63,4 @@ def test_what_makes_no_sense_together_is_refused(options: list[str], words: str)
 
 def test_the_page_shows_the_committed_record() -> None:
     record = read_record(ROOT / "results" / "bench" / "train-engine.json", kind="train-engine")
-    assert read_generated(ROOT / "docs" / "training.md", "train-engine") == train_engine.page_text(record)
+    assert read_generated(ROOT / "docs" / "training.md", "train-engine") == page_text(record)

@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench.page import read_generated
+from aaren.bench.publish import page_text
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.train_events import (
     SHORT,
     draw,
-    page_text,
     prepare_steps,
     prepare_updates,
     short_sequences,

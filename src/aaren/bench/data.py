@@ -14,15 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from aaren.bench import data_steps
 from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, describe, number
+from aaren.bench.record import BenchRecord, Row, number
 from aaren.bench.table import Sheet, format_seconds
 from aaren.bench.timing import time_interleaved
 from aaren.data import folders
@@ -36,8 +34,6 @@ ROLLOUT_SECONDS_PER_100K = 120.0
 BATCH_SHARE = 0.05  # of a training step
 HOPPER_POLICY = "zoo_sac_Hopper"
 WARM_UP = 3  # kernels are compiled and buffers made in the first steps; none of that is a sample
-
-Prepare: TypeAlias = Callable[[], AbstractContextManager[data_steps.Contest]]
 
 _LOAD = """
 import json, time
@@ -90,15 +86,13 @@ def measure(
         command: What to type to measure again.
         on_step: Told of progress.
     """
-    contests: dict[str, Prepare] = {name: partial(data_steps.contest, run) for name, run in runs.items()}
-    contests.setdefault("rl", data_steps.rl_stand_in)
     parts: list[tuple[str, Callable[[], list[Row]]]] = [
         ("loading ETTm1", _measure_loading),
         (f"rolling out {settings.rollout_steps:,} steps", lambda: [_measure_rollout(settings.rollout_steps)]),
     ]
     parts += [
-        (f"batches of {name}", partial(_measure_batch, name, prepare, settings.budget_seconds))
-        for name, prepare in contests.items()
+        (f"batches of {name}", partial(_measure_batch, name, run, settings.budget_seconds))
+        for name, run in runs.items()
     ]
     rows: list[Row] = []
     for place, (what, part) in enumerate(parts):
@@ -157,12 +151,12 @@ def _measure_rollout(steps: int) -> Row:
 
 def _measure_batch(
     setting: str,
-    prepare: Prepare,
+    run: RunConfig,
     budget_seconds: float,
 ) -> list[Row]:
     row: Row = {"what": "batch", "setting": setting}
     try:
-        with prepare() as contest:
+        with data_steps.contest(run) as contest:
             calls = {"load": contest.load, "step": contest.step}
             for _ in range(WARM_UP):
                 for call in calls.values():
@@ -224,12 +218,6 @@ def sheets(record: BenchRecord) -> list[Sheet]:
             rows=shares,
         ),
     ]
-
-
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of docs/data.md."""
-    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
 
 
 def _time_row(row: Row) -> list[str]:

@@ -1,7 +1,7 @@
 """From a record to all that is shown: tables on stdout, and on request the JSON, the figure and the page.
 
-Every kind of record has a module with `sheets` and `page_text`, and `draw` if it has a figure; VIEWS names
-it, so that a record can be shown again later without measuring.
+Every kind of record has a module with `sheets`, and `draw` if it has a figure; VIEWS names it, so that a
+record can be shown again later without measuring.
 """
 
 import sys
@@ -39,9 +39,6 @@ class RecordView(Protocol):
     def sheets(self, record: BenchRecord) -> list[Sheet]:
         """Return the tables."""
 
-    def page_text(self, record: BenchRecord) -> str:
-        """Return the generated part of the documentation page."""
-
 
 Draw: TypeAlias = Callable[[BenchRecord, Path], tuple[Path, Path]]  # saves the figure as PNG and SVG
 
@@ -72,6 +69,12 @@ def view_of(kind: str) -> RecordView:
     return cast(RecordView, import_module(VIEWS[kind]))
 
 
+def page_text(record: BenchRecord) -> str:
+    """Return the generated part of a documentation page."""
+    tables = "\n".join(sheet.to_markdown() for sheet in view_of(record.kind).sheets(record))
+    return f"\n{describe(record)}\n\n{tables}\n"
+
+
 def publish(record: BenchRecord, destinations: Destinations) -> None:
     """Print the tables and write what was asked for; the record first, so that nothing measured is lost."""
     view = view_of(record.kind)
@@ -87,7 +90,7 @@ def publish(record: BenchRecord, destinations: Destinations) -> None:
     if destinations.figure is not None:
         written += _drawing_of(record.kind)(record, destinations.figure)
     if destinations.page is not None:
-        write_generated(destinations.page, record.kind, view.page_text(record))
+        write_generated(destinations.page, record.kind, page_text(record))
         written.append(destinations.page)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)

@@ -4,34 +4,16 @@ Judges records only. All targets are ratios within one run; a record without the
 leaves a gap.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 from aaren.bench.record import BenchRecord, Row, number
 from aaren.bench.scan import needed_bytes, shape_of
 from aaren.bench.scan_contenders import FORWARD, FORWARD_BACKWARD
-from aaren.bench.table import Sheet, format_ratio
+from aaren.bench.target import Target, at_least, at_most, within
 
 LINEAR_WITHIN = 1.2
 NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """One promise and what became of it."""
-
-    name: str
-    wanted: str
-    measured: str | None  # None: the record lacks a cell
-    is_met: bool | None
-    is_noisy: bool = False  # a time that it rests on spread too far to be trusted
-
-    @property
-    def verdict(self) -> str:
-        """Return the word for the table."""
-        word = {True: "met", False: "missed", None: "not run"}[self.is_met]
-        return f"{word}, noisy" if self.is_noisy else word
 
 
 class Ratio(NamedTuple):
@@ -63,17 +45,6 @@ def targets(record: BenchRecord) -> list[Target]:
     found.append(_linear(record, "kernel", "time of the kernels", "median_seconds"))
     found.append(_linear(record, "fused", "time of fused through autograd", "median_seconds"))
     return found
-
-
-def targets_sheet(record: BenchRecord) -> Sheet:
-    """Return the section of targets that ends the report."""
-    found = targets(record)
-    return Sheet(
-        title="Targets (ratios within this run; forward+backward unless said otherwise)",
-        columns=("target", "wanted", "measured", "verdict"),
-        rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in found],
-        bold_rows=frozenset(target.name for target in found if target.is_met is False),
-    )
 
 
 def _row(record: BenchRecord, contender: str, direction: str, length: int) -> Row | None:
@@ -119,13 +90,8 @@ def _linear(record: BenchRecord, contender: str, what: str, field: str) -> Targe
         ratio = _per_item(last, field) / _per_item(first, field)
         is_noisy = field == "median_seconds" and (_is_noisy(last) or _is_noisy(first))
     reach = f"from 1,024 to {longest:,}" if ratio is not None else "from 1,024 on"
-    return Target(
-        name=f"{what} linear, {reach}: per item, last / first",
-        wanted=f"{1 / LINEAR_WITHIN:.2f}x to {LINEAR_WITHIN:.2f}x",
-        measured=None if ratio is None else format_ratio(ratio),
-        is_met=None if ratio is None else 1 / LINEAR_WITHIN <= ratio <= LINEAR_WITHIN,
-        is_noisy=is_noisy,
-    )
+    name = f"{what} linear, {reach}: per item, last / first"
+    return replace(within(name, ratio, 1 / LINEAR_WITHIN, LINEAR_WITHIN), is_noisy=is_noisy)
 
 
 def _per_item(row: Row, field: str) -> float:
@@ -133,21 +99,10 @@ def _per_item(row: Row, field: str) -> float:
 
 
 def _at_most(name: str, length: int, ratio: Ratio | None, limit: float, wish: float | None = None) -> Target:
-    wanted = f"at most {limit:g}x" + (f" ({wish:g}x wished)" if wish is not None else "")
-    return _judge(name, length, ratio, wanted, lambda found: found <= limit)
+    target = at_most(f"{name}, t = {length:,}", ratio and ratio.value, limit, wish=wish)
+    return replace(target, is_noisy=ratio is not None and ratio.is_noisy)
 
 
 def _at_least(name: str, length: int, ratio: Ratio | None, limit: float) -> Target:
-    return _judge(name, length, ratio, f"at least {limit:g}x", lambda found: found >= limit)
-
-
-def _judge(
-    name: str, length: int, ratio: Ratio | None, wanted: str, is_enough: Callable[[float], bool]
-) -> Target:
-    return Target(
-        name=f"{name}, t = {length:,}",
-        wanted=wanted,
-        measured=None if ratio is None else format_ratio(ratio.value),
-        is_met=None if ratio is None else is_enough(ratio.value),
-        is_noisy=ratio is not None and ratio.is_noisy,
-    )
+    target = at_least(f"{name}, t = {length:,}", ratio and ratio.value, limit)
+    return replace(target, is_noisy=ratio is not None and ratio.is_noisy)

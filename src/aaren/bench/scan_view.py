@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from aaren.bench import figure
-from aaren.bench.record import BenchRecord, Row, counted, describe, number
+from aaren.bench.record import BenchRecord, Row, counted, number
 from aaren.bench.scan import shape_of
 from aaren.bench.scan_contenders import CONTENDERS, PASSES
-from aaren.bench.scan_targets import targets_sheet
+from aaren.bench.scan_targets import targets
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
+from aaren.bench.target import targets_sheet
 
 COLUMNS = ("", "median", "quartiles", "/ copy", "/ fused", "peak extra", "error", "runs")
 
@@ -33,13 +34,9 @@ def sheets(record: BenchRecord) -> list[Sheet]:
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in record.measurements:
         groups.setdefault((shape_of(row), row["direction"]), []).append(row)
-    return [*(_sheet(rows) for rows in groups.values()), targets_sheet(record)]
-
-
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of docs/benchmarks.md."""
-    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
+    title = "Targets (ratios within this run; forward+backward unless said otherwise)"
+    judged = targets_sheet(targets(record), title=title, whole_run="aaren bench scan")
+    return [*(_sheet(rows) for rows in groups.values()), judged]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:

@@ -1,10 +1,9 @@
 """What `aaren bench stream` should reach, and whether a record did. Judges records only."""
 
 from aaren.bench.record import BenchRecord, Row, number
-from aaren.bench.scan_targets import Target
 from aaren.bench.stream_contenders import AAREN, CACHED_QUERY, FOLDED, LABELS, PAPER, SIZES, TRANSFORMER
 from aaren.bench.table import format_bytes
-from aaren.bench.target import at_least
+from aaren.bench.target import Target, at_least
 
 FLAT_WITHIN = 0.1
 LATE_TOKENS = 1_000_000

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aaren.bench import figure
-from aaren.bench.record import BenchRecord, Row, counted, describe, number
+from aaren.bench.record import BenchRecord, Row, counted, number
 from aaren.bench.stream import longest
 from aaren.bench.stream_contenders import (
     AAREN,
@@ -44,13 +44,7 @@ def sheets(record: BenchRecord) -> list[Sheet]:
     precision = record.find(what="precision")
     if precision is not None:
         found.append(_precision_sheet(precision))
-    return [*found, targets_sheet(targets(record))]
-
-
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of docs/resources.md."""
-    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
+    return [*found, targets_sheet(targets(record), whole_run="aaren bench stream --long --precision")]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:

@@ -6,20 +6,28 @@ Knows nothing of what was measured.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sheet:
-    """A titled table of finished text; the first column is left-aligned, the others right-aligned."""
+    """A titled table of finished text; the first column is left-aligned, the others right-aligned.
+
+    Without rows, its note stands in the table's place.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     bold_rows: frozenset[str] = frozenset()  # first cells of the rows to stress
+    note: str = ""  # one line below
 
-    def to_rich(self) -> Table:
+    def to_rich(self) -> RenderableType:
         """Return the table for the terminal."""
+        if self.note and not self.rows:
+            return Text(self.note)
         table = Table(title=self.title, title_justify="left", title_style="bold", header_style="dim")
         for index, column in enumerate(self.columns):
             # Text right-aligned and never cut: a number without its end is a wrong number.
@@ -28,15 +36,19 @@ class Sheet:
             )
         for row in self.rows:
             table.add_row(*row, style="bold" if row[0] in self.bold_rows else None)
-        return table
+        return Group(table, Text(self.note)) if self.note else table
 
     def to_markdown(self) -> str:
         """Return the table for a page, its title as bold text above."""
+        if self.note and not self.rows:
+            return f"{self.note}\n"
         lines = [f"**{self.title}**", "", _markdown_row(self.columns)]
         lines.append(_markdown_row([":--", *["--:"] * (len(self.columns) - 1)]))
         for row in self.rows:
             cells = [f"**{cell}**" if cell and row[0] in self.bold_rows else cell for cell in row]
             lines.append(_markdown_row(cells))
+        if self.note:
+            lines += ["", self.note]
         return "\n".join(lines) + "\n"
 
 

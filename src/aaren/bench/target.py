@@ -1,9 +1,29 @@
-"""Promises about ratios, for the sections of targets that end the resource benchmarks' reports."""
+"""A promise about a measurement and what became of it: the section of targets that ends a report.
 
-from collections.abc import Sequence
+Knows nothing of what is measured.
+"""
 
-from aaren.bench.scan_targets import Target
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from aaren.bench.table import Sheet, format_ratio
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One promise and what became of it."""
+
+    name: str
+    wanted: str
+    measured: str | None  # None: the record lacks a cell
+    is_met: bool | None
+    is_noisy: bool = False  # a time that it rests on spread too far to be trusted
+
+    @property
+    def verdict(self) -> str:
+        """Return the word for the table."""
+        word = {True: "met", False: "missed", None: "not run"}[self.is_met]
+        return f"{word}, noisy" if self.is_noisy else word
 
 
 def at_least(name: str, ratio: float | None, limit: float) -> Target:
@@ -12,19 +32,52 @@ def at_least(name: str, ratio: float | None, limit: float) -> Target:
     >>> at_least("Transformer / Aaren", 1.8, 1.7).verdict, at_least("Transformer / Aaren", None, 4).verdict
     ('met', 'not run')
     """
-    return Target(
-        name=name,
-        wanted=f"at least {limit:g}x",
-        measured=None if ratio is None else format_ratio(ratio),
-        is_met=None if ratio is None else ratio >= limit,
-    )
+    return _judged(name, f"at least {limit:g}x", ratio, lambda found: found >= limit)
 
 
-def targets_sheet(targets: Sequence[Target], *, title: str = "Targets (ratios within this run)") -> Sheet:
-    """Return the section of targets; those missed are stressed."""
+def at_most(name: str, ratio: float | None, limit: float, *, wish: float | None = None) -> Target:
+    """Promise a ratio of at most so much, perhaps with a wish beyond it.
+
+    >>> target = at_most("kernel / copy", 6.1, 7.0, wish=5.0)
+    >>> target.wanted, target.measured, target.verdict
+    ('at most 7x (5x wished)', '6.10x', 'met')
+    """
+    wanted = f"at most {limit:g}x" + (f" ({wish:g}x wished)" if wish is not None else "")
+    return _judged(name, wanted, ratio, lambda found: found <= limit)
+
+
+def within(name: str, ratio: float | None, low: float, high: float) -> Target:
+    """Promise a ratio between two limits.
+
+    >>> within("late / early", 1.3, 0.9, 1.1).verdict
+    'missed'
+    """
+    return _judged(name, f"{low:.2f}x to {high:.2f}x", ratio, lambda found: low <= found <= high)
+
+
+def targets_sheet(
+    targets: Sequence[Target], *, title: str = "Targets (ratios within this run)", whole_run: str = ""
+) -> Sheet:
+    """Return the section of targets; those missed are stressed, and those not measured are only counted.
+
+    Args:
+        targets: The promises.
+        title: Of the section.
+        whole_run: The command that measures them all.
+    """
+    measured = [target for target in targets if target.is_met is not None]
+    absent = len(targets) - len(measured)
+    note = f"{absent} of {len(targets)} targets need the whole run: {whole_run}" if absent else ""
     return Sheet(
         title=title,
         columns=("target", "wanted", "measured", "verdict"),
-        rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in targets],
-        bold_rows=frozenset(target.name for target in targets if target.is_met is False),
+        rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in measured],
+        bold_rows=frozenset(target.name for target in measured if target.is_met is False),
+        note=note,
     )
+
+
+def _judged(name: str, wanted: str, ratio: float | None, is_enough: Callable[[float], bool]) -> Target:
+    if ratio is None:
+        return Target(name=name, wanted=wanted, measured=None, is_met=None)
+    return Target(name=name, wanted=wanted, measured=format_ratio(ratio), is_met=is_enough(ratio))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from aaren.bench import figure
 from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, counted, describe, number
+from aaren.bench.record import BenchRecord, Row, counted, number
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
@@ -179,12 +179,6 @@ def sheets(record: BenchRecord) -> list[Sheet]:
         ),
         Sheet(title="Bytes kept between tokens, one stream, one layer", columns=columns, rows=kept),
     ]
-
-
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of docs/token-cost.md."""
-    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from aaren.bench.data_steps import not_here
 from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, describe, number
-from aaren.bench.scan_targets import Target
+from aaren.bench.record import BenchRecord, Row, number
 from aaren.bench.table import Sheet, format_seconds
-from aaren.bench.target import targets_sheet
+from aaren.bench.target import Target, targets_sheet
 from aaren.errors import ConfigError, DataError
 from aaren.tasks import find_task
 from aaren.tasks.plan import Plan
@@ -74,12 +73,6 @@ def sheets(record: BenchRecord) -> list[Sheet]:
         ),
         targets_sheet(judged, title="Targets (of an update, outside forward, backward and optimiser)"),
     ]
-
-
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of docs/training.md."""
-    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
 
 
 def _cells(row: Row, count: int) -> tuple[str, ...]:

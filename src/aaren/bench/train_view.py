@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from aaren.bench import figure
-from aaren.bench.record import BenchRecord, Row, counted, describe, number
-from aaren.bench.scan_targets import Target
+from aaren.bench.record import BenchRecord, Row, counted, number
 from aaren.bench.stream_contenders import AAREN, GRU, LSTM, TRANSFORMER
 from aaren.bench.stream_figure import draw_straight
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
-from aaren.bench.target import at_least, targets_sheet
+from aaren.bench.target import Target, at_least, targets_sheet
 
 LABELS = {AAREN: "Aaren", TRANSFORMER: "Transformer", GRU: "GRU", LSTM: "LSTM"}
 COLUMNS = ("", "one step", "quartiles", "/ Aaren", "tokens per second", "peak memory", "runs")
@@ -24,7 +23,8 @@ _LOOKS: dict[str, tuple[str, str, str]] = {
 def sheets(record: BenchRecord) -> list[Sheet]:
     """Return one table per length, then the targets."""
     lengths = sorted({int(number(row, "length")) for row in record.measurements})
-    return [*(_sheet(record, length) for length in lengths), targets_sheet(targets(record))]
+    judged = targets_sheet(targets(record), whole_run="aaren bench train")
+    return [*(_sheet(record, length) for length in lengths), judged]
 
 
 def targets(record: BenchRecord) -> list[Target]:
@@ -37,12 +37,6 @@ def targets(record: BenchRecord) -> list[Target]:
             ratio = number(slow, "median_seconds") / number(fast, "median_seconds")
         found.append(at_least(f"training step, Transformer / Aaren, t = {length:,}", ratio, least))
     return found
-
-
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of docs/resources.md."""
-    tables = "\n".join(sheet.to_markdown() for sheet in sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
