@@ -27,6 +27,10 @@ def evaluate(
         str | None, typer.Option(metavar="A,B,C", help="Short for --sweep target_scale=A,B,C (rl).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    figures: Annotated[
+        bool,
+        typer.Option("--figures", help="Only write figures.json, for the report, into the run's folder."),
+    ] = False,
 ) -> None:
     """Score a trained run on its test part, by default as training did.
 
@@ -40,8 +44,11 @@ def evaluate(
     if sweep is not None:
         _sweep(run, sweep, part, chosen, as_json)
         return
-    from aaren.train.use import evaluate_run
+    from aaren.train.use import draw_run, evaluate_run
 
+    if figures:
+        print(draw_run(run) or f"{run}: the report draws this run from its record alone.")
+        return
     _record, metrics = evaluate_run(run, part=part, assignments=chosen)
     if as_json:
         print(json.dumps({part: dict(metrics)}, indent=1))

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from aaren.cli import bench, bench_policy, data, evaluate, predict, train
+from aaren.cli import bench, bench_grid, bench_policy, data, evaluate, predict, report, reproduce, train
 from aaren.errors import AarenError
 from aaren.version import __version__
 
@@ -21,7 +21,10 @@ app = typer.Typer(
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(report.report)
+app.command()(reproduce.reproduce)
 bench.app.command()(bench_policy.policy)
+bench.app.command()(bench_grid.grid)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 

@@ -88,7 +88,7 @@ def bands(gathered: Gathered) -> Figure | None:
             unit = next((str(content.get("unit") or "") for content in found.values()), "")
             layout = {
                 "xaxis": axis("event"),
-                "yaxis": axis(f"gap before it, {unit}" if unit else "gap before it", type="log"),
+                "yaxis": axis(f"gap before it, {unit}" if unit else "gap before it", type="log", dtick=1),
             }
             views.append(View(label=label_of(row), data=data, layout=layout))
     return figure_of(

@@ -3,7 +3,7 @@
 from aaren.report.comparison import Comparison
 from aaren.report.figure import BAD, GOOD, MUTED, Figure, View, axis, short
 from aaren.report.gathered import Gathered
-from aaren.report.names import SETTINGS, Metric
+from aaren.report.names import SHORT, Metric
 from aaren.report.tables import OUTCOMES
 from aaren.tasks.base import Json
 
@@ -49,7 +49,7 @@ def _view(setting: str, profile: str, number: Metric, found: list[Comparison]) -
             data.append(_trace(outcome, colour, chosen))
     extent = max([1.5, *(min(_FURTHEST, _reach(one)) for one in rows)]) * 1.05
     return View(
-        label=f"{SETTINGS.get(setting, setting)}, {number.label}, {profile}",
+        label=f"{SHORT.get(setting, setting)}, {number.label}, {profile}",
         data=data,
         layout={
             "height": 150 + _ROW_PIXELS * len(rows),

@@ -10,6 +10,7 @@ SETTINGS = {
     "events": "Event forecasting",
     "rl": "Reinforcement learning",
 }
+SHORT = {"forecasting": "Forecasting", "classification": "Classification", "events": "Events", "rl": "RL"}
 PROFILES = ("paper", "cpu", "smoke", "custom")
 PROFILE_WORDS = {
     "paper": "the published hyper-parameters",

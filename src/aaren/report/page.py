@@ -8,7 +8,7 @@ from aaren.errors import require_extra
 from aaren.report.figure import Figure
 from aaren.report.gathered import Gathered
 from aaren.report.margin_figure import margin_figure
-from aaren.report.names import PROFILE_WORDS, SETTINGS
+from aaren.report.names import PROFILE_WORDS, SETTINGS, SHORT
 from aaren.report.resource_figures import resource_figures
 from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
 from aaren.report.setting_figures import setting_figures
@@ -51,12 +51,12 @@ def render_page(gathered: Gathered) -> str:
 
 def _top(gathered: Gathered) -> str:
     links = [("glance", "At a glance")]
-    links += [(setting, SETTINGS.get(setting, setting)) for setting in gathered.settings()]
+    links += [(setting, SHORT.get(setting, setting)) for setting in gathered.settings()]
     links += [("resources", "Memory and time"), ("reading", "How to read"), ("runs", "What was run")]
     menu = "".join(f'<a href="#{name}">{escape(words)}</a>' for name, words in links)
     cards = "".join(
         f'<div class="verdict {verdict.kind}"><p class="claim">{escape(verdict.claim)}</p>'
-        f'<p class="word">{escape(verdict.word)}</p><ul>'
+        f'<p class="word">{escape(verdict.word[:1].upper() + verdict.word[1:])}</p><ul>'
         + "".join(f"<li>{escape(sentence)}</li>" for sentence in verdict.sentences)
         + "</ul></div>"
         for verdict in verdicts(gathered)
@@ -67,7 +67,7 @@ def _top(gathered: Gathered) -> str:
         f"Aaren does as well as a Transformer on {NUM_DATASETS} datasets, and is cheaper to run. "
         "Here is what these runs say.</p>\n"
         f'<div class="verdicts">{cards}</div></header>\n'
-        f'<nav aria-label="Contents"><div>{menu}'
+        f'<nav aria-label="Contents"><div><span>{menu}</span>'
         '<button class="theme" type="button" aria-label="Switch between light and dark">dark</button>'
         "</div></nav>\n<main>\n"
     )

@@ -9,7 +9,7 @@ from aaren.report.comparison import Comparison
 from aaren.report.datasets import is_known, is_stand_in, papers_name
 from aaren.report.gathered import Gathered
 from aaren.report.macro import Macro, show_interval, summarise_table
-from aaren.report.names import PAIR, SETTINGS, Metric, model_label
+from aaren.report.names import PAIR, SHORT, Metric, model_label
 from aaren.report.rows import Place, Row
 from aaren.report.statistics import Summary
 from aaren.report.table import Cell, Column, Table
@@ -75,9 +75,8 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
                 for model in models
             ),
             Cell(
-                text=model_label(best),
+                text=model_label(best) + ("" if _is_ours(best) else ": both lose to it"),
                 key=model_label(best),
-                note="" if best in PAIR or best.startswith("aaren") else "both lose to it",
             ),
         )
     return table if table.rows else None
@@ -93,15 +92,13 @@ def macro_table(gathered: Gathered) -> Table:
             Column(label="number", kind="text"),
             Column(label="rows"),
             Column(label="pairs"),
-            Column(
-                label="mean difference [90 %]", help="Every dataset, horizon and seed is one observation."
-            ),
+            Column(label="over all pairs [90 %]", help="Every dataset, horizon and seed is one observation."),
             Column(label="over datasets [90 %]", help="Every dataset is one observation: the cautious one."),
-            Column(label="within margin"),
-            Column(label="Aaren better"),
-            Column(label="Aaren worse"),
+            Column(label="within"),
+            Column(label="better"),
+            Column(label="worse"),
             Column(label="undecided"),
-            Column(label="not tested", help="One seed, or no margin."),
+            Column(label="untested", help="One seed, or no margin."),
         ],
         notes=[
             "Lower is better for MSE, MAE, NLL and RMSE, higher for accuracy and score. "
@@ -109,17 +106,17 @@ def macro_table(gathered: Gathered) -> Table:
         ],
     )
     for setting, profile, variant, macro in macros(gathered):
-        name = f"{SETTINGS.get(setting, setting)}, {profile}" + (f", {variant}" if variant else "")
+        name = f"{SHORT.get(setting, setting)}, {profile}" + (f", {variant}" if variant else "")
         pairs = macro.over_pairs
         is_alone = macro.over_datasets.count == 1
         table.add(
             Cell(text=name, key=name),
-            Cell(text=macro.metric.label),
+            Cell(text=f"{macro.metric.label}, in %" if macro.is_relative else macro.metric.label),
             Cell(text=str(macro.rows), key=macro.rows),
             Cell(text=str(pairs.count), key=pairs.count),
-            Cell(text=f"{macro.show(pairs)} {macro.unit}".strip(), key=pairs.mean),
+            Cell(text=macro.show(pairs), key=pairs.mean),
             Cell(
-                text=_GAP if is_alone else f"{macro.show(macro.over_datasets)} {macro.unit}".strip(),
+                text=_GAP if is_alone else macro.show(macro.over_datasets),
                 key=None if is_alone else macro.over_datasets.mean,
             ),
             *(
@@ -269,6 +266,10 @@ def _remarks(found: Sequence[Comparison]) -> list[str]:
 
 def _row_head(setting: str) -> str:
     return "dataset, horizon" if setting == "forecasting" else "dataset"
+
+
+def _is_ours(model: str) -> bool:
+    return model in PAIR or model.startswith(("aaren", "streaming"))
 
 
 def _models(row: Row) -> set[str]:

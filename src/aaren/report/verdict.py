@@ -141,14 +141,10 @@ def _counts(found: list[Comparison]) -> list[str]:
     if single:
         ahead = sum((one.advantage.mean if one.advantage else 0.0) > 0.0 for one in single)
         sentences.append(
-            f"{_counted(len(single), 'row')}{' more' if tested else ''} with one seed or without a margin "
-            f"cannot be tested: Aaren's mean is ahead in {ahead}."
+            f"{len(single)} {'more ' if tested else ''}with one seed or without a margin cannot be tested: "
+            f"there Aaren's mean is ahead in {ahead}."
         )
     return sentences
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _stream_sentences(record: BenchRecord, ratios: list[float]) -> list[str]:
