@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aaren.cli.tables import print_tables
+
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
 
 
@@ -67,6 +69,7 @@ def reproduce(
             board = run_grid(prospect, view, is_pause_wanted)
     for line in outcome(board):
         _say(line)
+    print_tables(out, sorted({run.config.setting for run in prospect.runs}), profile)
     if board.count("stopped"):
         _say("stopped; the same command goes on from there.")
         raise typer.Exit(130)

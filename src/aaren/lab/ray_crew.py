@@ -193,7 +193,7 @@ def _connect(ray: "ModuleType", address: str, *, cpus: int, variables: dict[str,
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"--ray {address}: no Ray cluster answers there ({str(error).splitlines()[0]}). Give the address "
+            f"no Ray cluster answers at {address} ({str(error).splitlines()[0]}). Give --ray the address "
             "that `ray start --head` printed, `auto` on one of its nodes, or `local` to start one."
         ) from error
 

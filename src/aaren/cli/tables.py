@@ -1,0 +1,60 @@
+"""The tables of a report on the terminal, at the end of a grid. Parses nothing and computes nothing."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from aaren.report.table import Cell, Table
+
+_FILE_WIDTH = 140  # columns when stdout is no terminal
+
+
+def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
+    """Print the paper's table of every setting that was run at a profile; what was not run is a gap."""
+    from rich.console import Console
+
+    from aaren.report.gathered import gather
+    from aaren.report.tables import comparison_table, reference_table
+
+    gathered = gather(out)
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
+    for setting in gathered.settings():
+        if setting not in settings or profile not in gathered.profiles(setting):
+            continue
+        for number in gathered.metrics(setting):
+            found = [
+                comparison_table(gathered, setting, profile, "", number),
+                reference_table(gathered, setting, profile, number),
+            ]
+            for table in found:
+                if table is not None:
+                    console.print(to_rich(table, f"{setting}, {profile}: {table.title}"))
+                    for note in table.notes:
+                        console.print(note, style="dim", markup=False)
+                    console.print()
+    for problem in gathered.problems:
+        print(f"left out {problem.path}: {problem.reason}", file=sys.stderr)
+
+
+def to_rich(table: "Table", title: str) -> "RichTable":
+    """Draw a table for the terminal; gaps are dim."""
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(title=title, title_justify="left", title_style="bold", header_style="dim")
+    for column in table.columns:
+        label = f"{column.group}: {column.label}" if column.group else column.label
+        drawn.add_column(label, justify="left" if column.kind == "text" else "right", overflow="fold")
+    for row, is_dim in zip(table.rows, table.is_dim, strict=True):
+        drawn.add_row(*map(_text, row), style="dim" if is_dim else None)
+    return drawn
+
+
+def _text(cell: "Cell") -> str:
+    from rich.markup import escape
+
+    text = escape(f"{cell.text} ({cell.note})" if cell.note else cell.text)
+    return f"[bold]{text}[/]" if cell.is_bold else text

@@ -1,0 +1,154 @@
+"""What the grid itself costs: equal busy runs through the very same scheduler, with one worker and with two.
+
+All that is not a run's own time counts as scheduling: starting workers, handing out, locks, folders, the test
+part, records, and a worker that stands idle at the end. Knows no setting.
+"""
+
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from aaren.bench.progress import OnStep
+from aaren.bench.record import BenchRecord, Row, number
+from aaren.bench.table import Sheet, format_seconds
+from aaren.bench.target import Target, at_least, targets_sheet
+from aaren.errors import StateError
+from aaren.lab import busy_task
+from aaren.lab.board import Board
+from aaren.lab.cost import seconds_of
+from aaren.lab.crew import LocalCrew
+from aaren.lab.grid import Grid
+from aaren.lab.planning import PlannedRun
+from aaren.lab.records import collect
+from aaren.train.config import EngineConfig, RunConfig
+
+KIND = "grid"
+WORKERS = (1, 2)
+MAX_SHARE = 0.02
+MIN_SPEED_UP = 1.6
+CALIBRATION_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridSettings:
+    """How many runs of which length; the targets hold for the default."""
+
+    runs: int = 16
+    seconds: float = 30.0  # of one run, alone on a core
+
+
+QUICK = GridSettings(seconds=1.0)
+
+
+def measure(settings: GridSettings, *, command: str, on_step: OnStep) -> BenchRecord:
+    """Run the same runs with one worker and with two."""
+    torch.set_num_threads(1)
+    rate = busy_task.rounds_per_second(min(CALIBRATION_SECONDS, settings.seconds))
+    rounds = max(1, round(rate * settings.seconds / busy_task.UPDATES))
+    rows: list[Row] = []
+    for workers in WORKERS:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(_measure(settings, workers, rounds, Path(folder), on_step))
+    return BenchRecord(kind=KIND, command=command, settings=dict(asdict(settings)), measurements=rows)
+
+
+def sheets(record: BenchRecord) -> list[Sheet]:
+    """Return what was measured and, of runs long enough, what became of the targets."""
+    columns = (
+        "workers",
+        "wall time",
+        "time of all runs",
+        "starting workers",
+        "scheduling",
+        "faster than one",
+    )
+    one = record.find(workers=1)
+    measured = Sheet(
+        title=f"{record.settings['runs']} equal runs of {record.settings['seconds']:g} s",
+        columns=columns,
+        rows=[
+            (
+                str(row["workers"]),
+                format_seconds(number(row, "wall_seconds")),
+                format_seconds(number(row, "run_seconds")),
+                format_seconds(number(row, "start_seconds")),
+                f"{number(row, 'scheduling_share'):.2%}",
+                "" if one is None else f"{number(one, 'wall_seconds') / number(row, 'wall_seconds'):.2f}x",
+            )
+            for row in record.measurements
+        ],
+    )
+    judged = targets(record)
+    return [measured, targets_sheet(judged)] if judged else [measured]
+
+
+def targets(record: BenchRecord) -> list[Target]:
+    """Judge a record of full length; short runs say nothing about a share of the time."""
+    if record.settings["seconds"] != GridSettings().seconds:
+        return []
+    rows = {workers: record.find(workers=workers) for workers in WORKERS}
+    found = []
+    for workers, row in rows.items():
+        share = None if row is None else number(row, "scheduling_share")
+        found.append(
+            Target(
+                name=f"scheduling, {workers} worker" + "s" * (workers > 1),
+                wanted=f"under {MAX_SHARE:.0%}",
+                measured=None if share is None else f"{share:.2%}",
+                is_met=None if share is None else share < MAX_SHARE,
+            )
+        )
+    one, two = rows[1], rows[2]
+    ratio = None
+    if one is not None and two is not None:
+        ratio = number(one, "wall_seconds") / number(two, "wall_seconds")
+    return [*found, at_least("one worker / two workers", ratio, MIN_SPEED_UP)]
+
+
+def _measure(settings: GridSettings, workers: int, rounds: int, folder: Path, on_step: OnStep) -> Row:
+    board = Board.of(_runs(settings, rounds, folder), estimates={}, workers=workers)
+    begin = time.perf_counter()
+    Grid(board, LocalCrew(workers, threads=1), _Steps(on_step, workers), threads=1).run()
+    wall = time.perf_counter() - begin
+    failed = board.in_state("failed")
+    if failed:
+        raise StateError(f"a busy run failed, so nothing was measured: {failed[0].text}")
+    run_seconds = sum(seconds_of(found.record) for found in collect(folder).records)
+    return {
+        "workers": workers,
+        "wall_seconds": wall,
+        "run_seconds": run_seconds,
+        "start_seconds": min(entry.began for entry in board.entries) - board.began,
+        "scheduling_share": 1.0 - run_seconds / (workers * wall),
+    }
+
+
+def _runs(settings: GridSettings, rounds: int, folder: Path) -> list[PlannedRun]:
+    found = []
+    for run in range(settings.runs):
+        config = RunConfig(
+            setting=busy_task.TASK.name,
+            task=busy_task.BusyConfig(number=run, rounds=rounds),
+            engine=EngineConfig(threads=1),
+        )
+        found.append(PlannedRun(config=config, folder=folder / config.folder_name(), command="", dataset=""))
+    return found
+
+
+class _Steps:
+    """Moves the benchmark's progress bar."""
+
+    def __init__(self, on_step: OnStep, workers: int) -> None:
+        self.on_step, self.workers = on_step, workers
+
+    def note(self, text: str) -> None:
+        """Say nothing: the bar is enough."""
+
+    def refresh(self, board: Board) -> None:
+        """Count the finished runs."""
+        before = len(board.entries) * WORKERS.index(self.workers)
+        total = len(board.entries) * len(WORKERS)
+        self.on_step(before + board.count("finished"), total, f"workers: {self.workers}")
