@@ -17,12 +17,11 @@ from aaren.bench.table import Sheet, format_seconds
 from aaren.bench.target import Target, targets_sheet
 
 REPEATS = 5
-LIMITS = {"import": 0.3, "first call": 20.0, "later call": 0.5, "later call, core": 0.5}
+LIMITS = {"import": 0.3, "first call": 20.0, "later call": 0.5}
 LABELS = {
     "import": "`import aaren, aaren.nn` after `import torch`",
     "first call": "first forward and backward of a fresh installation",
     "later call": "the same in a new process, from the disk cache",
-    "later call, core": "the same without SciPy, which Numba imports where it is installed: the core alone",
 }
 
 _IMPORT = """
@@ -39,7 +38,6 @@ start = time.perf_counter()
 scan_attention(scores, values)[0].sum().backward()
 print(time.perf_counter() - start)
 """
-_CORE_CALL = "import sys; sys.modules['scipy'] = None\n" + _CALL  # None: not to be found
 
 
 def measure(*, command: str, on_step: OnStep) -> BenchRecord:
@@ -50,7 +48,6 @@ def measure(*, command: str, on_step: OnStep) -> BenchRecord:
             ("import", _IMPORT, REPEATS),
             ("first call", _CALL, 1),
             ("later call", _CALL, REPEATS),
-            ("later call, core", _CORE_CALL, REPEATS),
         ):
             on_step(len(rows), len(LIMITS), what)
             seconds = [_run(code, Path(cache)) for _ in range(repeats)]
