@@ -102,6 +102,11 @@ def make_run(
     return folder
 
 
+def write_sweep(folder: Path, key: str, values: dict[str, float], metric: str) -> None:
+    rows = [{"value": value, "metrics": {metric: found}} for value, found in values.items()]
+    (folder / f"sweep-{key}.json").write_text(json.dumps({"kind": "sweep", "key": key, "rows": rows}))
+
+
 def make_results(root: Path) -> Path:
     rng = random.Random(0)
 
@@ -203,7 +208,7 @@ def make_results(root: Path) -> Path:
         for model in ("aaren", "transformer", "bc", "random"):
             for seed in range(3):
                 best = near(level if model != "random" else 1.0, 4.0)
-                make_run(
+                folder = make_run(
                     root,
                     "rl",
                     dataset,
@@ -214,7 +219,10 @@ def make_results(root: Path) -> Path:
                     30 * best,
                     seed=seed,
                     curve=[best * (1 - 0.6**n) for n in range(1, 6)],
+                    facts={"target_return": 3600.0},
                 )
+                write_sweep(folder, "target_scale", {str(n / 4): 800.0 * n for n in range(1, 6)}, "return")
+                write_sweep(folder, "context", {"window": best, "carried": best - 20.0}, "score")
     broken = root / "events" / "cut-off"
     broken.mkdir()
     (broken / "record.json").write_text('{"format": 1, "kind": "run", "sta')

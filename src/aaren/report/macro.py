@@ -22,7 +22,6 @@ class Macro:
     is_relative: bool  # in percent of the Transformer's number
     over_pairs: Interval  # every dataset, horizon and seed is one observation
     over_datasets: Interval  # every dataset is one, its seeds and horizons averaged: the cautious reading
-    rows: int
     outcomes: dict[Outcome, int]
 
     @property
@@ -57,7 +56,6 @@ def summarise_table(comparisons: Sequence[Comparison]) -> Macro | None:
         is_relative=is_relative,
         over_pairs=interval(pairs),
         over_datasets=interval(means),
-        rows=len(usable),
         outcomes=dict(outcomes),
     )
 

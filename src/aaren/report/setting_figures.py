@@ -8,12 +8,13 @@ from aaren.report.figure import Figure
 from aaren.report.forecast_figure import forecasts
 from aaren.report.gathered import Gathered
 from aaren.report.learning_figure import learning_curves
+from aaren.report.policy_figures import contexts, return_conditioning
 
 _DRAWERS: dict[str, list[Callable[[Gathered], Figure | None]]] = {
     "forecasting": [forecasts],
     "classification": [earliness],
     "events": [calibration, bands],
-    "rl": [],
+    "rl": [return_conditioning, contexts],
 }
 
 

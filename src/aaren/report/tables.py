@@ -90,7 +90,6 @@ def macro_table(gathered: Gathered) -> Table:
         columns=[
             Column(label="table", kind="text"),
             Column(label="number", kind="text"),
-            Column(label="rows"),
             Column(label="pairs"),
             Column(label="over all pairs [90 %]", help="Every dataset, horizon and seed is one observation."),
             Column(label="over datasets [90 %]", help="Every dataset is one observation: the cautious one."),
@@ -112,7 +111,6 @@ def macro_table(gathered: Gathered) -> Table:
         table.add(
             Cell(text=name, key=name),
             Cell(text=f"{macro.metric.label}, in %" if macro.is_relative else macro.metric.label),
-            Cell(text=str(macro.rows), key=macro.rows),
             Cell(text=str(pairs.count), key=pairs.count),
             Cell(text=macro.show(pairs), key=pairs.mean),
             Cell(

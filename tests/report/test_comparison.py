@@ -1,0 +1,85 @@
+"""Aaren against Transformer: pairs by seed, margins from the paper, published numbers where they belong."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaren.lab.records import collect
+from aaren.report.comparison import Comparison, compare
+from aaren.report.names import metric
+from aaren.report.rows import arrange
+
+WriteRun = Callable[..., Path]
+
+
+def only(root: Path, report: str) -> Comparison:
+    rows, _ = arrange(collect(root).records)
+    (row,) = [row for row in rows if row.runs.keys() & {"aaren", "transformer"}]
+    return compare(row, metric(report))
+
+
+def test_differences_are_taken_seed_by_seed(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed, (aaren, transformer) in enumerate([(0.50, 0.52), (0.60, 0.63), (0.70, 0.70)]):
+        write_run(tmp_path, "forecasting", "ETTh1", "aaren", aaren, 1.0, seed=seed, horizon=96)
+        write_run(tmp_path, "forecasting", "ETTh1", "transformer", transformer, 1.0, seed=seed, horizon=96)
+    write_run(tmp_path, "forecasting", "ETTh1", "aaren", 9.0, 1.0, seed=7, horizon=96)
+    found = only(tmp_path, "test.mse")
+    assert list(found.differences) == [0, 1, 2]
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx(-0.05 / 3)
+    assert found.advantage is not None
+    assert found.advantage.mean == pytest.approx(0.05 / 3)  # lower is better
+    assert found.aaren is not None
+    assert found.aaren.count == 4
+    assert found.margin == pytest.approx(0.04 + 0.01)
+    assert found.outcome == "equivalent"
+    assert found.published["aaren"].mean == 0.53
+
+
+def test_a_deviation_printed_as_nothing_counts_as_half_a_digit(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "forecasting", "Weather", "aaren", 0.2, 0.2, horizon=96)
+    assert only(tmp_path, "test.mse").margin == pytest.approx(0.01)
+
+
+def test_one_seed_is_not_tested(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "classification", "Handwriting", model, 0.3)
+    found = only(tmp_path, "test.accuracy")
+    assert (found.outcome, found.p_value) == ("untested", None)
+
+
+def test_published_events_stand_beside_ours_only_in_the_same_unit(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    facts = {"comparable": ["accuracy"], "comparable_reason": "the unit of the published times is not known"}
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "events", "mimic", model, 1.0, 1.0, 0.8, facts=facts)
+    nll, rmse, accuracy = (only(tmp_path, f"test.{name}") for name in ("nll", "rmse", "accuracy"))
+    assert not nll.published
+    assert nll.remark == "the unit of the published times is not known"
+    assert nll.margin == pytest.approx(0.14)  # a difference of log-likelihoods has no unit
+    assert not rmse.published
+    assert rmse.margin is None
+    assert accuracy.published["transformer"].mean == pytest.approx(0.8407)
+
+
+def test_regenerated_data_is_called_so(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "rl", "hopper-medium-regen", "aaren", 60.0)
+    found = only(tmp_path, "best.score")
+    assert found.remark == "regenerated data"
+    assert found.published["aaren"].mean == 80.86
+
+
+def test_other_series_have_nothing_published_beside_them(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "forecasting", "traffic-20", "aaren", 0.5, 0.4, horizon=96)
+    found = only(tmp_path, "test.mse")
+    assert (found.published, found.margin) == ({}, None)
+    assert found.remark == "not the series of the paper's Traffic"
+
+
+def test_how_far_ours_is_from_the_published_mean(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "forecasting", "ETTh1", "aaren", 0.61, 0.4, horizon=96, profile="paper")
+    found = only(tmp_path, "test.mse")
+    assert found.deviations_off("aaren") == pytest.approx(2.0)
+    assert found.deviations_off("transformer") is None
