@@ -1,0 +1,124 @@
+"""Writing a report: what is in it, and everything that can be wrong with its input."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from aaren.cli.main import app
+from aaren.errors import ConfigError, DataError
+from aaren.report.build import write_readme, write_report
+from aaren.report.gathered import gather
+from aaren.report.readme import BEGIN, END, render_section
+
+WriteRun = Callable[..., Path]
+
+
+def test_equal_records_give_equal_reports(full_results: Path, tmp_path: Path) -> None:
+    _, first = write_report([full_results], tmp_path / "a")
+    _, second = write_report([full_results], tmp_path / "b")
+    assert [path.name for path in first] == ["index.html", "tables.md"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_broken_and_foreign_records_are_named_and_left_out(full_results: Path, tmp_path: Path) -> None:
+    gathered, (page, tables) = write_report([full_results], tmp_path / "report")
+    reasons = {problem.path.parent.name: problem.reason for problem in gathered.problems}
+    assert reasons == {
+        "cut-off": "it is not JSON: cut off, or something else wrote it",
+        "foreign": "it is no record of a run: something else wrote it",
+    }
+    for text in (page.read_text(), tables.read_text()):
+        assert "cut-off/record.json" in text
+        assert "it is no record of a run" in text
+    assert str(tmp_path) not in tables.read_text()
+
+
+def test_a_failed_or_newer_run_is_a_problem(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "events", "sin", "aaren", 0.7)
+    write_run(tmp_path, "events", "sin", "transformer", 0.7, status="failed")
+    newer = write_run(tmp_path, "events", "mimic", "aaren", 0.7) / "record.json"
+    newer.write_text(json.dumps({**json.loads(newer.read_text()), "format": 99}))
+    reasons = sorted(problem.reason for problem in gather(tmp_path).problems)
+    assert reasons[0].startswith("a newer version of aaren wrote it (format 99")
+    assert reasons[1] == "the run failed: DataError: no such column"
+
+
+def test_a_foreign_benchmark_is_a_problem(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "events", "sin", "aaren", 0.7)
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "stream.json").write_text("{")
+    (problem,) = gather(tmp_path).problems
+    assert problem.reason.startswith("is not JSON")
+
+
+def test_broken_files_beside_a_record_leave_no_figure(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = write_run(
+        tmp_path / "runs", "forecasting", "ETTh1", "aaren", 0.5, 0.4, horizon=96, curve=[1.0, 0.5]
+    )
+    (folder / "figures.json").write_text("{")
+    (folder / "curve.jsonl").write_text('{"update": 1, "validation": {"mse": 1.0}}\n{"upd')
+    _, (page, _) = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = page.read_text()
+    assert 'data-figure="forecasts"' not in text
+    assert 'data-figure="curves-forecasting"' not in text
+
+
+def test_input_that_cannot_be(tmp_path: Path, write_run: WriteRun) -> None:
+    with pytest.raises(DataError, match=r"no folder .*nowhere"):
+        write_report([tmp_path / "nowhere"], tmp_path / "report")
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(DataError, match=r"no finished run below .*runs: .* Make some: aaren train"):
+        write_report([tmp_path / "runs"], tmp_path / "report")
+    write_run(tmp_path / "runs", "events", "sin", "aaren", 0.7)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is a file: -o needs a folder"):
+        write_report([tmp_path / "runs"], tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"cannot write to .*file/report.*Choose another folder: -o FOLDER"):
+        write_report([tmp_path / "runs"], tmp_path / "file" / "report")
+
+
+def test_the_command_prints_verdict_and_paths(full_results: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["report", str(full_results), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("As good as Transformers? ")
+    assert lines[1] == "Cheaper? not measured."
+    assert lines[2:] == [str(tmp_path / "out" / "index.html"), str(tmp_path / "out" / "tables.md")]
+    assert "left out" in result.stderr
+
+
+def test_the_readme_section_says_profile_stand_ins_and_what_was_not_run(full_results: Path) -> None:
+    section = render_section(gather(full_results))
+    assert (
+        "**Reinforcement learning**, score, best evaluation (higher is better), regenerated data;" in section
+    )
+    assert "Aaren, published, on D4RL" in section
+    assert "profile `cpu`" in section
+    assert "| uber-sample (for uber) |" in section
+    assert "Not run: ETTh1 (720), ETTh2 (96, 192, 336, 720)" in section
+
+
+def test_a_setting_without_runs_is_said_to_be_not_run(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "events", "sin", "aaren", 0.7)
+    section = render_section(gather(tmp_path))
+    assert "**Time-series forecasting**: not run." in section
+    assert "**Reinforcement learning**: not run." in section
+
+
+def test_the_readme_is_rewritten_between_its_marks(full_results: Path, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    assert write_readme([full_results], readme)
+    text = readme.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n\n**As good")
+    assert text.endswith(f"{END}\nafter\n")
+    assert not write_readme([full_results], readme)
+    readme.write_text("no marks")
+    with pytest.raises(DataError, match="has no place for results: put the lines"):
+        write_readme([full_results], readme)
+    with pytest.raises(ConfigError, match=r"no file .*none"):
+        write_readme([full_results], tmp_path / "none")

@@ -1,0 +1,112 @@
+"""Tables: what is shown, what is a gap, what is bold, and both ways of writing them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from aaren.report.gathered import gather
+from aaren.report.names import metric
+from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
+from aaren.report.table import Cell, Column, Table, to_html, to_markdown
+from aaren.report.tables import comparison_table, macro_table, reference_table
+
+WriteRun = Callable[..., Path]
+
+
+def texts(table: Table | None) -> list[list[str]]:
+    assert table is not None
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_both_models_beside_the_published_numbers(full_results: Path) -> None:
+    table = comparison_table(gather(full_results), "forecasting", "cpu", "", metric("test.mse"))
+    assert table is not None
+    heads = [(column.group, column.label) for column in table.columns]
+    assert heads[-2:] == [("published", "Aaren"), ("published", "Transformer")]
+    first = texts(table)[0]
+    assert first[0] == "ETTh1, 96"
+    assert first[-2:] == ["0.53 ± 0.04", "0.54 ± 0.01"]
+    assert (sum(table.is_dim), len(table.rows)) == (32 - 9, 32)
+    gap = next(row for row, is_dim in zip(texts(table), table.is_dim, strict=True) if is_dim)
+    assert gap == ["ETTh1, 720", *["–"] * 5, "not run", "0.67 ± 0.05", "0.70 ± 0.05"]
+
+
+def test_one_seed_has_no_deviation_no_interval_and_no_bold(full_results: Path) -> None:
+    table = comparison_table(gather(full_results), "forecasting", "cpu", "", metric("test.mse"))
+    row = next(row for row in table.rows if row[0].text == "ETTh1, 336")
+    assert "±" not in row[1].text
+    assert not row[1].is_bold
+    assert row[6].text == "one seed"
+
+
+def test_changed_rows_stand_apart_with_what_was_changed(full_results: Path) -> None:
+    gathered = gather(full_results)
+    table = comparison_table(gathered, "forecasting", "cpu", None, metric("test.mse"))
+    assert [row[:2] for row in texts(table)] == [["ETTh1, 96", "reading=B"]]
+    clean = comparison_table(gathered, "classification", "paper", None, metric("test.accuracy"))
+    assert {row[1] for row in texts(clean)} == {"rule=clean"}
+
+
+def test_rl_says_regenerated_data_in_its_head(full_results: Path) -> None:
+    table = comparison_table(gather(full_results), "rl", "cpu", "", metric("best.score"))
+    assert table is not None
+    assert table.columns[-1].group == "published, on D4RL; ours: regenerated data"
+    assert table.rows[0][0].note == "regenerated data"
+
+
+def test_events_give_the_reason_for_every_missing_published_number(full_results: Path) -> None:
+    table = comparison_table(gather(full_results), "events", "cpu", "", metric("test.nll"))
+    assert table is not None
+    assert "Nothing published beside mimic, uber-sample: the unit is not known." in table.notes
+    by_name = {row[0].text: row for row in table.rows}
+    assert by_name["mimic"][-1].text == "–"
+    assert by_name["sin"][-1].text == "0.68 ± 0.05"
+    assert by_name["uber-sample"][0].note == "stands for uber"
+
+
+def test_learned_models_that_lose_to_a_reference_are_shown_losing(full_results: Path) -> None:
+    table = reference_table(gather(full_results), "forecasting", "cpu", metric("test.mse"))
+    assert table is not None
+    assert [column.label for column in table.columns][1:5] == ["Aaren", "Transformer", "last value", "linear"]
+    row = table.rows[0]
+    assert [cell.is_bold for cell in row[1:5]] == [False, False, False, True]
+    assert row[-1].text == "linear: both lose to it"
+
+
+def test_far_from_the_paper_at_its_own_profile_is_said(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "classification", "JapaneseVowels", model, 0.90, profile="paper")
+    table = comparison_table(gather(tmp_path), "classification", "paper", "", metric("test.accuracy"))
+    row = next(row for row in table.rows if row[0].text == "JapaneseVowels")
+    assert row[-2].note == "ours −8.9 deviations off"
+
+
+def test_the_overview_has_a_line_per_setting_profile_variant_and_number(full_results: Path) -> None:
+    table = macro_table(gather(full_results))
+    lines = [(row[0], row[1], row[2]) for row in texts(table)]
+    assert ("Forecasting, cpu", "MSE", "33") in lines
+    assert ("Classification, paper, rule=clean", "accuracy, %", "15") in lines
+    assert ("Events, cpu", "RMSE, in %", "9") in lines
+    assert ("RL, cpu", "score, best evaluation", "6") in lines
+    assert not any("return" in number for _, number, _ in lines)
+
+
+def test_every_run_is_listed_with_its_command(full_results: Path) -> None:
+    gathered = gather(full_results)
+    table = runs_table(gathered, "forecasting")
+    assert len(table.rows) == 3 * 2 * 11 + 18 + 1
+    assert table.rows[0][-1].text.startswith("aaren train forecasting ETTh1 --model aaren --profile cpu")
+    assert texts(data_table(gathered))[0] == ["ETTh1.csv", "0" * 64, "22"]
+    assert texts(machine_table(gathered))[0][:3] == ["a processor", "2", "8"]
+    assert texts(work_table(gathered))[0][:5] == ["Time-series forecasting", "cpu", "85", "3", "5"]
+
+
+def test_html_escapes_and_markdown_keeps_its_columns() -> None:
+    table = Table(name="t", title="a < b", columns=[Column(label="x|y", kind="text"), Column(label="n")])
+    table.add(
+        Cell(text="<b>", key="<b>", help='"quoted"'), Cell(text="1|2", key=1.5, is_bold=True, note="of 3")
+    )
+    html = to_html(table)
+    assert "<h4>a &lt; b</h4>" in html
+    assert 'data-key="&lt;b&gt;" title="&quot;quoted&quot;">&lt;b&gt;</td>' in html
+    assert "<b>1|2</b><small>of 3</small>" in html
+    assert to_markdown(table).splitlines()[-1] == "| <b> | **1\\|2** (of 3) |"
