@@ -42,11 +42,13 @@ def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
 
 def to_rich(table: "Table", title: str) -> "RichTable":
     """Draw a table for the terminal; gaps are dim."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
 
-    drawn = RichTable(title=title, title_justify="left", title_style="bold", header_style="dim")
+    drawn = RichTable(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for column in table.columns:
-        label = f"{column.group}: {column.label}" if column.group else column.label
+        # Our own models need no group: what stands beside them says that it was published.
+        label = f"{column.group}: {column.label}" if column.group.startswith("published") else column.label
         drawn.add_column(label, justify="left" if column.kind == "text" else "right", overflow="fold")
     for row, is_dim in zip(table.rows, table.is_dim, strict=True):
         drawn.add_row(*map(_text, row), style="dim" if is_dim else None)

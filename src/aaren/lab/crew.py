@@ -90,9 +90,7 @@ class LocalCrew:
     def close(self) -> None:
         """See Crew."""
         for process in self._processes.values():
-            if process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
+            self._hang_up(process)
         for process in self._processes.values():
             try:
                 process.wait(CLOSE_SECONDS)
@@ -107,6 +105,11 @@ class LocalCrew:
                 process.stdin.write(line + "\n")
                 process.stdin.flush()
 
+    def _hang_up(self, process: "subprocess.Popen[str]") -> None:
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):  # what it was not told any more does not matter
+                process.stdin.close()
+
     def _hear(self, place: int, process: "subprocess.Popen[str]", complaints: IO[str]) -> None:
         """Pass on what a worker tells, to its end."""
         if process.stdout is None:
@@ -117,6 +120,7 @@ class LocalCrew:
                 with contextlib.suppress(ValueError, TypeError):
                     self._messages.put((place, Message.from_json(line)))
         code = process.wait()
+        self._hang_up(process)
         with complaints:
             complaints.seek(0)
             last = [line.strip() for line in complaints.read().splitlines() if line.strip()][-LAST_LINES:]

@@ -1,0 +1,43 @@
+from aaren.bench.record import BenchRecord, number
+from aaren.lab import bench_grid
+from aaren.lab.bench_grid import GridSettings, measure, sheets, targets
+
+
+def test_a_short_measurement_is_shown_and_not_judged() -> None:
+    steps: list[int] = []
+    record = measure(
+        GridSettings(runs=2, seconds=0.05),
+        command="x",
+        on_step=lambda done, _total, _what: steps.append(done),
+    )
+    assert [row["workers"] for row in record.measurements] == [1, 2]
+    for row in record.measurements:
+        assert 0.0 < number(row, "run_seconds") < number(row, "workers") * number(row, "wall_seconds")
+        assert 0.0 < number(row, "scheduling_share") < 1.0
+    assert steps[-1] == 4
+    assert targets(record) == []
+    assert [sheet.title for sheet in sheets(record)] == ["2 equal runs of 0.05 s"]
+
+
+def test_targets() -> None:
+    def row(workers: int, wall: float, share: float) -> dict[str, float]:
+        return {
+            "workers": workers,
+            "wall_seconds": wall,
+            "run_seconds": 480.0,
+            "start_seconds": 2.0,
+            "scheduling_share": share,
+        }
+
+    record = BenchRecord(
+        kind=bench_grid.KIND,
+        command="aaren bench grid",
+        settings={"runs": 16, "seconds": 30.0},
+        measurements=[row(1, 484.0, 0.008), row(2, 250.0, 0.04)],
+    )
+    assert [(target.measured, target.verdict) for target in targets(record)] == [
+        ("0.80%", "met"),
+        ("4.00%", "missed"),
+        ("1.94x", "met"),
+    ]
+    assert len(sheets(record)) == 2

@@ -1,0 +1,153 @@
+import json
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aaren.errors import StateError
+from aaren.lab import grid as scheduler
+from aaren.lab.board import Board
+from aaren.lab.grid import Grid
+from aaren.lab.planning import PlannedRun
+from aaren.train.lock import locked
+from aaren.train.record import read_record
+
+Planned = Callable[..., PlannedRun]
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+    def refresh(self, board: Board) -> None:
+        del board
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+def board_of(*runs: PlannedRun) -> Board:
+    return Board.of(runs, estimates={}, workers=1)
+
+
+def test_every_run_is_carried_out(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    board, crew = board_of(*(planned(seed) for seed in range(3))), inline_crew(2)
+    Grid(board, crew, notes, threads=1).run()
+    assert [entry.state for entry in board.entries] == ["finished"] * 3
+    assert crew.is_closed
+    assert crew.hired == 2
+    for entry in board.entries:
+        record = read_record(entry.run.folder / "record.json")
+        assert (record.status, record.command) == ("finished", entry.run.command)
+        assert f"finished  {entry.run.name}: test.mse" in "\n".join(notes.texts)
+
+
+def test_no_more_workers_than_runs(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    crew = inline_crew(8)
+    Grid(board_of(planned(0), planned(1)), crew, notes, threads=1).run()
+    assert crew.hired == 2
+
+
+def test_a_failed_run_stops_nothing(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    bad, good = planned(0, penalty=1e38), planned(1)
+    board = board_of(bad, good)
+    Grid(board, inline_crew(), notes, threads=1).run()
+    assert [entry.state for entry in board.entries] == ["failed", "finished"]
+    assert "it has diverged" in board.entries[0].text
+    assert "DivergedError" in str(read_record(bad.folder / "record.json").error)
+
+
+def test_a_lost_worker_is_replaced(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    board, crew = board_of(planned(0)), inline_crew(deaths=2)
+    Grid(board, crew, notes, threads=1).run()
+    assert board.entries[0].state == "finished"
+    assert (board.entries[0].deaths, crew.hired) == (2, 3)
+    assert "its worker was lost (killed by SIGKILL); it goes on with another one" in notes.texts[0]
+
+
+def test_a_run_that_kills_its_workers_is_given_up(
+    planned: Planned, inline_crew: Callable, notes: Notes
+) -> None:
+    board = board_of(planned(0), planned(1))
+    Grid(board, inline_crew(deaths=5), notes, threads=1).run()
+    states = {entry.state for entry in board.entries}
+    given_up = next(entry for entry in board.entries if entry.state == "failed")
+    assert states == {"failed", "finished"}
+    record = read_record(given_up.run.folder / "record.json")
+    assert (record.status, record.ended_by) == ("failed", "error")
+    assert record.error == (
+        "WorkerDiedError: its worker process died 3 times, the last time: killed by SIGKILL"
+    )
+
+
+def test_workers_that_cannot_be_started(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    crew = inline_crew(stillborn=9)
+    with pytest.raises(StateError, match="workers cannot be started: no torch"):
+        Grid(board_of(planned(0)), crew, notes, threads=1).run()
+    assert crew.hired == scheduler.MAX_DEATHS
+
+
+def test_a_pause_leaves_the_rest_for_later(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    board, crew = board_of(planned(0), planned(1)), inline_crew(lag=1)
+    Grid(board, crew, notes, threads=1).run(lambda: bool(crew.jobs))
+    assert [entry.state for entry in board.entries] == ["stopped", "stopped"]
+    assert list((board.entries[0].run.folder / "checkpoints").glob("update-*"))
+    again = board_of(*(entry.run for entry in board.entries))
+    Grid(again, inline_crew(), notes, threads=1).run()
+    assert [entry.state for entry in again.entries] == ["finished", "finished"]
+    assert any("goes on at update 1" in text for text in notes.texts)
+
+
+def test_a_run_that_another_process_holds(
+    planned: Planned, inline_crew: Callable, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "BUSY_SECONDS", 0.01)
+    held, free = planned(0), planned(1)
+    board = board_of(held, free)
+    with locked(held.folder):
+        Grid(board, inline_crew(), notes, threads=1).run()
+    assert [entry.state for entry in board.entries] == ["failed", "finished"]
+    assert f"is in use by process {os.getpid()}" in board.entries[0].text
+    assert not (held.folder / "record.json").exists()
+
+
+def test_a_full_disk_stops_the_grid_with_one_line(
+    planned: Planned, inline_crew: Callable, notes: Notes
+) -> None:
+    board = board_of(planned(0), planned(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (100, hard)
+    )  # the system refuses larger files, as a full disk does
+    try:
+        with pytest.raises(StateError, match=r"cannot write to .*Free some space or choose another folder"):
+            Grid(board, inline_crew(), notes, threads=1).run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [entry.state for entry in board.entries] == ["failed", "stopped"]
+    again = board_of(*(entry.run for entry in board.entries))
+    Grid(again, inline_crew(), notes, threads=1).run()
+    assert [entry.state for entry in again.entries] == ["finished", "finished"]
+
+
+def test_a_record_of_a_newer_version_is_not_overwritten(
+    planned: Planned, inline_crew: Callable, notes: Notes, tmp_path: Path
+) -> None:
+    run = planned(0)
+    Grid(board_of(run), inline_crew(), notes, threads=1).run()
+    path = run.folder / "record.json"
+    newer = json.dumps(json.loads(path.read_text()) | {"format": 99})
+    path.write_text(newer)
+    board = board_of(run)
+    Grid(board, inline_crew(), notes, threads=1).run()
+    assert board.entries[0].state == "failed"
+    assert "has format 99; this version of aaren reads format 1" in board.entries[0].text
+    assert path.read_text() == newer
+    assert tmp_path in path.parents

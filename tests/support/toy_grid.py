@@ -1,0 +1,39 @@
+"""The toy task as a setting with a grid, for `aaren reproduce support.toy_grid` with `tests` on the path."""
+
+from typing import Literal, cast
+
+from aaren.errors import ConfigError
+from aaren.presets.grid import Block
+from aaren.train.config import EngineConfig, RunConfig
+from support.toy_task import TASK, ToyConfig, ToyModelConfig
+
+__all__ = ["TASK", "grid", "preset"]
+
+
+def preset(
+    dataset: str, *, model: str, profile: str, seed: int, data_file: str, slow: float = 0.0
+) -> RunConfig:
+    if dataset == "impossible":
+        raise ConfigError("there is no such line.")
+    return RunConfig(
+        setting=TASK.name,
+        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
+        seed=seed,
+        task=ToyConfig(
+            dataset=dataset,
+            data_file=data_file,
+            model=ToyModelConfig(mixer={"transformer": "softmax"}.get(model, model)),
+            slow_seconds=slow,
+            penalty=1e38 if model == "diverging" else 0.0,  # the loss is not finite after a few updates
+        ),
+        engine=EngineConfig(threads=1, checkpoint_seconds=0.0),
+    )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    if profile == "paper":  # slow enough to be killed in the middle
+        return (Block(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.1",),)),)
+    return (
+        Block(datasets=("line", "curve"), models=("aaren", "mean"), seedless=("mean",)),
+        Block(datasets=("line",), models=("diverging",)),
+    )
