@@ -28,10 +28,10 @@ def write_run() -> WriteRun:
     return make_run
 
 
-@pytest.fixture
-def full_results(tmp_path: Path) -> Path:
-    """All four settings, both models, references, variants, figures; made-up numbers, nothing real."""
-    return make_results(tmp_path / "results")
+@pytest.fixture(scope="session")
+def full_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All four settings, both models, references, variants, figures; made-up numbers; only to be read."""
+    return make_results(tmp_path_factory.mktemp("full") / "results")
 
 
 def make_run(
