@@ -49,6 +49,10 @@ def test_targets_are_judged() -> None:
     late = {**slow, f"{policy.CARRIED}|{policy.LATE}": 1.2e-3}
     assert [target.verdict for target in policy.targets(made_up(**late))] == ["met", "met", "missed", "met"]
     assert policy.targets(made_up())[0].verdict == "missed"
+    noisy = made_up(**slow)
+    noisy.find(contender=policy.CARRIED, step=policy.EARLY)["upper_quartile_seconds"] = 2e-3
+    verdicts = [target.verdict for target in policy.targets(noisy)]
+    assert verdicts == ["met", "met", "met, noisy", "met"]
 
 
 def test_the_figure_is_drawn(record: BenchRecord, tmp_path: Path) -> None:

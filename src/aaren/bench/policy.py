@@ -7,7 +7,7 @@ by turn, so that ratios within one run can be quoted. The environment is left ou
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from aaren.bench import figure
 from aaren.bench.progress import OnStep, silent
 from aaren.bench.record import BenchRecord, Row, number
+from aaren.bench.scan_targets import NOISY_SPREAD
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
 from aaren.bench.target import Target, at_least, targets_sheet, within
 from aaren.bench.timing import Timing, time_interleaved
@@ -121,28 +122,33 @@ def sheets(record: BenchRecord) -> list[Sheet]:
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what this benchmark should reach."""
     late = record.find(contender=CARRIED, step=LATE)
-    found = [
-        at_least(f"one action, {name} / state carried", _ratio(record, name, LATE, CARRIED, LATE), 2.5)
-        for name in WINDOWS
-    ]
-    found.append(
-        within(
-            f"state carried, action {LATE:,} / action {EARLY}",
-            _ratio(record, CARRIED, LATE, CARRIED, EARLY),
-            0.9,
-            1.1,
-        )
-    )
     kept = None if late is None else number(late, "state_bytes")
-    found.append(
+    return [
+        *(
+            replace(
+                at_least(
+                    f"one action, {name} / state carried", _ratio(record, name, LATE, CARRIED, LATE), 2.5
+                ),
+                is_noisy=_is_noisy(record, (name, LATE), (CARRIED, LATE)),
+            )
+            for name in WINDOWS
+        ),
+        replace(
+            within(
+                f"state carried, action {LATE:,} / action {EARLY}",
+                _ratio(record, CARRIED, LATE, CARRIED, EARLY),
+                0.9,
+                1.1,
+            ),
+            is_noisy=_is_noisy(record, (CARRIED, LATE), (CARRIED, EARLY)),
+        ),
         Target(
             name="state carried, memory per running episode",
             wanted=f"under {format_bytes(MEMORY_LIMIT)}",
             measured=None if kept is None else format_bytes(kept),
             is_met=None if kept is None else kept < MEMORY_LIMIT,
-        )
-    )
-    return found
+        ),
+    ]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
@@ -220,6 +226,15 @@ def _ratio(record: BenchRecord, slow: str, slow_step: int, fast: str, fast_step:
     if rows[0] is None or rows[1] is None:
         return None
     return number(rows[0], "median_seconds") / number(rows[1], "median_seconds")
+
+
+def _is_noisy(record: BenchRecord, *cells: tuple[str, int]) -> bool:
+    rows = [record.find(contender=name, step=step) for name, step in cells]
+    return any(
+        number(row, "upper_quartile_seconds") > NOISY_SPREAD * number(row, "lower_quartile_seconds")
+        for row in rows
+        if row is not None
+    )
 
 
 def _cells(record: BenchRecord, row: Row) -> tuple[str, ...]:
