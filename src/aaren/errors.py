@@ -46,6 +46,23 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"unknown {kind} {name!r}; {hint}Known: {', '.join(options)}.")
 
 
+def require_at_least(config: object, **least: int) -> None:
+    """Report every field of a config that is smaller than it may be.
+
+    >>> require_at_least(range(0, 3), stop=1, start=1)
+    Traceback (most recent call last):
+    aaren.errors.ConfigError: start must be at least 1; got 0.
+    """
+    values = {name: getattr(config, name) for name in least}
+    faults = [
+        f"{name} must be at least {least[name]}; got {value}"
+        for name, value in values.items()
+        if value < least[name]
+    ]
+    if faults:
+        raise ConfigError("; ".join(faults) + ".")
+
+
 def require_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
     """Import an optional module, or fail with the line that installs it."""
     try:

@@ -280,7 +280,7 @@ def test_what_does_not_fit_is_said(events: Events) -> None:
 
 
 def test_configs_are_checked() -> None:
-    with pytest.raises(ConfigError, match="num_marks and num_components must be at least 1; got 0 and 8"):
+    with pytest.raises(ConfigError, match="num_marks must be at least 1; got 0"):
         EventModelConfig(num_marks=0)
     with pytest.raises(ConfigError, match="width must be even"):
         EventModelConfig(width=15)

@@ -110,7 +110,7 @@ def _measure(
         if warm_up is not None:
             prepare(*warm_up)()
         call = prepare(*arguments)
-        _return_freed_memory()
+        return_freed_memory()
         with _peak_resident() as peak:
             before = _read_kilobytes(_STATUS, "VmRSS")
             kept = call()
@@ -157,7 +157,7 @@ def _hand_back_large_blocks() -> None:
             tune(option, _LARGE_BLOCK_BYTES)
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Give freed heap back to the system, or the call would reuse it unseen."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
-from aaren.bench.memory import MemoryExhaustedError, _return_freed_memory
+from aaren.bench.memory import MemoryExhaustedError, return_freed_memory
 from aaren.bench.resident import resident_bytes
 from aaren.bench.stream_contenders import SEED, build, count_parameters
 from aaren.bench.timing import Timing
@@ -151,7 +151,7 @@ class _Stream:
         self.first_state_bytes = self.state.nbytes
         self.early: EncoderState | None = None
         self._time_tokens(self.state, _WARM_UP_TOKENS)
-        _return_freed_memory()
+        return_freed_memory()
         self.first_resident = resident_bytes()
 
     def take(self, num_tokens: int) -> Turn:

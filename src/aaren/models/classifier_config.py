@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aaren.errors import ConfigError, unknown_name
+from aaren.errors import require_at_least, unknown_name
 from aaren.nn import EncoderConfig
 
 EMBEDDINGS = ("circular", "causal")
@@ -43,9 +43,7 @@ class ClassifierConfig:
         for kind, name, known in (("embedding", self.embedding, EMBEDDINGS), ("head", self.head, HEADS)):
             if name not in known:
                 raise unknown_name(kind, name, known)
-        for name, least in (("num_channels", 1), ("num_classes", 2), ("length", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}; got {getattr(self, name)}.")
+        require_at_least(self, num_channels=1, num_classes=2, length=1)
         self.encoder  # noqa: B018  builds, and so checks, the encoder's config
 
     @property

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, unknown_name
+from aaren.errors import ConfigError, require_at_least, unknown_name
 from aaren.models.event_distribution import Events
 from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_lognormal import LogNormalMixture
@@ -52,11 +52,7 @@ class EventModelConfig:
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""
-        if self.num_marks < 1 or self.num_components < 1:
-            raise ConfigError(
-                f"num_marks and num_components must be at least 1; got {self.num_marks} and "
-                f"{self.num_components}."
-            )
+        require_at_least(self, num_marks=1, num_components=1)
         if self.width % 2:
             raise ConfigError(f"width must be even, for pairs of sine and cosine; got {self.width}.")
         if self.encoding not in ENCODINGS:

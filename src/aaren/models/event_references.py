@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.errors import DataError, require_at_least, unknown_name
 from aaren.models.event_distribution import Events, GapLaw
 from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_lognormal import PROTOCOL_CLAMP, LogNormalMixture
@@ -34,8 +34,7 @@ class EventReferenceConfig:
         """Report a setting that is unknown."""
         if self.law not in LAWS:
             raise unknown_name("law", self.law, LAWS)
-        if self.num_marks < 1:
-            raise ConfigError(f"num_marks must be at least 1; got {self.num_marks}.")
+        require_at_least(self, num_marks=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)

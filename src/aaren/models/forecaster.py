@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, ShapeError, unknown_name
+from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.models.decoder import DecoderLayer
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.dropout import drop
@@ -57,9 +57,7 @@ class ForecasterConfig:
         """Report a setting that is unknown or contradicts another one."""
         if self.reading not in READINGS:
             raise unknown_name("reading", self.reading, READINGS)
-        for name in ("num_series", "horizon_steps", "past_steps", "num_marks", "num_decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        require_at_least(self, num_series=1, horizon_steps=1, past_steps=1, num_marks=1, num_decoder_layers=1)
         if not 0 <= self.label_steps <= self.past_steps:
             raise ConfigError(
                 f"label_steps are the last of the past_steps, so 0 to {self.past_steps}; got "

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, ShapeError
+from aaren.errors import ShapeError, require_at_least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,9 +24,7 @@ class ReferenceConfig:
     past_steps: int = 96
 
     def __post_init__(self) -> None:
-        for name in ("num_series", "horizon_steps", "past_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        require_at_least(self, num_series=1, horizon_steps=1, past_steps=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +35,7 @@ class SeasonalNaiveConfig(ReferenceConfig):
 
     def __post_init__(self) -> None:
         ReferenceConfig.__post_init__(self)
-        if self.season_steps < 1:
-            raise ConfigError(f"season_steps must be at least 1; got {self.season_steps}.")
+        require_at_least(self, season_steps=1)
 
 
 class RepeatLast(nn.Module):

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, ShapeError
+from aaren.errors import ConfigError, ShapeError, require_at_least
 from aaren.models.running_statistics import RunningStatistics
 from aaren.models.session import Session
 from aaren.models.streaming_state import StreamingState
@@ -46,11 +46,7 @@ class StreamingForecasterConfig:
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""
-        if self.num_series < 1 or self.horizon_steps < 1 or self.num_marks < 0:
-            raise ConfigError(
-                f"num_series and horizon_steps must be at least 1 and num_marks at least 0; got "
-                f"{self.num_series}, {self.horizon_steps} and {self.num_marks}."
-            )
+        require_at_least(self, num_series=1, horizon_steps=1, num_marks=0)
         if not self.half_life_steps > 0.0:
             raise ConfigError(
                 f"half_life_steps must be positive; got {self.half_life_steps}. For a plain mean over all of "
