@@ -169,6 +169,8 @@ def test_refusals(episode) -> None:
         session.push([1.0, float("inf"), 0.0])
     with pytest.raises(ShapeError, match=r"observation must be \(3,\) in this session; got \(4,\)"):
         session.push([1.0, 2.0, 3.0, 4.0])
+    with pytest.raises(ShapeError, match=r"mask must be \(1,\), one per episode; got \(2,\)"):
+        session.push(episode[0][1], mask=[True, False])
     with pytest.raises(ConfigError, match="unknown context 'windows'; did you mean 'window'"):
         model.stream(context="windows")
     with pytest.raises(ConfigError, match="context_steps must be at least 1; got 0"):

@@ -170,6 +170,11 @@ def test_test_episodes_are_fresh_and_always_the_same() -> None:
     assert len({tuple(returns(*place)) for place in (("test", 0), ("validation", 0), ("validation", 5))}) == 3
 
 
+def test_runs_are_repeatable() -> None:
+    curves = [fit(open_experiment(model=model), seed=0).status.curve for model in ("aaren", "aaren")]
+    assert [look["validation"] for look in curves[0]] == [look["validation"] for look in curves[1]]
+
+
 def test_behaviour_is_what_the_data_collected() -> None:
     experiment = open_experiment(model="behaviour", max_trajectories=None)
     found = experiment.evaluate(experiment.build_model(), "test", START)

@@ -79,7 +79,11 @@ class PolicySession(Session[PolicyState]):
             b in a session of one episode.
         """
         size = self.batch_size or 1
-        real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
+        real = None
+        if mask is not None:
+            real = torch.as_tensor(mask, dtype=torch.bool, device=self._weight.device)
+            if tuple(real.shape) != (size,):
+                raise ShapeError(f"mask must be ({size},), one per episode; got {tuple(real.shape)}.")
         seen = self._read("observation", observation, (size, self.policy.config.state_size), real)
         gained = torch.zeros(size, dtype=torch.float64)
         if reward is not None:
@@ -185,7 +189,7 @@ class PolicySession(Session[PolicyState]):
             raise ShapeError(f"{name} must be {tuple(wanted)} in this session; got {tuple(came)}.")
         wrong = ~tensor.isfinite().flatten(1).all(1) if tensor.ndim > 1 else ~tensor.isfinite()
         if real is not None:
-            wrong &= real
+            wrong &= real.cpu()
         if bool(wrong.any()):
             raise DataError(
                 f"the {name} of step {self.count} in episode {int(wrong.nonzero()[0])} is not finite "
