@@ -5,12 +5,12 @@ of what is written.
 """
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aaren.data.file_lock import try_lock, unlock
 from aaren.errors import DataError
 
 WAIT_SECONDS = 3_600.0
@@ -36,7 +36,7 @@ def locked(path: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
     lock = path.with_name(f".{path.name}.lock")
     deadline = time.monotonic() + wait_seconds
     with lock.open("a+b") as handle:
-        while not _try_lock(handle.fileno()):
+        while not try_lock(handle.fileno()):
             if time.monotonic() > deadline:
                 raise DataError(
                     f"another process has been at {path} for {wait_seconds:.0f} s. "
@@ -46,32 +46,4 @@ def locked(path: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
         try:
             yield
         finally:
-            _unlock(handle.fileno())
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+            unlock(handle.fileno())

@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aaren.data.file_lock import try_lock, unlock
 from aaren.errors import StateError
 
 LOCK_FILE = ".lock"
@@ -21,7 +21,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StateError(f"cannot write to {folder}: {error}. Choose another folder (--out).") from error
     with opened as file:
-        if not _try_lock(file.fileno()):
+        if not try_lock(file.fileno()):
             file.seek(0)
             holder = file.read().strip()
             raise StateError(
@@ -35,35 +35,4 @@ def locked(folder: Path) -> Iterator[None]:
                 file.flush()
             yield
         finally:
-            _unlock(file.fileno())
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    _PLACE = 1 << 30  # far behind the text: a locked byte cannot be read by others
-
-    def _try_lock(descriptor: int) -> bool:
-        os.lseek(descriptor, _PLACE, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        os.lseek(descriptor, _PLACE, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+            unlock(file.fileno())

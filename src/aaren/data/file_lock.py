@@ -1,0 +1,38 @@
+"""A lock on an open file, which dies with its process. Knows nothing of waiting or of whom to tell."""
+
+import os
+import sys
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _PLACE = 1 << 30  # far behind any text: a locked byte cannot be read by others
+
+    def try_lock(descriptor: int) -> bool:
+        """Take the lock unless another process has it, and tell whether it was taken."""
+        os.lseek(descriptor, _PLACE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def unlock(descriptor: int) -> None:
+        """Give the lock back."""
+        os.lseek(descriptor, _PLACE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def try_lock(descriptor: int) -> bool:
+        """Take the lock unless another process has it, and tell whether it was taken."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def unlock(descriptor: int) -> None:
+        """Give the lock back."""
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
