@@ -5,7 +5,7 @@ of matplotlib is touched.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -66,15 +66,28 @@ def figure_paths(base: Path) -> tuple[Path, Path]:
 
 def draw(panels: Sequence[Panel], base: Path, *, caption: str = "") -> tuple[Path, Path]:
     """Draw panels side by side and save them as PNG and SVG; equal input gives equal files."""
+    return save(panels, base, _draw_panel, panel_inches=(6.2, 5.2), caption=caption)
+
+
+def save(
+    panels: Sequence[Panel],
+    base: Path,
+    draw_panel: Callable[..., None],
+    *,
+    panel_inches: tuple[float, float],
+    caption: str = "",
+) -> tuple[Path, Path]:
+    """Lay out panels side by side, let each be drawn on its axes, and save the figure as PNG and SVG."""
     matplotlib = require_matplotlib()
     figures = require_extra("matplotlib.figure", extra="plot", purpose="drawing a figure")
     png, svg = figure_paths(base)
     png.parent.mkdir(parents=True, exist_ok=True)
     settings = {"svg.hashsalt": "aaren", "svg.fonttype": "none", "font.size": 10}
+    width, height = panel_inches
     with matplotlib.rc_context(settings):
-        figure = figures.Figure(figsize=(6.2 * len(panels), 5.2), layout="constrained")
+        figure = figures.Figure(figsize=(width * len(panels), height), layout="constrained")
         for index, panel in enumerate(panels):
-            _draw_panel(figure.add_subplot(1, len(panels), index + 1), panel)
+            draw_panel(figure.add_subplot(1, len(panels), index + 1), panel)
         if caption:
             figure.supxlabel(caption, fontsize=8, color=GREY)
         figure.savefig(png, dpi=150)

@@ -5,17 +5,16 @@ Tables, figures and pages are drawn from records only. A record names no host, u
 
 import json
 import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TypeAlias
 
+import torch
+
 from aaren.errors import ConfigError, DataError
-from aaren.version import __version__
+from aaren.train import machine as train_machine
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]
@@ -29,33 +28,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that timings depend on.
-
-    >>> sorted(versions())
-    ['aaren', 'numba', 'numpy', 'python', 'torch']
-    """
-    found = {"aaren": __version__, "python": platform.python_version()}
-    for package in ("torch", "numba", "numpy"):
-        try:
-            found[package] = installed_version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
 def machine() -> dict[str, Scalar]:
-    """Describe the processor and memory; no host or user names."""
-    import torch
-
-    return {
-        "cpu": _cpu_model(),
-        "cores": _usable_cores(),
-        "threads": torch.get_num_threads(),
-        "memory_bytes": _memory_bytes(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
+    """Describe the processor and memory, and with how many threads torch computes; no host or user names."""
+    return {**train_machine.machine(), "threads": torch.get_num_threads()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +42,7 @@ class BenchRecord:
     settings: dict[str, Setting]
     measurements: list[Row]
     date: str = field(default_factory=_now)
-    versions: dict[str, str] = field(default_factory=versions)
+    versions: dict[str, str] = field(default_factory=train_machine.versions)
     machine: dict[str, Scalar] = field(default_factory=machine)
 
     def write(self, path: Path) -> None:
@@ -159,25 +134,3 @@ def describe(record: BenchRecord) -> str:
         + ", ".join(f"{name} {record.versions[name]}" for name in ("python", "torch", "numba", "aaren"))
         + f"; {record.date[:10]}; `{record.command}`"
     )
-
-
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -6,28 +6,14 @@ Knows nothing of models. Needs matplotlib (the `plot` extra).
 from collections.abc import Sequence
 from pathlib import Path
 
-from aaren.bench.figure import GREY, Panel, figure_paths, require_matplotlib, spread_out
-from aaren.errors import require_extra
+from aaren.bench.figure import Panel, save, spread_out
 
 _LABEL_SHARE = 0.055  # least distance between two labels, of the height of the axes
 
 
 def draw_straight(panels: Sequence[Panel], base: Path, *, caption: str = "") -> tuple[Path, Path]:
     """Draw panels side by side on linear axes and save them as PNG and SVG; equal input gives equal files."""
-    matplotlib = require_matplotlib()
-    figures = require_extra("matplotlib.figure", extra="plot", purpose="drawing a figure")
-    png, svg = figure_paths(base)
-    png.parent.mkdir(parents=True, exist_ok=True)
-    settings = {"svg.hashsalt": "aaren", "svg.fonttype": "none", "font.size": 10}
-    with matplotlib.rc_context(settings):
-        figure = figures.Figure(figsize=(6.4 * len(panels), 4.8), layout="constrained")
-        for index, panel in enumerate(panels):
-            _draw_panel(figure.add_subplot(1, len(panels), index + 1), panel)
-        if caption:
-            figure.supxlabel(caption, fontsize=8, color=GREY)
-        figure.savefig(png, dpi=150)
-        figure.savefig(svg, metadata={"Date": None})
-    return png, svg
+    return save(panels, base, _draw_panel, panel_inches=(6.4, 4.8), caption=caption)
 
 
 def _draw_panel(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # matplotlib is imported late

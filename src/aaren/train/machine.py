@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from aaren.tasks.base import Json
 from aaren.version import __version__
 
 PACKAGES = ("torch", "numpy", "numba", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
@@ -29,7 +28,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def machine() -> dict[str, Json]:
+def machine() -> dict[str, str | int | None]:
     """Describe the processor and memory."""
     return {
         "cpu": _cpu_model(),

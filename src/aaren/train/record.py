@@ -56,7 +56,7 @@ class RunRecord:
     processes: int = 1
     date: str = field(default_factory=now)
     versions: dict[str, str] = field(default_factory=versions)
-    machine: dict[str, Json] = field(default_factory=machine)
+    machine: Mapping[str, Json] = field(default_factory=machine)
 
     def write(self, path: Path) -> None:
         """Write as JSON, all at once."""
