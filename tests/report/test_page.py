@@ -103,7 +103,7 @@ def test_another_view_is_drawn_when_chosen(visit: Visit) -> None:
     figure = visit.page.locator("figure.plot").first
     axis = "document.querySelector('.canvas').layout.yaxis.ticktext.length"
     figure.locator(".canvas svg.main-svg").first.wait_for()
-    assert visit.page.evaluate(axis) == 9
+    assert visit.page.evaluate(axis) == 14
     figure.locator("select").select_option(label="RL, score, best evaluation, cpu")
     assert visit.page.evaluate(axis) == 2
 

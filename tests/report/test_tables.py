@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aaren.report.gathered import gather
-from aaren.report.names import metric
+from aaren.report.names import TRUTH, metric
 from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
 from aaren.report.table import Cell, Column, Table, to_html, to_markdown
 from aaren.report.tables import comparison_table, macro_table, reference_table
@@ -110,3 +110,22 @@ def test_html_escapes_and_markdown_keeps_its_columns() -> None:
     assert 'data-key="&lt;b&gt;" title="&quot;quoted&quot;">&lt;b&gt;</td>' in html
     assert "<b>1|2</b><small>of 3</small>" in html
     assert to_markdown(table).splitlines()[-1] == "| <b> | **1\\|2** (of 3) |"
+
+
+def test_distance_to_the_true_process_is_shown_for_every_model(tmp_path: Path, write_run: WriteRun) -> None:
+    for model, gap in (("aaren", 0.09), ("transformer", 0.08), ("gru", 0.02), ("aaren-decay", 0.01)):
+        write_run(
+            tmp_path,
+            "events",
+            "hawkes",
+            model,
+            1.0,
+            cell={"rule": "clean"},
+            changed=("task.censoring", "task.selection"),
+            task={"censoring": "none", "selection": "nll"},
+            test={"gap_to_truth": gap},
+        )
+    table = reference_table(gather(tmp_path), "events", "cpu", TRUTH)
+    assert texts(table) == [
+        ["hawkes", "rule=clean, selection=nll", "0.090", "0.080", "0.010", "0.020", "Aaren, decay"]
+    ]

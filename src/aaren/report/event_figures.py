@@ -94,6 +94,6 @@ def bands(gathered: Gathered) -> Figure | None:
     return figure_of(
         "bands",
         "One sequence, event by event",
-        "True gaps of the test sequence of median length; solid: median foretold, dotted: 10 and 90 %.",
+        "True gaps of the longest test sequence, the first 80; solid: median foretold, dotted: 10 and 90 %.",
         views,
     )

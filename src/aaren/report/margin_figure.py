@@ -3,8 +3,9 @@
 from aaren.report.comparison import Comparison
 from aaren.report.figure import BAD, GOOD, MUTED, Figure, View, axis, short
 from aaren.report.gathered import Gathered
-from aaren.report.names import SHORT, Metric
+from aaren.report.names import SHORT
 from aaren.report.tables import OUTCOMES
+from aaren.report.verdict import first_comparisons
 from aaren.tasks.base import Json
 
 _COLOURS = {"equivalent": GOOD, "better": GOOD, "worse": BAD, "undecided": MUTED, "untested": MUTED}
@@ -14,7 +15,11 @@ _FURTHEST = 4.0  # margins: beyond, an interval runs out of the picture and its 
 
 def margin_figure(gathered: Gathered) -> Figure | None:
     """Draw one view per setting, profile and number that has a margin."""
-    views = []
+    views, firsts = [], [one for one in first_comparisons(gathered) if one.margin]
+    for profile in dict.fromkeys(one.place.profile for one in firsts):
+        views.append(
+            _view(f"All settings, {profile}", [one for one in firsts if one.place.profile == profile])
+        )
     for setting in gathered.settings():
         for profile in gathered.profiles(setting):
             for number in gathered.metrics(setting):
@@ -25,7 +30,7 @@ def margin_figure(gathered: Gathered) -> Figure | None:
                     if one.advantage is not None and one.margin
                 ]
                 if found:
-                    views.append(_view(setting, profile, number, found))
+                    views.append(_view(f"{SHORT.get(setting, setting)}, {number.label}, {profile}", found))
     if not views:
         return None
     return Figure(
@@ -40,7 +45,7 @@ def margin_figure(gathered: Gathered) -> Figure | None:
     )
 
 
-def _view(setting: str, profile: str, number: Metric, found: list[Comparison]) -> View:
+def _view(label: str, found: list[Comparison]) -> View:
     data: list[Json] = []
     rows = list(reversed(found))
     for outcome, colour in _COLOURS.items():
@@ -49,7 +54,7 @@ def _view(setting: str, profile: str, number: Metric, found: list[Comparison]) -
             data.append(_trace(outcome, colour, chosen))
     extent = max([1.5, *(min(_FURTHEST, _reach(one)) for one in rows)]) * 1.05
     return View(
-        label=f"{SHORT.get(setting, setting)}, {number.label}, {profile}",
+        label=label,
         data=data,
         layout={
             "height": 150 + _ROW_PIXELS * len(rows),

@@ -1,7 +1,7 @@
 """The tables of a report as Markdown: for a README, a pull request, a terminal."""
 
 from aaren.report.gathered import Gathered
-from aaren.report.names import PROFILE_WORDS, SETTINGS
+from aaren.report.names import PROFILE_WORDS, SETTINGS, TRUTH
 from aaren.report.runs_table import work_table
 from aaren.report.table import Table, to_markdown
 from aaren.report.tables import comparison_table, macro_table, reference_table
@@ -40,5 +40,5 @@ def _tables(gathered: Gathered, setting: str, profile: str) -> list[Table]:
     metrics = gathered.metrics(setting)
     found = [comparison_table(gathered, setting, profile, "", number) for number in metrics]
     found += [comparison_table(gathered, setting, profile, None, number) for number in metrics]
-    found += [reference_table(gathered, setting, profile, number) for number in metrics]
+    found += [reference_table(gathered, setting, profile, number) for number in (*metrics, TRUTH)]
     return [table for table in found if table is not None]

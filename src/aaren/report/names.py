@@ -117,3 +117,12 @@ def half_digit(metric_name: str) -> float:
 def model_label(model: str) -> str:
     """Return what a model is called for people."""
     return MODELS.get(model, model)
+
+
+# Generated event processes alone: how far a model is from the law that made the data.
+TRUTH = Metric(
+    report="test.gap_to_truth",
+    label="nats per event above the true process",
+    is_lower_better=True,
+    decimals=3,
+)

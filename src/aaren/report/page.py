@@ -8,7 +8,7 @@ from aaren.errors import require_extra
 from aaren.report.figure import Figure
 from aaren.report.gathered import Gathered
 from aaren.report.margin_figure import margin_figure
-from aaren.report.names import PROFILE_WORDS, SETTINGS, SHORT
+from aaren.report.names import PROFILE_WORDS, SETTINGS, SHORT, TRUTH
 from aaren.report.resource_figures import resource_figures
 from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
 from aaren.report.setting_figures import setting_figures
@@ -95,6 +95,7 @@ def _setting(gathered: Gathered, setting: str, figures: list[Figure]) -> str:
         varied = [comparison_table(gathered, setting, profile, None, number) for number in metrics]
         parts += _folded([table for table in varied if table is not None], "Rows with something changed")
         beside = [reference_table(gathered, setting, profile, number) for number in metrics]
+        beside.append(reference_table(gathered, setting, profile, TRUTH))
         parts += _first_open([table for table in beside if table is not None], "References, more numbers")
     drawn = [_figure(figure, figures) for figure in setting_figures(gathered, setting)]
     if drawn:
@@ -126,7 +127,8 @@ def _provenance(gathered: Gathered) -> str:
     parts += _folded([data_table(gathered)], "Data files and their checksums")
     for setting in gathered.settings():
         table = runs_table(gathered, setting)
-        words = f"{SETTINGS.get(setting, setting)}: {len(table.rows)} runs and their commands"
+        count = f"{len(table.rows)} run{'' if len(table.rows) == 1 else 's'}"
+        words = f"{SETTINGS.get(setting, setting)}: {count}, with the command of each"
         parts += _folded([table], words)
     if gathered.problems:
         parts.append("<h3>Left out</h3>\n<ul class='problems'>")

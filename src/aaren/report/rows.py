@@ -16,6 +16,7 @@ from aaren.train.record import RunRecord
 
 # What a cell says beside dataset, horizon and model when everything is as published.
 _USUAL = {"rule": "protocol", "recipe": "radam-halving"}
+_SAID_BY = {"rule=clean": "censoring"}  # events: the rule for the end of a sequence is that key
 _CAUSAL = "-causal"  # models of classification that can go along a stream
 _SAME_RESULT = ("engine.", "seed")  # keys that do not change what is computed
 _STILL_MATTERS = ("engine.autocast",)
@@ -114,6 +115,7 @@ def locate(record: RunRecord) -> tuple[Place, str]:
         if name not in ("dataset", "horizon", "model") and _USUAL.get(name) != value
     ]
     said = {word.partition("=")[0] for word in words}
+    said |= {_SAID_BY[word] for word in words if word in _SAID_BY}
     for key in record.changed:
         name = key.rpartition(".")[2]
         if (

@@ -38,7 +38,7 @@ def work_table(gathered: Gathered) -> Table:
     """Say how many runs of each kind there are and how long they took together."""
     table = Table(
         name="work",
-        title="What was run",
+        title="",
         columns=[
             Column(label="setting", kind="text"),
             Column(label="profile", kind="text"),
@@ -102,7 +102,7 @@ def machine_table(gathered: Gathered) -> Table:
             Column(label="processor", kind="text"),
             Column(label="cores"),
             Column(label="memory, GB"),
-            Column(label="versions", kind="text"),
+            Column(label="versions", kind="prose"),
             Column(label="runs"),
             Column(label="from", kind="text"),
             Column(label="to", kind="text"),

@@ -12,7 +12,7 @@ class Column:
 
     label: str
     group: str = ""  # a head above the head, shared by neighbours
-    kind: Literal["text", "number"] = "number"
+    kind: Literal["text", "prose", "number"] = "number"  # prose may be broken into lines
     help: str = ""
 
 
@@ -77,7 +77,7 @@ def to_markdown(table: Table) -> str:
     heads = [f"{column.group}: {column.label}" if column.group else column.label for column in table.columns]
     lines = [f"**{table.title}**", ""] if table.title else []
     lines.append(_markdown_row(heads))
-    lines.append(_markdown_row([":--" if column.kind == "text" else "--:" for column in table.columns]))
+    lines.append(_markdown_row(["--:" if column.kind == "number" else ":--" for column in table.columns]))
     for row in table.rows:
         lines.append(_markdown_row([_markdown_cell(cell) for cell in row]))
     for note in table.notes:

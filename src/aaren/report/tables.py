@@ -49,15 +49,21 @@ def comparison_table(
 
 def reference_table(gathered: Gathered, setting: str, profile: str, number: Metric) -> Table | None:
     """Show every model of every row, the best in bold: a learned model that loses is seen to lose."""
-    rows = [row for row in gathered.select(setting, profile, "") if _models(row) - set(PAIR)]
+    rows = [
+        row
+        for row in gathered.select(setting, profile)
+        if _models(row) - set(PAIR) and any(row.values(model, number.report) for model in row.runs)
+    ]
     if not rows:
         return None
+    is_varied = any(row.place.variant for row in rows)
     models = [*PAIR, *sorted({model for row in rows for model in _models(row)} - set(PAIR), key=model_label)]
     table = Table(
         name=_name(setting, profile, "references", number.report),
         title=f"{number.label}: beside simple references",
         columns=[
             Column(label=_row_head(setting), kind="text"),
+            *([Column(label="changed", kind="text")] if is_varied else []),
             *(Column(label=model_label(model)) for model in models),
             Column(label="best", kind="text"),
         ],
@@ -70,6 +76,7 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
         best = (min if number.is_lower_better else max)(known, key=lambda model: known[model])
         table.add(
             _place_cell(row.place),
+            *([Cell(text=row.place.variant, key=row.place.variant)] if is_varied else []),
             *(
                 Cell(text=number.show(means[model]), key=means[model], is_bold=model == best)
                 for model in models
