@@ -24,14 +24,14 @@ def test_nothing_is_decided_by_one_seed(tmp_path: Path, write_run: WriteRun) -> 
     assert (verdict.word, verdict.kind) == ("not decided", "open")
     assert verdict.sentences == [
         "Both models were trained on 1 of the paper's 38 datasets (profile cpu).",
-        "1 with one seed or without a margin cannot be tested: there Aaren's mean is ahead in 1.",
+        "1 comparison with one seed or without a margin cannot be tested: Aaren's mean is ahead in 1.",
     ]
 
 
 @pytest.mark.parametrize(
     ("differences", "word", "kind"),
     [
-        ((0.001, 0.002, 0.0), "yes, in all 1 decided comparisons", "good"),
+        ((0.001, 0.002, 0.0), "yes, in the one decided comparison", "good"),
         ((-0.2, -0.21, -0.19), "no: in 0 of 1 decided comparisons only", "bad"),
         ((-0.2, 0.2, 0.0), "not decided", "open"),
     ],

@@ -95,7 +95,8 @@ def _word(found: list[Comparison]) -> tuple[str, str]:
     open_rows = len(found) - decided
     rest = f" ({open_rows} of {len(found)} undecided)" if open_rows else ""
     if bad == 0:
-        return f"yes, in all {decided} decided comparisons{rest}", "good" if decided > open_rows else "mixed"
+        all_decided = "the one decided comparison" if decided == 1 else f"all {decided} decided comparisons"
+        return f"yes, in {all_decided}{rest}", "good" if decided > open_rows else "mixed"
     if good / decided >= MOSTLY:
         return f"mostly: in {good} of {decided} decided comparisons{rest}", "good"
     if good >= bad:
@@ -140,9 +141,10 @@ def _counts(found: list[Comparison]) -> list[str]:
     single = [one for one in found if one.outcome == "untested"]
     if single:
         ahead = sum((one.advantage.mean if one.advantage else 0.0) > 0.0 for one in single)
+        thing = "comparison" if len(single) == 1 else "comparisons"
         sentences.append(
-            f"{len(single)} {'more ' if tested else ''}with one seed or without a margin cannot be tested: "
-            f"there Aaren's mean is ahead in {ahead}."
+            f"{len(single)} {'more ' if tested else ''}{thing} with one seed or without a margin cannot be "
+            f"tested: Aaren's mean is ahead in {ahead}."
         )
     return sentences
 
