@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from aaren.cli.main import app
 from aaren.errors import AarenError, ConfigError, StateError
+from aaren.lab.reproduce import holding
 
 TOY = "support.toy_grid"
 
@@ -99,6 +100,14 @@ def test_a_folder_of_a_newer_version_is_left_alone() -> None:
     assert "0 to run, 0 without data, 0 failed before, 1 not to be touched" in talk
     assert f"{path} is left alone: a newer version of aaren wrote it (format 99; this one reads 1)" in talk
     assert path.read_text() == before
+
+
+def test_two_grids_on_one_folder() -> None:
+    message = rf"another grid runs in runs \(process {os.getpid()}\)\. Wait for it, end it, choose another"
+    with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
+        run(TOY)
+    with holding(Path("runs"), (1, 2)), holding(Path("runs"), (2, 2)):
+        pass  # the shards of one grid share a folder
 
 
 def test_no_permission_to_write() -> None:

@@ -26,7 +26,7 @@ def preset(
             slow_seconds=slow,
             penalty=1e38 if model == "diverging" else 0.0,  # the loss is not finite after a few updates
         ),
-        engine=EngineConfig(threads=1, checkpoint_seconds=0.0),
+        engine=EngineConfig(threads=1, checkpoint_seconds=0.3),
     )
 
 

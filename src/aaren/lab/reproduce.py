@@ -39,8 +39,8 @@ class Means:
 
     def sized(self, waiting: int) -> "Means":
         """Fit to the cores and to the work: one thread each as soon as runs can share the cores."""
-        if self.workers and self.threads:
-            return self
+        if (self.workers and self.threads) or not waiting:
+            return Means(workers=self.workers or 1, threads=self.threads or 1, ray=self.ray)
         cores = self._cores()
         workers = self.workers or max(1, min(cores // max(1, self.threads), waiting))
         return Means(workers=workers, threads=self.threads or max(1, cores // workers), ray=self.ray)

@@ -14,8 +14,7 @@ from aaren.lab.grid import View
 from aaren.train.observe import duration
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, Group
 
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 60.0  # between two lines of a log that say how far all is
@@ -99,23 +98,26 @@ def choose_view(*, plain: bool) -> GridView:
     return Lines() if plain or not sys.stderr.isatty() else LiveBoard()
 
 
-def draw(board: Board) -> "Table":
+def draw(board: Board) -> "Group":
     """Draw the board: one row per running run, how far all is below."""
+    from rich.console import Group
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, padding=(0, 1), show_header=False, caption=summary(board), caption_justify="left")
+    table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=52)
     for _ in range(3):
         table.add_column(no_wrap=True)
     for entry in board.in_state("running"):
         filled = round(BAR_WIDTH * entry.share)
         table.add_row(
-            entry.run.name,
+            escape(entry.run.name),
             "━" * filled + "[dim]" + "━" * (BAR_WIDTH - filled) + "[/]",
             f"{entry.update}/{entry.max_updates}" if entry.max_updates else "opening",
-            entry.text,
+            escape(entry.text),
         )
-    return table
+    return Group(table, Text(f" {summary(board)}", style="bold"))
 
 
 def summary(board: Board) -> str:
