@@ -1,5 +1,7 @@
 """The rule of bold type, on pairs and on the published tables."""
 
+from pathlib import Path
+
 from aaren.report.bolding import PRINTED_ONE_SIDED, bold, check_published
 from aaren.report.statistics import Summary
 
@@ -20,3 +22,12 @@ def test_the_published_tables_follow_it_but_once() -> None:
     assert len(PRINTED_ONE_SIDED) == 9
     assert found.both + found.transformer + found.aaren == found.pairs
     assert found.equivalent == 55
+
+
+def test_the_documentation_has_the_same_numbers() -> None:
+    found = check_published()
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    text = " ".join(text.split())
+    assert f"the rule gives {found.both} equals, {found.transformer} wins of the Transformer" in text
+    assert f"and {found.aaren} of Aaren" in text
+    assert f"passes for {found.equivalent} of the {found.pairs} pairs" in text
