@@ -219,7 +219,8 @@ def make_results(root: Path) -> Path:
                     30 * best,
                     seed=seed,
                     curve=[best * (1 - 0.6**n) for n in range(1, 6)],
-                    facts={"target_return": 3600.0},
+                    facts={"target_return": 3600.0, "environment": "Hopper-v4"},
+                    test={f"return_{n}": near(30 * best, 100.0) for n in range(10)},
                 )
                 write_sweep(folder, "target_scale", {str(n / 4): 800.0 * n for n in range(1, 6)}, "return")
                 write_sweep(folder, "context", {"window": best, "carried": best - 20.0}, "score")

@@ -1,5 +1,6 @@
 """The tables of a report as Markdown: for a README, a pull request, a terminal."""
 
+from aaren.report.episodes_table import episodes_table
 from aaren.report.gathered import Gathered
 from aaren.report.names import PROFILE_WORDS, SETTINGS, TRUTH
 from aaren.report.runs_table import work_table
@@ -39,6 +40,7 @@ def render_markdown(gathered: Gathered) -> str:
 def _tables(gathered: Gathered, setting: str, profile: str) -> list[Table]:
     metrics = gathered.metrics(setting)
     found = [comparison_table(gathered, setting, profile, "", number) for number in metrics]
+    found += [episodes_table(gathered, profile)] if setting == "rl" else []
     found += [comparison_table(gathered, setting, profile, None, number) for number in metrics]
     found += [reference_table(gathered, setting, profile, number) for number in (*metrics, TRUTH)]
     return [table for table in found if table is not None]

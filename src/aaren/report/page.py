@@ -5,6 +5,7 @@ from html import escape
 from importlib import resources
 
 from aaren.errors import require_extra
+from aaren.report.episodes_table import episodes_table
 from aaren.report.figure import Figure
 from aaren.report.gathered import Gathered
 from aaren.report.margin_figure import margin_figure
@@ -92,6 +93,8 @@ def _setting(gathered: Gathered, setting: str, figures: list[Figure]) -> str:
         metrics = gathered.metrics(setting)
         mains = [comparison_table(gathered, setting, profile, "", number) for number in metrics]
         parts += _first_open([table for table in mains if table is not None], "More numbers")
+        if setting == "rl":
+            parts += [to_html(table) for table in (episodes_table(gathered, profile),) if table is not None]
         varied = [comparison_table(gathered, setting, profile, None, number) for number in metrics]
         parts += _folded([table for table in varied if table is not None], "Rows with something changed")
         beside = [reference_table(gathered, setting, profile, number) for number in metrics]
