@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from aaren.bench.target import Target, at_least, at_most, targets_sheet, within
 
 
@@ -11,6 +13,7 @@ def test_limits_belong_to_what_is_promised() -> None:
 def test_a_ratio_of_scattered_times_says_so() -> None:
     target = Target(name="a", wanted="w", measured="1.00x", is_met=True, is_noisy=True)
     assert target.verdict == "met, noisy"
+    assert replace(target, measured=None, is_met=None).verdict == "not run"  # nothing to distrust
 
 
 def test_sheet_stresses_what_was_missed_and_counts_what_was_not_measured() -> None:

@@ -23,7 +23,7 @@ class Target:
     def verdict(self) -> str:
         """Return the word for the table."""
         word = {True: "met", False: "missed", None: "not run"}[self.is_met]
-        return f"{word}, noisy" if self.is_noisy else word
+        return f"{word}, noisy" if self.is_noisy and self.is_met is not None else word
 
 
 def at_least(name: str, ratio: float | None, limit: float) -> Target:
