@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from aaren.cli.main import app
 from aaren.train.config import RunConfig
 from aaren.train.figures import FIGURES
 from aaren.train.run import train
@@ -36,4 +38,7 @@ def test_figures_are_the_same_at_the_end_and_afterwards(
     assert at_the_end["nothing"] is None
     (tmp_path / FIGURES).unlink()
     assert draw_run(tmp_path) == tmp_path / FIGURES
+    (tmp_path / FIGURES).unlink()
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path), "--figures"])
+    assert (result.exit_code, result.stdout.strip()) == (0, str(tmp_path / FIGURES)), result.output
     assert json.loads((tmp_path / FIGURES).read_text()) == at_the_end

@@ -57,6 +57,7 @@ def _view(label: str, found: list[Comparison]) -> View:
         label=label,
         data=data,
         layout={
+            "showlegend": True,
             "height": 150 + _ROW_PIXELS * len(rows),
             "xaxis": axis("advantage of Aaren, in margins", range=[-extent, extent], zeroline=True),
             "yaxis": {

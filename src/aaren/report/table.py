@@ -54,8 +54,9 @@ def to_html(table: Table) -> str:
         parts.append(f"<h4>{escape(table.title)}</h4>")
     hidden = sum(table.is_dim)
     if hidden:
+        words = "1 gap" if hidden == 1 else f"{hidden} gaps"
         is_checked = "" if hidden * 2 > len(table.rows) else " checked"
-        parts.append(f'<label class="gaps"><input type="checkbox"{is_checked}> show {hidden} gaps</label>')
+        parts.append(f'<label class="gaps"><input type="checkbox"{is_checked}> show {words}</label>')
     parts.append('<div class="scroll"><table>')
     parts.append(f"<thead>{_groups(table.columns)}<tr>")
     for column in table.columns:

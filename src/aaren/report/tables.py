@@ -112,11 +112,11 @@ def macro_table(gathered: Gathered) -> Table:
         ],
     )
     for setting, profile, variant, macro in macros(gathered):
-        name = f"{SHORT.get(setting, setting)}, {profile}" + (f", {variant}" if variant else "")
+        name = f"{SHORT.get(setting, setting)}, {profile}"
         pairs = macro.over_pairs
         is_alone = macro.over_datasets.count == 1
         table.add(
-            Cell(text=name, key=name),
+            Cell(text=name, key=f"{name} {variant}", note=variant),
             Cell(text=f"{macro.metric.label}, in %" if macro.is_relative else macro.metric.label),
             Cell(text=str(pairs.count), key=pairs.count),
             Cell(text=macro.show(pairs), key=pairs.mean),
