@@ -18,9 +18,12 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: setup ## the main job: a demonstration on this machine
-	@$(BIN)/python examples/first_layer.py
-	@$(BIN)/aaren bench scan --quick
+SMOKE  := runs/smoke
+
+run: setup ## the main job: all four settings for seconds each, the resource analysis, the report
+	@$(BIN)/aaren bench stream --quick --record $(SMOKE)/bench/stream.json
+	@$(BIN)/aaren reproduce --profile smoke --out $(SMOKE)
+	@$(BIN)/aaren report $(SMOKE) -o $(SMOKE)/report
 
 check: setup ## format, lint, types, import layers
 	@$(BIN)/ruff format --check src tests examples docs/conf.py

@@ -8,8 +8,9 @@ smoke   seconds, to see that everything turns; meant for the generated sets `pen
 from dataclasses import replace
 from typing import Literal, cast, get_args
 
-from aaren.data.registry import lookup
+from aaren.data.registry import DATASETS, lookup
 from aaren.errors import ConfigError, unknown_name
+from aaren.presets.grid import Block
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.tasks.rl_config import ContextName, ModelName, RlConfig, RlNetworkConfig
 from aaren.train.config import EngineConfig, RunConfig
@@ -59,6 +60,21 @@ def preset(
         profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
         seed=seed,
         engine=EngineConfig(),
+    )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    """Return the table on D4RL's sets and on those made in their place, then what the policy may see."""
+    both, clones, references = ("aaren", "transformer"), ("bc", "bc-transformer"), ("behaviour", "random")
+    if profile == "smoke":
+        return (Block(datasets=("cartpole",), models=(*both, "bc", *references), seedless=("behaviour",)),)
+    published = tuple(row.name for row in DATASETS if row.setting == "rl")
+    made = tuple(f"{name}-regen" for name in published)
+    choices = tuple((f"context={name}",) for name in CONTEXTS if name != "window")
+    seen = ("hopper-medium-regen", "halfcheetah-medium-regen")
+    return (
+        Block(datasets=(*made, *published), models=(*both, *clones, *references), seedless=("behaviour",)),
+        Block(datasets=seen, models=both, choices=choices),
     )
 
 
