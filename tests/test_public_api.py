@@ -14,6 +14,7 @@ PUBLIC = {
         "AarenForecaster",
         "Block",
         "Classifier",
+        "DecisionModel",
         "Encoder",
         "EncoderConfig",
         "EventModel",

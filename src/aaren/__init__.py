@@ -14,6 +14,7 @@ _HOME = {
     "AarenForecaster": "aaren.estimators",
     "Block": "aaren.nn",
     "Classifier": "aaren.models",
+    "DecisionModel": "aaren.models",
     "Encoder": "aaren.nn",
     "EncoderConfig": "aaren.nn",
     "EventModel": "aaren.models",
