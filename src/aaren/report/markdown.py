@@ -3,9 +3,10 @@
 from aaren.report.episodes_table import episodes_table
 from aaren.report.gathered import Gathered
 from aaren.report.names import PROFILE_WORDS, SETTINGS, TRUTH
+from aaren.report.overview_table import macro_table
 from aaren.report.runs_table import work_table
 from aaren.report.table import Table, to_markdown
-from aaren.report.tables import comparison_table, macro_table, reference_table
+from aaren.report.tables import comparison_table, reference_table
 from aaren.report.verdict import verdicts
 from aaren.report.words import HOW_TO_READ, SETTING_WORDS, published_words
 

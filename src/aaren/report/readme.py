@@ -9,7 +9,7 @@ from aaren.report.macro import show_interval, summarise_table
 from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric
 from aaren.report.statistics import Summary
 from aaren.report.table import Cell, Column, Table, to_markdown
-from aaren.report.tables import OUTCOMES, show_summary
+from aaren.report.tables import OUTCOMES, is_regenerated, show_summary
 from aaren.report.verdict import verdicts
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
@@ -63,7 +63,8 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
     found = gathered.compare(setting, profile, "", number)
     run = [one for one in found if not one.is_gap]
     missing = [one.place.name for one in found if one.is_gap]
-    published = "published, on D4RL" if setting == "rl" else "published"
+    is_remade = any(is_regenerated(one) for one in run)
+    published = "published, on D4RL" if is_remade else "published"
     table = Table(
         name="",
         title="",
@@ -80,7 +81,7 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
     )
     for one in run:
         table.add(*_cells(one, number))
-    regenerated = ", regenerated data" if setting == "rl" else ""
+    regenerated = ", regenerated data" if is_remade else ""
     better = "lower" if number.is_lower_better else "higher"
     head = f"**{SETTINGS[setting]}**, {number.label} ({better} is better){regenerated}; profile `{profile}`: "
     parts = [head + f"{PROFILE_WORDS.get(profile, '')}.", to_markdown(table)]

@@ -1,4 +1,4 @@
-"""The tables of a report: both models side by side, simple references beside them, and one line per table."""
+"""The tables of a setting: both models side by side, and simple references beside them."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from aaren.report.bolding import bold, describe
 from aaren.report.comparison import Comparison
 from aaren.report.datasets import is_known, is_stand_in, papers_name
 from aaren.report.gathered import Gathered
-from aaren.report.macro import Macro, show_interval, summarise_table
-from aaren.report.names import PAIR, SHORT, Metric, model_label
+from aaren.report.macro import show_interval
+from aaren.report.names import PAIR, Metric, model_label
 from aaren.report.rows import Place, Row
 from aaren.report.statistics import Summary
 from aaren.report.table import Cell, Column, Table
@@ -38,7 +38,12 @@ def comparison_table(
     table = Table(
         name=_name(setting, profile, "variants" if variant is None else "main", number.report),
         title=number.label,
-        columns=_columns(setting, is_varied=variant is None, has_published=has_published),
+        columns=_columns(
+            setting,
+            is_varied=variant is None,
+            has_published=has_published,
+            is_regenerated=any(is_regenerated(one) for one in found),
+        ),
     )
     for one in found:
         cells = _cells(one, is_varied=variant is None)
@@ -89,62 +94,6 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
     return table if table.rows else None
 
 
-def macro_table(gathered: Gathered) -> Table:
-    """Sum up every table in one line."""
-    table = Table(
-        name="macro",
-        title="Aaren \u2212 Transformer, on average",
-        columns=[
-            Column(label="table", kind="text"),
-            Column(label="number", kind="text"),
-            Column(label="pairs"),
-            Column(label="over all pairs [90 %]", help="Every dataset, horizon and seed is one observation."),
-            Column(label="over datasets [90 %]", help="Every dataset is one observation: the cautious one."),
-            Column(label="within"),
-            Column(label="better"),
-            Column(label="worse"),
-            Column(label="undecided"),
-            Column(label="untested", help="One seed, or no margin."),
-        ],
-        notes=[
-            "Lower is better for MSE, MAE, NLL and RMSE, higher for accuracy and score. "
-            "RMSE is averaged in percent of the Transformer's, because every dataset has its own unit."
-        ],
-    )
-    for setting, profile, variant, macro in macros(gathered):
-        name = f"{SHORT.get(setting, setting)}, {profile}"
-        pairs = macro.over_pairs
-        is_alone = macro.over_datasets.count == 1
-        table.add(
-            Cell(text=name, key=f"{name} {variant}", note=variant),
-            Cell(text=f"{macro.metric.label}, in %" if macro.is_relative else macro.metric.label),
-            Cell(text=str(pairs.count), key=pairs.count),
-            Cell(text=macro.show(pairs), key=pairs.mean),
-            Cell(
-                text=_GAP if is_alone else macro.show(macro.over_datasets),
-                key=None if is_alone else macro.over_datasets.mean,
-            ),
-            *(
-                Cell(text=str(macro.outcomes.get(outcome, 0)), key=macro.outcomes.get(outcome, 0))
-                for outcome in ("equivalent", "better", "worse", "undecided", "untested")
-            ),
-        )
-    return table
-
-
-def macros(gathered: Gathered) -> list[tuple[str, str, str, Macro]]:
-    """Sum up every setting, profile, variant and number."""
-    found = []
-    for setting in gathered.settings():
-        for profile in gathered.profiles(setting):
-            for variant in gathered.variants(setting, profile):
-                for number in gathered.metrics(setting):
-                    macro = summarise_table(gathered.compare(setting, profile, variant, number))
-                    if macro is not None:
-                        found.append((setting, profile, variant, macro))
-    return found
-
-
 def show_summary(summary: Summary | None, number: Metric) -> str:
     """Write mean ± deviation, or the one number there is.
 
@@ -159,13 +108,18 @@ def show_summary(summary: Summary | None, number: Metric) -> str:
     return f"{number.show(summary.mean)} ± {number.show(summary.deviation)}"
 
 
+def is_regenerated(one: Comparison) -> bool:
+    """Tell whether a row is on data that was rolled out anew, in place of D4RL's."""
+    return one.place.setting == "rl" and is_stand_in(one.place.dataset)
+
+
 def runs_anchor(place: Place) -> str:
     """Return where on the page the runs of a setting are listed."""
     return f"#runs-{place.setting}"
 
 
-def _columns(setting: str, *, is_varied: bool, has_published: bool) -> list[Column]:
-    paper = "published" if setting != "rl" else "published, on D4RL; ours: regenerated data"
+def _columns(setting: str, *, is_varied: bool, has_published: bool, is_regenerated: bool) -> list[Column]:
+    paper = "published, on D4RL; ours: regenerated data" if is_regenerated else "published"
     columns = [Column(label=_row_head(setting), kind="text")]
     if is_varied:
         columns.append(Column(label="changed", kind="text"))
@@ -264,7 +218,7 @@ def _remarks(found: Sequence[Comparison]) -> list[str]:
             reasons.setdefault(one.remark, []).append(one.place.name)
     for reason, names in reasons.items():
         remarks.append(f"Nothing published beside {', '.join(dict.fromkeys(names))}: {reason}.")
-    if any(one.place.setting == "rl" and is_stand_in(one.place.dataset) for one in run):
+    if any(is_regenerated(one) for one in run):
         remarks.append("Regenerated data: rolled out from public policies in MuJoCo -v4; it is not D4RL's.")
     return remarks
 

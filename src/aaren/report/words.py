@@ -18,11 +18,10 @@ SETTING_WORDS = {
         "unit and are tested all the same."
     ],
     "rl": [
-        "Offline reinforcement learning in MuJoCo, D4RL's normalised score: 0 is random, 100 an expert. "
-        "D4RL's own data could not be had: every row is on regenerated data, so that the published "
-        "scores beside ours are of another dataset and never mixed with them. The paper does not say "
-        "whether it reports the best evaluation or the last; both are here, and fresh episodes of the "
-        "selected weights."
+        "Offline reinforcement learning in MuJoCo, D4RL's normalised score: 0 is random, 100 an expert. Rows "
+        "named -regen are on regenerated data, because D4RL's own could not be had: the published scores "
+        "beside them are of another dataset and never mixed with ours. The paper does not say whether it "
+        "reports the best evaluation or the last; both are here, and fresh episodes of the selected weights."
     ],
 }
 
