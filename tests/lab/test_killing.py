@@ -43,11 +43,11 @@ def assert_same(left: Path, right: Path) -> None:
     assert one["metrics"] == two["metrics"]
 
 
-def holder_of(folder: Path, *, updates: int = 2, patience: float = 200.0) -> int:
-    """Wait until a run has a few checkpoints behind it, and return the process that runs it."""
+def holder_of(folder: Path, *, patience: float = 200.0) -> int:
+    """Wait until a run has a checkpoint behind it, and return the process that runs it."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        if any(int(path.name[7:]) >= updates for path in (folder / "checkpoints").glob("update-*")):
+        if any((folder / "checkpoints").glob("update-*")):
             return int((folder / ".lock").read_text())
         time.sleep(0.01)
     raise AssertionError(f"no run went on in {folder}")
@@ -63,7 +63,7 @@ def is_alive(process: int) -> bool:
 def test_a_killed_worker_is_replaced_and_its_run_ends_with_the_same_bits(
     planned: Planned, tmp_path: Path
 ) -> None:
-    runs = [planned(seed, slow_seconds=0.05, checkpoint_seconds=0.2) for seed in (0, 1)]
+    runs = [planned(seed, slow_seconds=0.15, checkpoint_seconds=0.2) for seed in (0, 1)]
     board, notes = Board.of(runs, estimates={}, workers=2), Notes()
 
     def kill() -> None:

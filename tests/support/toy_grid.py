@@ -32,7 +32,7 @@ def preset(
 
 def grid(profile: str) -> tuple[Block, ...]:
     if profile == "paper":  # slow enough to be killed in the middle
-        return (Block(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.1",),)),)
+        return (Block(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.2",),)),)
     return (
         Block(datasets=("line", "curve"), models=("aaren", "mean"), seedless=("mean",)),
         Block(datasets=("line",), models=("diverging",)),

@@ -19,6 +19,7 @@ from aaren.lab.worker import PAUSE
 
 LAST_LINES = 3  # of a dead worker's stderr that are told
 CLOSE_SECONDS = 10.0
+LAST_WORDS_SECONDS = 5.0
 
 
 class Crew(Protocol):
@@ -112,6 +113,18 @@ class LocalCrew:
 
     def _hear(self, place: int, process: "subprocess.Popen[str]", complaints: IO[str]) -> None:
         """Pass on what a worker tells, to its end."""
+        reader = threading.Thread(target=self._pass_on, args=(place, process), daemon=True)
+        reader.start()
+        code = process.wait()
+        # Its last words come first; but a process that it left behind may hold its stdout for ever.
+        reader.join(LAST_WORDS_SECONDS)
+        self._hang_up(process)
+        with complaints:
+            complaints.seek(0)
+            last = [line.strip() for line in complaints.read().splitlines() if line.strip()][-LAST_LINES:]
+        self._messages.put((place, Message(event="died", text="; ".join([_ending(code), *last]))))
+
+    def _pass_on(self, place: int, process: "subprocess.Popen[str]") -> None:
         if process.stdout is None:
             return
         with process.stdout:
@@ -119,12 +132,6 @@ class LocalCrew:
                 # A worker that is killed while it writes leaves half a line.
                 with contextlib.suppress(ValueError, TypeError):
                     self._messages.put((place, Message.from_json(line)))
-        code = process.wait()
-        self._hang_up(process)
-        with complaints:
-            complaints.seek(0)
-            last = [line.strip() for line in complaints.read().splitlines() if line.strip()][-LAST_LINES:]
-        self._messages.put((place, Message(event="died", text="; ".join([_ending(code), *last]))))
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join(entry for entry in sys.path if entry)  # a user's own settings are found too
