@@ -13,7 +13,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: as torch chooses.")]
 RecordPath = Annotated[Path | None, typer.Option("--record", help="Write the measurements there, as JSON.")]
 FigureBase = Annotated[
-    Path | None, typer.Option("--figure", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren[plot]'.")
+    Path | None, typer.Option("--figure", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren\\[plot]'.")
 ]
 PagePath = Annotated[
     Path | None, typer.Option("--page", help="Put the tables into this Markdown page, between its marks.")

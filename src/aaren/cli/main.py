@@ -40,7 +40,9 @@ def main() -> None:
     try:
         app()
     except AarenError as error:
-        Console(stderr=True, highlight=False).print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
+        Console(stderr=True, highlight=False, emoji=False).print(
+            "[bold red]error:[/]", escape(str(error)), soft_wrap=True
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
