@@ -1,0 +1,28 @@
+"""Figures of runs in the documentation are those of the committed records."""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_gaps_to_the_true_hawkes_process():
+    measured = {}
+    for path in (ROOT / "results" / "events").glob("hawkes-*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        measured[record["cell"]["model"]] = record["metrics"]["test"]["gap_to_truth"]
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    table = page.split("above the true process |")[1].split("\n\n")[0]
+    shown = dict(re.findall(r"\| `([a-z-]+)` \| ([0-9.]+) \|", table))
+    assert len(shown) >= 5
+    assert shown == {model: f"{measured[model]:.3f}" for model in shown}
+
+
+def test_gap_to_the_true_sin_process():
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"both models stay ([0-9.]+) above the truth", page)
+    for path in (ROOT / "results" / "events").glob("sin-*-cpu-seed0-*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["cell"]["model"] in ("aaren", "transformer") and not record["changed"]:
+            assert f"{record['metrics']['test']['gap_to_truth']:.2f}" == shown
