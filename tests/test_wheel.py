@@ -114,6 +114,7 @@ USES = {
         "from aaren.data.ts_format import read_ts; read_ts(Path('own.ts'), reader='aeon')"
     ),
     "rl": "from aaren.data.classic_control import generate; generate('pendulum', episodes=1)",
+    "cluster": "from aaren.lab.ray_crew import RayCrew; RayCrew('local', 1, threads=1)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others
 
