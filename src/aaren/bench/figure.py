@@ -125,37 +125,27 @@ def _draw_panel(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # 
     low, high = axes.get_ylim()
     panel_points = 300.0  # about the height of the axes
     per_decade = panel_points / math.log10(high / low)
-    is_last = [line.lengths[-1] == lengths[-1] for line in lines]
-    for line in (line for line, ends in zip(lines, is_last, strict=True) if not ends):
-        axes.annotate(
-            line.label,
-            xy=(line.lengths[-1], line.heights[-1]),
-            xytext=(7, 0),
-            textcoords="offset points",
-            color=line.colour,
-            fontsize=9,
-            verticalalignment="center",
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-        )
-    lines = [line for line, ends in zip(lines, is_last, strict=True) if ends]
-    wanted = [math.log10(line.heights[-1]) * per_decade for line in lines]
-    for line, place in zip(lines, spread_out(wanted, _LABEL_POINTS), strict=True):
-        axes.annotate(
-            line.label,
-            xy=(line.lengths[-1], line.heights[-1]),
-            xytext=(lengths[-1] * 1.12, 10 ** (place / per_decade)),
-            color=line.colour,
-            fontsize=9,
-            fontweight="bold" if line.is_stressed else "normal",
-            verticalalignment="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": line.colour,
-                "linewidth": 0.5,
-                "shrinkA": 0,
-                "shrinkB": 3,
-            },
-        )
+    for end in sorted({line.lengths[-1] for line in lines}):
+        ending = [line for line in lines if line.lengths[-1] == end]
+        wanted = [math.log10(line.heights[-1]) * per_decade for line in ending]
+        for line, place in zip(ending, spread_out(wanted, _LABEL_POINTS), strict=True):
+            axes.annotate(
+                line.label,
+                xy=(end, line.heights[-1]),
+                xytext=(end * 1.12, 10 ** (place / per_decade)),
+                color=line.colour,
+                fontsize=9,
+                fontweight="bold" if line.is_stressed else "normal",
+                verticalalignment="center",
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": line.colour,
+                    "linewidth": 0.5,
+                    "shrinkA": 0,
+                    "shrinkB": 3,
+                },
+            )
 
 
 def spread_out(places: Sequence[float], distance: float) -> list[float]:
