@@ -43,7 +43,9 @@ def test_every_share_is_taken_once(count_job, num_threads, is_forked, monkeypatc
 
 
 def test_no_shares_are_no_work(count_job):
-    team.run(count_job, [0], (0, torch.zeros(1, dtype=torch.int64)), num_threads=2)
+    counts = torch.zeros(1, dtype=torch.int64)
+    team.run(count_job, [0], (1, counts), num_threads=2)
+    assert counts.item() == 0
 
 
 def test_callers_in_several_threads_do_not_disturb_each_other(count_job):

@@ -189,7 +189,8 @@ def _fail(
         return
 
 
-def _record(config: RunConfig, status: RunStatus, *, command: str, world: World) -> RunRecord:
+def blank_record(config: RunConfig, *, command: str) -> RunRecord:
+    """Return the record of a run of which nothing is known yet but what it should do."""
     return RunRecord(
         status="failed",
         setting=config.setting,
@@ -202,15 +203,27 @@ def _record(config: RunConfig, status: RunStatus, *, command: str, world: World)
         metrics={},
         reports=list(find_task(config.setting).reports),
         parameters=0,
-        updates=status.update,
+        updates=0,
         epochs=0.0,
+        ended_by="error",
+        best_update=None,
+        resumed=0,
+        seconds={},
+        curve=None,
+        data={},
+        facts={},
+    )
+
+
+def _record(config: RunConfig, status: RunStatus, *, command: str, world: World) -> RunRecord:
+    return replace(
+        blank_record(config, command=command),
+        updates=status.update,
         ended_by=status.ended_by,
         best_update=status.best["update"] if status.best else None,
         resumed=status.resumed,
         seconds={name: round(seconds, 3) for name, seconds in status.seconds.items()},
         curve=CURVE if status.curve else None,
-        data={},
-        facts={},
         processes=world.size,
     )
 
