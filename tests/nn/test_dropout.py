@@ -126,3 +126,39 @@ def test_attention_has_the_gradients_of_its_definition(t: int, s: int, is_causal
     torch.testing.assert_close(
         gradients, torch.autograd.grad(expected.square().sum(), (query, keys, values)), rtol=1e-7, atol=1e-9
     )
+
+
+def test_attention_in_single_precision_is_that_in_double() -> None:
+    double = [(6.0 * torch.randn(2, 2, 200, 8, dtype=torch.float64)).requires_grad_() for _ in range(3)]
+    single = [part.detach().float().requires_grad_() for part in double]
+    state = torch.get_rng_state()
+    expected = attend_with_dropout(*double, 0.2, is_causal=True)
+    torch.set_rng_state(state)
+    found = attend_with_dropout(*single, 0.2, is_causal=True)
+    torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=3e-4)  # scores near 100, so 1e-5 each
+    wanted = torch.autograd.grad(expected.sum(), double)
+    for gradient, truth in zip(torch.autograd.grad(found.sum(), single), wanted, strict=True):
+        assert (gradient.double() - truth).abs().max() < 1e-4 * truth.abs().max()
+
+
+def test_attention_keeps_nan_in_its_own_rows_and_to_what_came_before() -> None:
+    query, keys, values = torch.randn(3, 1, 2, 20, 4)
+    keys[0, 0, 7] = torch.nan
+    found = attend_with_dropout(query, keys, values, 0.1, is_causal=True)
+    assert found[0, 1].isfinite().all()
+    assert found[0, 0, :7].isfinite().all()
+    assert found[0, 0, 7:].isnan().all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_attention_has_the_same_bits_for_any_number_of_threads(threads: int) -> None:
+    query, keys, values = torch.randn(3, 8, 4, 300, 8, generator=torch.Generator().manual_seed(3))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        found = attend_with_dropout(query, keys, values, 0.1, is_causal=True)
+    finally:
+        torch.set_num_threads(before)
+    torch.manual_seed(5)
+    assert torch.equal(found, attend_with_dropout(query, keys, values, 0.1, is_causal=True))

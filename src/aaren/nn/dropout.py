@@ -78,12 +78,21 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     source = x.detach().contiguous()
     target = torch.empty_like(source)
     count = source.numel()
-    num_threads = max(1, min(torch.get_num_threads(), count // SMALLEST_SHARE))
-    num_shares = 4 * num_threads if num_threads > 1 else 1
-    cuts = [count * share // num_shares for share in range(num_shares + 1)]
-    threshold = min(round(probability * LARGEST), LARGEST - 1)
+    cuts, num_threads = share_items(count, 1)
     scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype)
-    fields = (count, threshold, key & 0xFFFFFFFF, key >> 32, source, target, scale)
+    fields = (count, threshold_of(probability), key & 0xFFFFFFFF, key >> 32, source, target, scale)
     job = machine_code.load("aaren.nn.dropout_kernel", "drop_job", source.dtype)
     team.run(job, cuts, fields, num_threads=num_threads)
     return target
+
+
+def threshold_of(probability: float) -> int:
+    """Return below which of 2^32 hashes an item is dropped."""
+    return min(round(probability * LARGEST), LARGEST - 1)
+
+
+def share_items(count: int, size: int) -> tuple[list[int], int]:
+    """Cut a count of things of a size into shares, and say how many threads they are worth."""
+    num_threads = max(1, min(torch.get_num_threads(), count * size // SMALLEST_SHARE))
+    num_shares = 4 * num_threads if num_threads > 1 else 1
+    return [count * share // num_shares for share in range(num_shares + 1)], num_threads

@@ -19,6 +19,19 @@ _F = FIRST_FIELD
 
 
 @njit  # type: ignore[untyped-decorator]  # numba ships no types
+def hash_place(place: int, first_key: np.uint32, second_key: np.uint32) -> np.uint32:
+    """Return a number from 0 to 2^32 - 1 that looks drawn at random."""
+    mixed = uint32(uint32(place) ^ first_key)
+    mixed = uint32(mixed * uint32(0x7FEB352D))
+    mixed = uint32(mixed ^ (mixed >> uint32(15)))
+    mixed = uint32(uint32(mixed ^ second_key) * uint32(0x846CA68B))
+    mixed = uint32(mixed ^ (mixed >> uint32(16)))
+    mixed = uint32(mixed * uint32(0x9E3779B1))
+    hashed: np.uint32 = uint32(mixed ^ (mixed >> uint32(15)))
+    return hashed
+
+
+@njit  # type: ignore[untyped-decorator]  # numba ships no types
 def drop_items(
     first: int,
     stop: int,
@@ -32,14 +45,8 @@ def drop_items(
     """Set target[i] to source[i] * scale, or to 0, for i in first : stop."""
     source, target = source[first:stop], target[first:stop]  # counted from 0: no negative index to look for
     for place in range(stop - first):
-        mixed = uint32(uint32(first + place) ^ first_key)
-        mixed = uint32(mixed * uint32(0x7FEB352D))
-        mixed = uint32(mixed ^ (mixed >> uint32(15)))
-        mixed = uint32(uint32(mixed ^ second_key) * uint32(0x846CA68B))
-        mixed = uint32(mixed ^ (mixed >> uint32(16)))
-        mixed = uint32(mixed * uint32(0x9E3779B1))
-        mixed = uint32(mixed ^ (mixed >> uint32(15)))
-        target[place] = source[place] * scale if mixed >= threshold else 0.0 * scale
+        is_kept = hash_place(first + place, first_key, second_key) >= threshold
+        target[place] = source[place] * scale if is_kept else 0.0 * scale
 
 
 def drop_job(number: types.Float) -> Callable[..., None]:

@@ -110,7 +110,10 @@ def _key(module: str) -> str:
     digest = hashlib.sha256()
     for source in (module, "aaren.ops.shares", __name__):
         spec = importlib.util.find_spec(source)
-        digest.update(Path(str(spec and spec.origin)).read_bytes())
+        path = Path(str(spec and spec.origin))
+        digest.update(path.read_bytes())
+        for kernel in sorted(path.parent.glob("*_kernel.py")):  # which may use each other
+            digest.update(kernel.read_bytes())
     facts = version("numba"), version("llvmlite"), llvm.get_host_cpu_name(), llvm.get_process_triple()
     digest.update(repr((*facts, llvm.get_host_cpu_features().flatten())).encode())
     return digest.hexdigest()[:16]

@@ -84,7 +84,7 @@ def _cpu(task: RlConfig) -> RlConfig:
         network=RlNetworkConfig(width=64, num_heads=4, num_layers=3),
         optimiser=OptimiserConfig(name="adamw", learning_rate=1e-3, weight_decay=1e-4),
         warm_up=200,
-        updates=1_500,
+        updates=2_400,
         evaluations=5,
     )
 
