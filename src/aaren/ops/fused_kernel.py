@@ -1,9 +1,11 @@
 """The CPU kernel: one pass over memory forward, one backward, sums in float64, on plain arrays.
 
 Time is the outer loop and heads the inner one, so that memory is read from front to back; the innermost loop,
-over the head width, becomes SIMD code. A row is one (sequence, head); a call works on rows first_row :
-stop_row, all sequences lying end to end on one time axis. The functions of a job, at the end, are what `team`
-runs on several threads: they unpack addresses into arrays and take shares of rows until none are left.
+over the head width, is SIMD code. Forward, the weights of some items are found together, before their values
+are read, because many exponentials at once become SIMD code too. A row is one (sequence, head); a call works
+on rows first_row : stop_row, all sequences lying end to end on one time axis. The functions of a job, at the
+end, are what `team` runs on several threads: they unpack addresses into arrays and take shares of rows until
+none are left.
 
 Fast-math flags: `reassoc` lets the dot products vectorise, `contract` fuses multiply and add. None that
 assumes away NaN or infinity: those must poison their own row, and -inf scores must mask.
@@ -19,16 +21,66 @@ import numpy as np
 from numba import carray, njit, types
 from numpy.typing import NDArray
 
+from aaren.ops.exp_kernel import exp_double
+from aaren.ops.row_kernel import mix_row
 from aaren.ops.shares import FIRST_FIELD, pointer, take_share
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 Doubles: TypeAlias = NDArray[np.float64]
 
 LOWEST = float(np.finfo(np.float64).min)
+WEIGHED_TOGETHER = 64  # items of each head whose weights are found before their values are read
+AHEAD_BYTES = 4096  # from a row that is worked on to the one that is fetched
 _F = FIRST_FIELD
 
 
 _JIT = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+
+
+@njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types
+def _weigh(
+    start: int,
+    stop: int,
+    first_head: int,
+    stop_head: int,
+    scores: Floats,  # (T, h)
+    mask: NDArray[np.bool_],  # (T,), or (0,): all real
+    log_decay: Floats,  # (T, h), or (0, h): none
+    m: Doubles,  # (h,)  of one sequence, before and after
+    weights: Doubles,  # (T * h,)  exp(s_k - m_k)
+    shrinks: Doubles,  # (T * h,)  what a new m_k makes of all weights before it
+) -> None:
+    """Weigh some items against the largest score so far; the exponentials of many become SIMD code."""
+    heads = scores.shape[1]
+    is_masked, is_decaying = mask.shape[0] > 0, log_decay.shape[0] > 0
+    for k in range(start, stop):
+        is_hidden = is_masked and not mask[k]
+        for head in range(first_head, stop_head):
+            score, peak, shrink = float(scores[k, head]), m[head], 1.0
+            if is_decaying:
+                if log_decay[k, head] == -math.inf:
+                    peak, shrink = LOWEST, 0.0
+                else:
+                    peak = max(peak + log_decay[k, head], LOWEST)
+                m[head] = peak
+            weight = score - peak
+            if is_hidden or score == -math.inf:
+                weight = -math.inf
+            elif not score <= peak:  # a new peak, or NaN; both are rare
+                shrink *= exp_double(peak - score)
+                weight, m[head] = 0.0, score
+            weights[k * heads + head], shrinks[k * heads + head] = weight, shrink
+    if first_head == 0 and stop_head == heads:  # the heads of all items lie side by side
+        _exponentiate(weights[start * heads : stop * heads])
+    else:
+        for k in range(start, stop):
+            _exponentiate(weights[k * heads + first_head : k * heads + stop_head])
+
+
+@njit(**_JIT)  # type: ignore[untyped-decorator]  # as above
+def _exponentiate(items: Doubles) -> None:
+    for place in range(len(items)):
+        items[place] = exp_double(items[place])
 
 
 @njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types
@@ -44,51 +96,57 @@ def forward(
     u: Doubles,  # (n, h)
     w: Doubles,  # (n, h, d)
     outputs: Floats,  # (T, h, d), or (0, h, d): only the final states are wanted
-    gates: Doubles,  # (T, h)  g_k = exp(s_k - L_k), the weight of the newest item
-    forgets: Doubles,  # (T, h)  f_k = 1 - g_k to full relative precision, the weight of all before it
+    gates: Doubles,  # (T * h,)  g_k = exp(s_k - L_k), the weight of the newest item
+    forgets: Doubles,  # (T * h,)  f_k = 1 - g_k to full relative precision, the weight of all before it
 ) -> None:
-    """Scan forward in time."""
+    """Scan forward in time: o_k = f_k o_{k-1} + g_k v_k, with o for w / u until the end."""
     heads, width = values.shape[1], values.shape[2]
     is_masked, is_decaying, is_written = mask.shape[0] > 0, log_decay.shape[0] > 0, outputs.shape[0] > 0
     row = first_row
     while row < stop_row:
         sequence, first_head = row // heads, row % heads
         stop_head = min(heads, first_head + stop_row - row)
-        for k in range(bounds[sequence], bounds[sequence + 1]):
-            for head in range(first_head, stop_head):
-                peak, total = m[sequence, head], u[sequence, head]
-                sums = w[sequence, head]
-                if is_decaying:
-                    if log_decay[k, head] == -math.inf:
-                        peak, total = LOWEST, 0.0
-                        sums[:] = 0.0
+        means = w[sequence]
+        for head in range(first_head, stop_head):
+            scale = 0.0 if u[sequence, head] == 0.0 else 1.0 / u[sequence, head]
+            for j in range(width):
+                means[head, j] *= scale
+        later = 1 + AHEAD_BYTES // ((stop_head - first_head) * width * values.itemsize + 1)
+        for start in range(bounds[sequence], bounds[sequence + 1], WEIGHED_TOGETHER):
+            stop = min(start + WEIGHED_TOGETHER, bounds[sequence + 1])
+            _weigh(
+                start, stop, first_head, stop_head,
+                scores, mask, log_decay, m[sequence], gates, forgets,
+            )  # fmt: skip
+            for k in range(start, stop):
+                for head in range(first_head, stop_head):
+                    place = k * heads + head
+                    weight, shrink = gates[place], forgets[place]
+                    before = 0.0 if shrink == 0.0 else u[sequence, head] * shrink
+                    total = before + weight
+                    inverse = 0.0 if total == 0.0 else 1.0 / total
+                    gate, forget = weight * inverse, before * inverse
+                    is_hidden = (is_masked and not mask[k]) or scores[k, head] == -math.inf
+                    if is_hidden:
+                        forget = 0.0 if total == 0.0 else 1.0
+                    gates[place], forgets[place], u[sequence, head] = gate, forget, total
+                    if is_decaying and log_decay[k, head] == -math.inf:
+                        means[head] = 0.0  # whatever came before, a NaN too
+                    if is_hidden:
+                        for j in range(width if is_written else 0):
+                            outputs[k, head, j] = means[head, j]
+                    elif is_written:
+                        mix_row(
+                            means[head], values[k, head], outputs[k, head],
+                            values[k + later, head], outputs[k + later, head],
+                            forget, gate,
+                        )  # fmt: skip
                     else:
-                        peak = max(peak + log_decay[k, head], LOWEST)
-                score = float(scores[k, head])
-                is_real = (not is_masked or mask[k]) and score != -math.inf
-                shrink, weight = 1.0, 0.0
-                if is_real and score <= peak:
-                    weight = math.exp(score - peak)
-                elif is_real:  # a new peak, or NaN
-                    shrink, weight = math.exp(peak - score), 1.0
-                    peak = score
-                before = total * shrink
-                total = before + weight
-                m[sequence, head], u[sequence, head] = peak, total
-                inverse = 0.0 if total == 0.0 else 1.0 / total
-                if not is_written:
-                    if is_real:
                         for j in range(width):
-                            sums[j] = sums[j] * shrink + weight * values[k, head, j]
-                elif is_real:
-                    for j in range(width):
-                        sums[j] = sums[j] * shrink + weight * values[k, head, j]
-                        outputs[k, head, j] = sums[j] * inverse
-                    gates[k, head], forgets[k, head] = weight * inverse, before * inverse
-                else:
-                    for j in range(width):
-                        outputs[k, head, j] = sums[j] * inverse
-                    gates[k, head], forgets[k, head] = 0.0, 0.0 if total == 0.0 else 1.0
+                            means[head, j] = forget * means[head, j] + gate * values[k, head, j]
+        for head in range(first_head, stop_head):
+            for j in range(width):
+                means[head, j] *= u[sequence, head]
         row += stop_head - first_head
 
 
@@ -181,8 +239,8 @@ def forward_job(number: types.Float) -> Callable[..., None]:
         u = carray(pointer(job[_F + 13]), (sequences, heads), types.float64)
         w = carray(pointer(job[_F + 14]), (sequences, heads, width), types.float64)
         outputs = carray(pointer(job[_F + 15]), (written, heads, width), number)
-        gates = carray(pointer(job[_F + 16]), (written, heads), types.float64)
-        forgets = carray(pointer(job[_F + 17]), (written, heads), types.float64)
+        gates = carray(pointer(job[_F + 16]), items * heads, types.float64)
+        forgets = carray(pointer(job[_F + 17]), items * heads, types.float64)
         share = take_share(at)
         while share < job[1]:
             forward(
