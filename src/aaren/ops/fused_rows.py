@@ -195,7 +195,7 @@ def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[in
     num_rows = num_sequences * heads
     if num_threads < 2 or num_rows < 2:
         return [0, num_rows]
-    rows_per_unit, num_shares = heads, min(num_sequences, 4 * num_threads)
+    rows_per_unit, num_shares = heads, min(num_sequences, 2 * num_threads)
     if num_sequences < num_threads:
         rows_per_unit, num_shares = 1, min(num_rows, num_threads)
     items_so_far = np.repeat(np.diff(bounds), heads // rows_per_unit).cumsum()
