@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from aaren.data.event_batches import EventBatch, EventBatches
-from aaren.data.events import true_process
+from aaren.data.events.batches import EventBatch, EventBatches
+from aaren.data.events.loading import true_process
 from aaren.models import EventModel, EventModelConfig, Events
 from aaren.models.event_likelihood import log_likelihood
 

@@ -107,13 +107,13 @@ USES = {
     "plot": "from aaren.bench.figure import require_matplotlib; require_matplotlib()",
     "data": (
         "from pathlib import Path; Path('own.csv').write_text('date,x\\n2020-01-01,1\\n'); "
-        "from aaren.data.forecasting import open_file; open_file(Path('own.csv'))"
+        "from aaren.data.forecasting.loading import open_file; open_file(Path('own.csv'))"
     ),
     "classification": (
         "from pathlib import Path; Path('own.ts').write_text('@data\\n1,2:a\\n'); "
-        "from aaren.data.ts_format import read_ts; read_ts(Path('own.ts'), reader='aeon')"
+        "from aaren.data.classification.ts_format import read_ts; read_ts(Path('own.ts'), reader='aeon')"
     ),
-    "rl": "from aaren.data.classic_control import generate; generate('pendulum', episodes=1)",
+    "rl": "from aaren.data.rl.classic_control import generate; generate('pendulum', episodes=1)",
     "cluster": "from aaren.lab.ray_crew import RayCrew; RayCrew('local', 1, threads=1)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others

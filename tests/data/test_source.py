@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from aaren.data import folders
 from aaren.data.dataset import Dataset
-from aaren.data.download import UnreachableError, download
+from aaren.data.files import folders
+from aaren.data.files.download import UnreachableError, download
 from aaren.data.registry import lookup
 from aaren.data.source import fetch, fetch_minari
 from aaren.errors import DataError, MissingDependencyError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from aaren.data.event_batches import EventBatches
-from aaren.data.event_sequences import EventSequences
+from aaren.data.events.batches import EventBatches
+from aaren.data.events.sequences import EventSequences
 from aaren.models.event_references import EventReference, EventReferenceConfig
 from aaren.tasks.event_scores import EventScores, calibration
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren.data.event_files import write_npz
-from aaren.data.event_sequences import EventSequences
-from aaren.data.events import generate
+from aaren.data.events.files import write_npz
+from aaren.data.events.loading import generate
+from aaren.data.events.sequences import EventSequences
 from aaren.errors import DataError
 from aaren.tasks.event_config import EventsConfig, OwnEventsConfig
 from aaren.tasks.event_sources import open_events

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from aaren.data.event_sequences import EventSequences
-from aaren.data.events import PROCESSES, generate
+from aaren.data.events.loading import PROCESSES, generate
+from aaren.data.events.sequences import EventSequences
 from aaren.errors import DataError
 from aaren.tasks.event_truth import has_truth, true_log_density, true_log_likelihood
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aaren.data.forecasting import load
+from aaren.data.forecasting.loading import load
 from aaren.errors import ConfigError, DataError
 from aaren.models import Forecaster, LinearForecaster
 from aaren.tasks import find_task

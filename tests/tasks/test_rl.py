@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from aaren.data.trajectory_arrays import Trajectories
+from aaren.data.rl.arrays import Trajectories
 from aaren.errors import ConfigError, DataError, MissingDependencyError
 from aaren.models import DecisionModel, RandomPolicy
 from aaren.tasks.optimiser import OptimiserConfig

@@ -23,9 +23,9 @@ from aaren.bench.progress import OnStep, silent
 from aaren.bench.record import BenchRecord, Row, number
 from aaren.bench.table import Sheet, format_seconds
 from aaren.bench.timing import time_interleaved
-from aaren.data import folders
+from aaren.data.files import folders
+from aaren.data.forecasting.seasonal import seasonal
 from aaren.data.making import write_series
-from aaren.data.seasonal import seasonal
 from aaren.errors import AarenError, ConfigError
 from aaren.train.config import RunConfig
 
@@ -48,12 +48,12 @@ len(loaders)}))
 
 _ROLL_OUT = """
 import json, sys, time
-from aaren.data import rollouts
+from aaren.data.rl import rollouts
 if __name__ == "__main__":
     began = time.perf_counter()
     path = rollouts.make("hopper-medium", transitions=int(sys.argv[1]), seed=0, workers=2)
     seconds = time.perf_counter() - began
-    from aaren.data.trajectories import load
+    from aaren.data.rl.loading import load
     found = load("hopper-medium-regen")
     print(json.dumps({"seconds": seconds, "steps": found.num_transitions, "mean_return":
     float(found.returns.mean())}))

@@ -19,8 +19,8 @@ from aaren.bench.table import Sheet, format_ratio, format_seconds
 from aaren.bench.target import Target, at_least, at_most, targets_sheet
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.data import events as event_sets
-from aaren.data.event_batches import EventBatches
-from aaren.data.event_sequences import EventSequences
+from aaren.data.events.batches import EventBatches
+from aaren.data.events.sequences import EventSequences
 from aaren.data.registry import DATASETS, EXTRAS
 from aaren.data.source import on_disk
 from aaren.models.event_distribution import Events

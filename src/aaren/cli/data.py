@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from aaren.data.dataset import Dataset
-    from aaren.data.download import Progress
+    from aaren.data.files.download import Progress
     from aaren.data.listing import Entry
 
 app = typer.Typer(help="See, fetch, check and make the datasets.", no_args_is_help=True)
@@ -163,7 +163,7 @@ def make(
     if what == "rl":
         if not name:
             raise ConfigError("aaren data make rl needs a name, such as: aaren data make rl hopper-medium")
-        from aaren.data import rollouts
+        from aaren.data.rl import rollouts
 
         with _progress(unit="steps") as progress:
             path = rollouts.make(

@@ -31,7 +31,9 @@ class Dataset:
     source: str  # the official page, for people
     uncertain: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()  # the official files, for `aaren data fetch`
-    convert: str = ""  # how the downloads become `files`; empty: they are the files (see aaren.data.convert)
+    convert: str = (
+        ""  # how the downloads become `files`; empty: they are the files (see aaren.data.files.convert)
+    )
     sha256: Mapping[str, str] = field(default_factory=dict)  # of a file's unpacked content
     limit_bytes: int = 500 * MEGABYTE  # a larger download is refused
     irregular: Mapping[str, int] = field(default_factory=dict)  # known oddities and how many of each

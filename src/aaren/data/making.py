@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from aaren.data import folders
-from aaren.data.atomic import replacing
+from aaren.data.files import folders
+from aaren.data.files.atomic import replacing
+from aaren.data.forecasting.seasonal import seasonal
+from aaren.data.forecasting.series import Series
 from aaren.data.registry import EXTRAS, lookup
-from aaren.data.seasonal import seasonal
-from aaren.data.series import Series
 from aaren.errors import unknown_name
 
 

@@ -7,7 +7,7 @@ registry.
 from pathlib import Path
 
 from aaren.data.dataset import SETTINGS, Fact
-from aaren.data.packed import plain_name, refuse_pickle
+from aaren.data.files.packed import plain_name, refuse_pickle
 from aaren.data.verify import Finding
 from aaren.errors import ConfigError, DataError, unknown_name
 
@@ -50,7 +50,7 @@ def guess_setting(path: Path) -> str:
 
 
 def _forecasting(path: Path, allow_irregular: bool) -> dict[str, Fact]:
-    from aaren.data.series import read_series
+    from aaren.data.forecasting.series import read_series
 
     series = read_series(path, allow_irregular=allow_irregular)
     return {
@@ -63,7 +63,7 @@ def _forecasting(path: Path, allow_irregular: bool) -> dict[str, Fact]:
 
 
 def _classification(path: Path, allow_irregular: bool) -> dict[str, Fact]:
-    from aaren.data.classification import open_files
+    from aaren.data.classification.loading import open_files
 
     train, test = _ts_files(path)
     data = open_files(train, test, irregular="protocol" if allow_irregular else "strict")
@@ -87,7 +87,7 @@ def _ts_files(path: Path) -> tuple[Path, Path | None]:
 
 
 def _events(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
-    from aaren.data.event_files import read
+    from aaren.data.events.files import read
 
     events = read(path)
     return {
@@ -100,7 +100,7 @@ def _events(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
 
 
 def _rl(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
-    from aaren.data.trajectory_files import read
+    from aaren.data.rl.files import read
 
     found = read(path)
     return {

@@ -8,12 +8,12 @@ import shutil
 import urllib.parse
 from pathlib import Path
 
-from aaren.data import folders
-from aaren.data.atomic import locked
-from aaren.data.convert import CONVERTERS
 from aaren.data.dataset import Dataset
-from aaren.data.download import Progress, UnreachableError, download
-from aaren.data.shipped import shipped_file
+from aaren.data.files import folders
+from aaren.data.files.atomic import locked
+from aaren.data.files.convert import CONVERTERS
+from aaren.data.files.download import Progress, UnreachableError, download
+from aaren.data.files.shipped import shipped_file
 from aaren.errors import DataError, MissingDependencyError, require_extra
 
 

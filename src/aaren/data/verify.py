@@ -13,21 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from aaren.data import folders
-from aaren.data.atomic import replacing
 from aaren.data.dataset import Dataset, Fact
-from aaren.data.packed import content_sha256
+from aaren.data.files import folders
+from aaren.data.files.atomic import replacing
+from aaren.data.files.packed import content_sha256
 from aaren.data.source import on_disk
 from aaren.errors import AarenError, MissingDependencyError
 
 Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generated"]
-
-_MODULES = {
-    "forecasting": "aaren.data.forecasting",
-    "classification": "aaren.data.classification",
-    "events": "aaren.data.events",
-    "rl": "aaren.data.trajectories",
-}
 
 
 class Measurer(Protocol):
@@ -59,7 +52,7 @@ def verify(dataset: Dataset) -> Finding:
     paths = on_disk(dataset, or_shipped=True)
     if not paths and not dataset.is_generated:
         return Finding(name=dataset.name, status="missing", measured={})
-    module: Measurer = importlib.import_module(_MODULES[dataset.setting])
+    module: Measurer = importlib.import_module(f"aaren.data.{dataset.setting}")
     try:
         measured = dict(module.measure(dataset))
     except MissingDependencyError:

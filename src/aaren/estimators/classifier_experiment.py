@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.batch import LabelledBatch
-from aaren.data.classification import LabelledSeries
+from aaren.data.classification.batch import LabelledBatch
+from aaren.data.classification.loading import LabelledSeries
 from aaren.errors import ConfigError
 from aaren.models import Classifier, ClassifierConfig
 from aaren.tasks.base import Experiment, Part

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aaren.data.classification import LabelledSeries
+from aaren.data.classification.loading import LabelledSeries
 from aaren.errors import DataError
 from aaren.tasks.classification_parts import SHORTEST
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aaren.data.atomic import replacing
-from aaren.data.time_marks import NUM_MARKS
+from aaren.data.files.atomic import replacing
+from aaren.data.forecasting.time_marks import NUM_MARKS
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.estimators.frames import (
     Columns,

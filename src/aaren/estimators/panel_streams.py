@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from aaren.data.time_marks import time_marks
+from aaren.data.forecasting.time_marks import time_marks
 from aaren.estimators.frames import SeriesRows
 from aaren.models import StreamingForecaster, StreamingState
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from aaren.data.forecasting import HORIZONS
+from aaren.data.forecasting.loading import HORIZONS
+from aaren.data.forecasting.series import read_series
 from aaren.data.registry import DATASETS, lookup
-from aaren.data.series import read_series
 from aaren.errors import ConfigError, unknown_name
 from aaren.presets.grid import Block
 from aaren.tasks.forecasting_config import ForecastingConfig, ModelName, NetworkConfig, StreamingConfig

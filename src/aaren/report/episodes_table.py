@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.data.reference_scores import REFERENCE_RETURNS, normalised_score
+from aaren.data.rl.reference_scores import REFERENCE_RETURNS, normalised_score
 from aaren.report.gathered import Gathered
 from aaren.report.macro import show_interval
 from aaren.report.names import metric

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.batch import LabelledBatch
-from aaren.data.classification import LabelledSeries
+from aaren.data.classification.batch import LabelledBatch
+from aaren.data.classification.loading import LabelledSeries
 from aaren.data.registry import lookup
 from aaren.models import ReferenceClassifier
 from aaren.tasks.base import Experiment, Json, Part, Task

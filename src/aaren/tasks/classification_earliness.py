@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from aaren.data.classification import LabelledSeries
+from aaren.data.classification.loading import LabelledSeries
 from aaren.models import Classifier
 from aaren.tasks.metrics import Mean
 

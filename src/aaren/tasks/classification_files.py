@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aaren.data.atomic import replacing
-from aaren.data.classification import normalise_across_channels
-from aaren.data.ts_cases import complete
-from aaren.data.ts_format import read_ts
+from aaren.data.classification.loading import normalise_across_channels
+from aaren.data.classification.ts_cases import complete
+from aaren.data.classification.ts_format import read_ts
+from aaren.data.files.atomic import replacing
 from aaren.errors import DataError
 from aaren.models import ReferenceClassifier
 from aaren.tasks.base import Json

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aaren.data import folders
-from aaren.data.classification import Irregular, LabelledSeries, normalise_across_channels, prepare
-from aaren.data.packed import content_sha256, plain_name
+from aaren.data.classification.loading import Irregular, LabelledSeries, normalise_across_channels, prepare
+from aaren.data.classification.ts_cases import complete
+from aaren.data.classification.ts_format import Cases, read_ts
+from aaren.data.files import folders
+from aaren.data.files.packed import content_sha256, plain_name
 from aaren.data.registry import lookup
 from aaren.data.source import on_disk
-from aaren.data.ts_cases import complete
-from aaren.data.ts_format import Cases, read_ts
 from aaren.errors import ConfigError, DataError
 from aaren.tasks.classification_config import ClassificationConfig
 

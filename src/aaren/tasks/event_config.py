@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from aaren.data.event_grouping import Repairs
-from aaren.data.event_table import Columns
+from aaren.data.events.grouping import Repairs
+from aaren.data.events.table import Columns
 from aaren.errors import ConfigError
 from aaren.models.event_likelihood import Censoring
 from aaren.models.event_model import EventModel, EventModelConfig

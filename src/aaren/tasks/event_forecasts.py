@@ -9,9 +9,9 @@ from typing import cast
 import torch
 from torch import nn
 
-from aaren.data.atomic import replacing
-from aaren.data.event_batches import EventBatches
-from aaren.data.event_sequences import EventSequences
+from aaren.data.events.batches import EventBatches
+from aaren.data.events.sequences import EventSequences
+from aaren.data.files.atomic import replacing
 from aaren.errors import DataError, require_extra
 from aaren.models.event_forecaster import EventForecaster
 from aaren.tasks.base import Json

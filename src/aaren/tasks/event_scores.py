@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from aaren.data.event_batches import EventBatch
+from aaren.data.events.batches import EventBatch
 from aaren.models.event_distribution import Events
 from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_likelihood import MOST_LOGITS, Censoring, Targets, find_targets, time_terms

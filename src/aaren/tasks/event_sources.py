@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from aaren.data import event_files
-from aaren.data.event_sequences import EventSequences
-from aaren.data.events import load
+from aaren.data.events import files as event_files
+from aaren.data.events.loading import load
+from aaren.data.events.sequences import EventSequences
 from aaren.data.registry import lookup
 from aaren.errors import DataError
 from aaren.tasks.event_config import EventsConfig, OwnEventsConfig

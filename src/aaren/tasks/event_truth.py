@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from aaren.data.event_sequences import EventSequences, offsets_from_lengths
-from aaren.data.events import PROCESSES, true_process
+from aaren.data.events.loading import PROCESSES, true_process
+from aaren.data.events.sequences import EventSequences, offsets_from_lengths
 from aaren.errors import DataError
 from aaren.models.event_likelihood import Censoring
 

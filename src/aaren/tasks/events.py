@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.event_batches import EventBatch, EventBatches
-from aaren.data.event_sequences import EventSequences
-from aaren.data.events import split
-from aaren.data.packed import content_sha256, plain_name
+from aaren.data.events.batches import EventBatch, EventBatches
+from aaren.data.events.loading import split
+from aaren.data.events.sequences import EventSequences
+from aaren.data.files.packed import content_sha256, plain_name
 from aaren.data.registry import lookup
 from aaren.data.source import on_disk
 from aaren.models.event_forecaster import EventForecaster

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.data.atomic import replacing
-from aaren.data.series import Series, read_series
-from aaren.data.time_marks import time_marks
+from aaren.data.files.atomic import replacing
+from aaren.data.forecasting.series import Series, read_series
+from aaren.data.forecasting.time_marks import time_marks
 from aaren.errors import DataError
 from aaren.models import StreamingForecaster
 from aaren.tasks.base import Json

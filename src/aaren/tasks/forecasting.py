@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.batch import ForecastBatch
-from aaren.data.forecasting import ForecastingData, load, open_file
-from aaren.data.packed import content_sha256, plain_name
+from aaren.data.files.packed import content_sha256, plain_name
+from aaren.data.forecasting.batch import ForecastBatch
+from aaren.data.forecasting.loading import ForecastingData, load, open_file
+from aaren.data.forecasting.windows import Part as Rows
+from aaren.data.forecasting.windows import Windows
 from aaren.data.registry import lookup
 from aaren.data.source import on_disk
-from aaren.data.windows import Part as Rows
-from aaren.data.windows import Windows
 from aaren.errors import DataError
 from aaren.models import LinearForecaster
 from aaren.tasks.base import Experiment, Json, Part, Task

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from aaren.data.forecasting import PAST_STEPS
+from aaren.data.forecasting.loading import PAST_STEPS
 from aaren.errors import ConfigError
 from aaren.models import (
     Forecaster,

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.packed import content_sha256, plain_name
+from aaren.data.files.packed import content_sha256, plain_name
 from aaren.data.registry import lookup
+from aaren.data.rl.arrays import Trajectories
+from aaren.data.rl.batches import TrajectoryBatch, TrajectoryBatches
 from aaren.data.source import on_disk
-from aaren.data.trajectory_arrays import Trajectories
-from aaren.data.trajectory_batches import TrajectoryBatch, TrajectoryBatches
 from aaren.models.decision_model import DecisionModel
 from aaren.models.decision_state import Steps
 from aaren.models.policy_session import PolicySession

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.data.episodes import Environment, build
+from aaren.data.rl.episodes import Environment, build
 from aaren.errors import ConfigError, require_extra
 
 _ANT_OBSERVATION, _ANT_PADDED = 27, 111  # D4RL's Ant data has 84 contact forces, which are all zero

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.data.reference_scores import REFERENCE_RETURNS, normalised_score
+from aaren.data.rl.reference_scores import REFERENCE_RETURNS, normalised_score
 from aaren.tasks.rl_arena import Outcome
 
 

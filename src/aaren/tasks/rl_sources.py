@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.data import trajectories, trajectory_files
-from aaren.data.reference_scores import REFERENCE_RETURNS
-from aaren.data.trajectory_arrays import Trajectories
+from aaren.data import rl
+from aaren.data.rl import files as trajectory_files
+from aaren.data.rl.arrays import Trajectories
+from aaren.data.rl.reference_scores import REFERENCE_RETURNS
 from aaren.errors import ConfigError, DataError
 from aaren.tasks.rl_arena import Arena, expects
 from aaren.tasks.rl_config import RlConfig
@@ -31,7 +32,7 @@ class Scales(NamedTuple):
 def open_trajectories(config: RlConfig) -> Trajectories:
     """Read a registered set, or the user's own file or Minari dataset."""
     if config.dataset:
-        found = trajectories.load(config.dataset)
+        found = rl.load(config.dataset)
     else:
         try:
             found = trajectory_files.read(config.data_file, drop_short=config.drop_short)

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.data.batch import ForecastBatch
-from aaren.data.forecasting import ForecastingData
+from aaren.data.forecasting.batch import ForecastBatch
+from aaren.data.forecasting.loading import ForecastingData
 from aaren.data.loader import BatchLoader
 from aaren.models import StreamingForecaster
 from aaren.tasks.base import Json, Part

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aaren.data.file_lock import try_lock, unlock
+from aaren.data.files.file_lock import try_lock, unlock
 from aaren.errors import StateError
 
 LOCK_FILE = ".lock"

@@ -1,0 +1,23 @@
+"""Labelled series for classification: read from `.ts` files, standardised, padded into batches."""
+
+from aaren.data.classification.loading import (
+    ClassificationData,
+    LabelledSeries,
+    Standardise,
+    load,
+    measure,
+    normalise_across_channels,
+    open_files,
+    prepare,
+)
+
+__all__ = [
+    "ClassificationData",
+    "LabelledSeries",
+    "Standardise",
+    "load",
+    "measure",
+    "normalise_across_channels",
+    "open_files",
+    "prepare",
+]

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+from aaren.data.files.file_lock import try_lock, unlock
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("a+b") as first, path.open("a+b") as second:
+        assert try_lock(first.fileno())
+        assert not try_lock(second.fileno())
+        unlock(first.fileno())
+        assert try_lock(second.fileno())
+
+
+def test_a_closed_file_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("a+b") as first:
+        assert try_lock(first.fileno())
+    with path.open("a+b") as second:
+        assert try_lock(second.fileno())

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aaren.data.rl import episode_shards
+from aaren.data.rl.episode_shards import EpisodeKey, EpisodeShards
+from aaren.data.rl.episodes import Episode
+
+
+def episode(steps: int, value: float = 1.0) -> Episode:
+    shape = (steps, 2)
+    return Episode(
+        np.full(shape, value, np.float32), np.zeros(shape, np.float32), np.ones(steps, np.float32), steps > 3
+    )
+
+
+def test_what_was_flushed_is_there_for_the_next(tmp_path: Path) -> None:
+    shards = EpisodeShards(tmp_path / "s")
+    shards.add(EpisodeKey(0, 0), episode(3, 1.5))
+    shards.add(EpisodeKey(1, 4), episode(5, 2.5))
+    assert not (tmp_path / "s").exists()
+    shards.flush()
+    shards.flush()
+    assert len(list((tmp_path / "s").glob("*.npz"))) == 1
+    again = EpisodeShards(tmp_path / "s")
+    assert set(again.episodes) == {EpisodeKey(0, 0), EpisodeKey(1, 4)}
+    found = again.episodes[EpisodeKey(1, 4)]
+    assert (found.observations[0, 0], len(found.rewards), found.is_terminal) == (2.5, 5, True)
+    assert not again.episodes[EpisodeKey(0, 0)].is_terminal
+    again.remove()
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_full_shard_is_written_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_shards, "SHARD_TRANSITIONS", 10)
+    shards = EpisodeShards(tmp_path)
+    for number in range(5):
+        shards.add(EpisodeKey(0, number), episode(4))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["000000.npz"]
+    assert len(EpisodeShards(tmp_path).episodes) == 3
+
+
+def test_a_damaged_shard_is_thrown_away_and_never_overwritten(tmp_path: Path) -> None:
+    shards = EpisodeShards(tmp_path)
+    shards.add(EpisodeKey(0, 0), episode(3))
+    shards.flush()
+    (tmp_path / "000001.npz").write_bytes(b"half a shard")
+    again = EpisodeShards(tmp_path)
+    assert set(again.episodes) == {EpisodeKey(0, 0)}
+    again.add(EpisodeKey(0, 1), episode(3))
+    again.flush()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["000000.npz", "000002.npz"]
