@@ -7,8 +7,9 @@ smoke   seconds, to see that everything turns; JapaneseVowels comes inside aeon 
 
 from typing import Literal, TypeAlias, cast
 
-from aaren.data.registry import DATASETS, lookup
-from aaren.errors import ConfigError, unknown_name
+from aaren.data.registry import DATASETS
+from aaren.errors import unknown_name
+from aaren.presets.dataset_name import dataset_name
 from aaren.presets.grid import Block
 from aaren.tasks.classification_config import ClassificationConfig, ModelName, NetworkConfig, Rule
 from aaren.tasks.optimiser import OptimiserConfig
@@ -48,7 +49,7 @@ def preset(
     optimiser, _, schedule = recipe.partition("-")
     is_published = rule == "protocol" and not model.endswith("-causal") and not data_file
     task = ClassificationConfig(
-        dataset=_name(dataset) if dataset else "",
+        dataset=dataset_name(dataset, "classification"),
         data_file=data_file,
         model=cast("ModelName", model),
         rule=rule,
@@ -85,16 +86,6 @@ def grid(profile: str) -> tuple[Block, ...]:
             choices=(("recipe=adam-halving",), ("recipe=radam-constant",)),
         ),
     )
-
-
-def _name(dataset: str) -> str:
-    found = lookup(dataset)
-    if found.setting != "classification":
-        raise ConfigError(
-            f"{found.name} is a dataset of {found.setting}; for classification: aaren data list "
-            f"classification."
-        )
-    return found.name
 
 
 def _network(profile: str) -> NetworkConfig:

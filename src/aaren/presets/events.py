@@ -7,8 +7,9 @@ smoke   seconds, to see that everything turns; meant for the generated set `sin`
 
 from typing import Literal, cast, get_args
 
-from aaren.data.registry import DATASETS, lookup
-from aaren.errors import ConfigError, unknown_name
+from aaren.data.registry import DATASETS
+from aaren.errors import unknown_name
+from aaren.presets.dataset_name import dataset_name
 from aaren.presets.grid import Block
 from aaren.tasks.event_config import EventNetworkConfig, EventsConfig, ModelName
 from aaren.train.config import EngineConfig, RunConfig
@@ -54,7 +55,7 @@ def preset(
     """
     if model not in MODELS:
         raise unknown_name("model", model, MODELS)
-    name = _name(dataset) if dataset else ""
+    name = dataset_name(dataset, "events")
     task = EventsConfig(
         dataset=name,
         data_file=data_file,
@@ -101,12 +102,3 @@ def time_scale(dataset: str) -> float | Literal["mean-gap"]:
 def _cpu_epochs(dataset: str, model: str) -> int:
     epochs = _CPU_EPOCHS.get(dataset, _CPU_EPOCHS_ELSEWHERE)
     return max(1, epochs // _GRU_SHARE) if model == "gru" else epochs
-
-
-def _name(dataset: str) -> str:
-    found = lookup(dataset)
-    if found.setting != "events":
-        raise ConfigError(
-            f"{found.name} is a dataset of {found.setting}; for events: aaren data list events."
-        )
-    return found.name

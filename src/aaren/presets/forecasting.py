@@ -12,8 +12,9 @@ import numpy as np
 
 from aaren.data.forecasting.loading import HORIZONS
 from aaren.data.forecasting.series import read_series
-from aaren.data.registry import DATASETS, lookup
+from aaren.data.registry import DATASETS
 from aaren.errors import ConfigError, unknown_name
+from aaren.presets.dataset_name import dataset_name
 from aaren.presets.grid import Block
 from aaren.tasks.forecasting_config import ForecastingConfig, ModelName, NetworkConfig, StreamingConfig
 from aaren.tasks.optimiser import OptimiserConfig
@@ -55,7 +56,7 @@ def preset(
         raise unknown_name("model", model, MODELS)
     if horizon < 1:
         raise ConfigError(f"horizon must be at least 1; got {horizon}.")
-    name = _name(dataset) if dataset else ""
+    name = dataset_name(dataset, "forecasting")
     task = ForecastingConfig(
         dataset=name,
         data_file=data_file,
@@ -116,15 +117,6 @@ def season_steps(dataset: str, data_file: str = "") -> int:
     if usual < _DAY_SECONDS:
         return max(2, round(_DAY_SECONDS / usual))
     return 7 if usual < 5 * _DAY_SECONDS else 12
-
-
-def _name(dataset: str) -> str:
-    found = lookup(dataset)
-    if found.setting != "forecasting":
-        raise ConfigError(
-            f"{found.name} is a dataset of {found.setting}; for forecasting: aaren data list forecasting."
-        )
-    return found.name
 
 
 def _network(profile: str) -> NetworkConfig:

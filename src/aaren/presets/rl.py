@@ -8,8 +8,9 @@ smoke   seconds, to see that everything turns; meant for the generated sets `pen
 from dataclasses import replace
 from typing import Literal, cast, get_args
 
-from aaren.data.registry import DATASETS, lookup
-from aaren.errors import ConfigError, unknown_name
+from aaren.data.registry import DATASETS
+from aaren.errors import unknown_name
+from aaren.presets.dataset_name import dataset_name
 from aaren.presets.grid import Block
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.tasks.rl_config import ContextName, ModelName, RlConfig, RlNetworkConfig
@@ -43,7 +44,7 @@ def preset(
     if context not in CONTEXTS:
         raise unknown_name("context", context, CONTEXTS)
     task = RlConfig(
-        dataset=_name(dataset) if dataset else "",
+        dataset=dataset_name(dataset, "rl"),
         data_file=data_file,
         model=cast("ModelName", model),
         context=cast("ContextName", context),
@@ -103,10 +104,3 @@ def _smoke(task: RlConfig) -> RlConfig:
         episodes=2,
         episode_steps=50,
     )
-
-
-def _name(dataset: str) -> str:
-    found = lookup(dataset)
-    if found.setting != "rl":
-        raise ConfigError(f"{found.name} is a dataset of {found.setting}; for rl: aaren data list rl.")
-    return found.name
