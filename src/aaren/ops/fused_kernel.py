@@ -30,6 +30,7 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 LOWEST = float(np.finfo(np.float64).min)
 WEIGHED_TOGETHER = 64  # items of each head whose weights are found before their values are read
+PEAK, TOTAL = 32, 31  # how far from the end of a row they stand, and so from the next
 AHEAD_BYTES = 4096  # from a row that is worked on to the one that is fetched
 _F = FIRST_FIELD
 
@@ -46,29 +47,29 @@ def _weigh(
     scores: Floats,  # (T, h)
     mask: NDArray[np.bool_],  # (T,), or (0,): all real
     log_decay: Floats,  # (T, h), or (0, h): none
-    m: Doubles,  # (h,)  of one sequence, before and after
+    spaced: Doubles,  # (h, d + ...)  of one sequence; holds m, before and after
     weights: Doubles,  # (T * h,)  exp(s_k - m_k)
     shrinks: Doubles,  # (T * h,)  what a new m_k makes of all weights before it
 ) -> None:
     """Weigh some items against the largest score so far; the exponentials of many become SIMD code."""
-    heads = scores.shape[1]
+    heads, peak_at = scores.shape[1], spaced.shape[1] - PEAK
     is_masked, is_decaying = mask.shape[0] > 0, log_decay.shape[0] > 0
     for k in range(start, stop):
         is_hidden = is_masked and not mask[k]
         for head in range(first_head, stop_head):
-            score, peak, shrink = float(scores[k, head]), m[head], 1.0
+            score, peak, shrink = float(scores[k, head]), spaced[head, peak_at], 1.0
             if is_decaying:
                 if log_decay[k, head] == -math.inf:
                     peak, shrink = LOWEST, 0.0
                 else:
                     peak = max(peak + log_decay[k, head], LOWEST)
-                m[head] = peak
+                spaced[head, peak_at] = peak
             weight = score - peak
             if is_hidden or score == -math.inf:
                 weight = -math.inf
             elif not score <= peak:  # a new peak, or NaN; both are rare
                 shrink *= exp_double(peak - score)
-                weight, m[head] = 0.0, score
+                weight, spaced[head, peak_at] = 0.0, score
             weights[k * heads + head], shrinks[k * heads + head] = weight, shrink
     if first_head == 0 and stop_head == heads:  # the heads of all items lie side by side
         _exponentiate(weights[start * heads : stop * heads])
@@ -98,40 +99,44 @@ def forward(
     outputs: Floats,  # (T, h, d), or (0, h, d): only the final states are wanted
     gates: Doubles,  # (T * h,)  g_k = exp(s_k - L_k), the weight of the newest item
     forgets: Doubles,  # (T * h,)  f_k = 1 - g_k to full relative precision, the weight of all before it
+    spaced: Doubles,  # (n, h, d + ...)  to work with: o, then from the end m and u
 ) -> None:
     """Scan forward in time: o_k = f_k o_{k-1} + g_k v_k, with o for w / u until the end."""
     heads, width = values.shape[1], values.shape[2]
     is_masked, is_decaying, is_written = mask.shape[0] > 0, log_decay.shape[0] > 0, outputs.shape[0] > 0
+    peak_at, total_at = spaced.shape[2] - PEAK, spaced.shape[2] - TOTAL
     row = first_row
     while row < stop_row:
         sequence, first_head = row // heads, row % heads
         stop_head = min(heads, first_head + stop_row - row)
-        means = w[sequence]
+        means = spaced[sequence]
         for head in range(first_head, stop_head):
+            means[head, peak_at], means[head, total_at] = m[sequence, head], u[sequence, head]
             scale = 0.0 if u[sequence, head] == 0.0 else 1.0 / u[sequence, head]
             for j in range(width):
-                means[head, j] *= scale
+                means[head, j] = w[sequence, head, j] * scale
         later = 1 + AHEAD_BYTES // ((stop_head - first_head) * width * values.itemsize + 1)
         for start in range(bounds[sequence], bounds[sequence + 1], WEIGHED_TOGETHER):
             stop = min(start + WEIGHED_TOGETHER, bounds[sequence + 1])
             _weigh(
                 start, stop, first_head, stop_head,
-                scores, mask, log_decay, m[sequence], gates, forgets,
+                scores, mask, log_decay, means, gates, forgets,
             )  # fmt: skip
             for k in range(start, stop):
                 for head in range(first_head, stop_head):
                     place = k * heads + head
                     weight, shrink = gates[place], forgets[place]
-                    before = 0.0 if shrink == 0.0 else u[sequence, head] * shrink
+                    before = 0.0 if shrink == 0.0 else means[head, total_at] * shrink
                     total = before + weight
                     inverse = 0.0 if total == 0.0 else 1.0 / total
                     gate, forget = weight * inverse, before * inverse
                     is_hidden = (is_masked and not mask[k]) or scores[k, head] == -math.inf
                     if is_hidden:
                         forget = 0.0 if total == 0.0 else 1.0
-                    gates[place], forgets[place], u[sequence, head] = gate, forget, total
+                    gates[place], forgets[place], means[head, total_at] = gate, forget, total
                     if is_decaying and log_decay[k, head] == -math.inf:
-                        means[head] = 0.0  # whatever came before, a NaN too
+                        for j in range(width):
+                            means[head, j] = 0.0  # whatever came before, a NaN too
                     if is_hidden:
                         for j in range(width if is_written else 0):
                             outputs[k, head, j] = means[head, j]
@@ -145,8 +150,9 @@ def forward(
                         for j in range(width):
                             means[head, j] = forget * means[head, j] + gate * values[k, head, j]
         for head in range(first_head, stop_head):
+            m[sequence, head], u[sequence, head] = means[head, peak_at], means[head, total_at]
             for j in range(width):
-                means[head, j] *= u[sequence, head]
+                w[sequence, head, j] = means[head, j] * u[sequence, head]
         row += stop_head - first_head
 
 
@@ -166,28 +172,35 @@ def backward(
     grad_scores: Floats,  # (T, h), or (0, h): only the carries are wanted
     grad_values: Floats,  # (T, h, d)
     grad_log_decay: Floats,  # (T, h), or (0, h): none
+    spaced: Doubles,  # (n, h, d + ...)  to work with: G, then from the end H
 ) -> None:
     """Scan backward in time: G_k = do_k + f_{k+1} G_{k+1}, H_k = do_k·o_k + f_{k+1} H_{k+1}."""
     heads, width = values.shape[1], values.shape[2]
     is_decaying, is_written = grad_log_decay.shape[0] > 0, grad_scores.shape[0] > 0
+    sum_at = spaced.shape[2] - TOTAL
     row = first_row
     while row < stop_row:
         sequence, first_head = row // heads, row % heads
         stop_head = min(heads, first_head + stop_row - row)
         start, stop = bounds[sequence], bounds[sequence + 1]
+        carries = spaced[sequence]
+        for head in range(first_head, stop_head):
+            carries[head, sum_at] = carry_sum[sequence, head]
+            for j in range(width):
+                carries[head, j] = carry[sequence, head, j]
         for k in range(stop - 1, start - 1, -1):
             for head in range(stop_head - 1, first_head - 1, -1):  # backwards too: memory is prefetched
-                g, h = carry[sequence, head], carry_sum[sequence, head]
+                g, h = carries[head], carries[head, sum_at]
                 kept = 1.0 if k == stop - 1 else forgets[k + 1, head]
                 if kept == 0.0:  # nothing after this item depends on it, and no NaN comes back from there
-                    g[:] = 0.0
+                    g[:width] = 0.0
                     h = 0.0
                 gate, along_output, along_value = gates[k, head], 0.0, 0.0
                 if not is_written:
                     for j in range(width):
                         g[j] = grad_outputs[k, head, j] + kept * g[j]
                         along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
-                    carry_sum[sequence, head] = along_output + kept * h
+                    carries[head, sum_at] = along_output + kept * h
                     continue
                 for j in range(width):
                     grad_output = float(grad_outputs[k, head, j])
@@ -197,7 +210,7 @@ def backward(
                     along_value += total * values[k, head, j]
                     grad_values[k, head, j] = gate * total
                 h = along_output + kept * h
-                carry_sum[sequence, head] = h
+                carries[head, sum_at] = h
                 grad_scores[k, head] = gate * (along_value - h)
                 if gate == 0.0:  # a masked item, whatever stands in it
                     grad_scores[k, head] = 0.0
@@ -209,12 +222,11 @@ def backward(
                         along_previous += g[j] * before
                     forget = forgets[k, head]
                     grad_log_decay[k, head] = 0.0 if forget == 0.0 else forget * (along_previous - h)
-        if start < stop:  # what reaches the initial state
-            for head in range(first_head, stop_head):
-                kept = forgets[start, head]
-                carry_sum[sequence, head] = 0.0 if kept == 0.0 else kept * carry_sum[sequence, head]
-                for j in range(width):
-                    carry[sequence, head, j] = 0.0 if kept == 0.0 else kept * carry[sequence, head, j]
+        for head in range(first_head, stop_head):  # what reaches the initial state
+            kept = forgets[start, head] if start < stop else 1.0
+            carry_sum[sequence, head] = 0.0 if kept == 0.0 else kept * carries[head, sum_at]
+            for j in range(width):
+                carry[sequence, head, j] = 0.0 if kept == 0.0 else kept * carries[head, j]
         row += stop_head - first_head
 
 
@@ -222,11 +234,11 @@ def forward_job(number: types.Float) -> Callable[..., None]:
     """Return the forward kernel for items of this type.
 
     Fields: items T, heads, width, sequences; lengths of mask, log_decay and results (T, or 0: none); then the
-    addresses of the kernel's arguments in their order.
+    addresses of the kernel's arguments in their order, and the last size of the last.
     """
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 18)
+        job = carray(at, _F + 20)
         items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
         masked, decaying, written = job[_F + 4], job[_F + 5], job[_F + 6]
         cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
@@ -241,11 +253,12 @@ def forward_job(number: types.Float) -> Callable[..., None]:
         outputs = carray(pointer(job[_F + 15]), (written, heads, width), number)
         gates = carray(pointer(job[_F + 16]), items * heads, types.float64)
         forgets = carray(pointer(job[_F + 17]), items * heads, types.float64)
+        spaced = carray(pointer(job[_F + 18]), (sequences, heads, job[_F + 19]), types.float64)
         share = take_share(at)
         while share < job[1]:
             forward(
                 cuts[share], cuts[share + 1],
-                scores, values, mask, log_decay, bounds, m, u, w, outputs, gates, forgets,
+                scores, values, mask, log_decay, bounds, m, u, w, outputs, gates, forgets, spaced,
             )  # fmt: skip
             share = take_share(at)
 
@@ -256,11 +269,11 @@ def backward_job(number: types.Float) -> Callable[..., None]:
     """Return the backward kernel for items of this type.
 
     Fields: items T, heads, width, sequences; lengths of the gradients of scores and of log_decay (T, or 0:
-    none); then the addresses of the kernel's arguments in their order.
+    none); then the addresses of the kernel's arguments in their order, and the last size of the last.
     """
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 18)
+        job = carray(at, _F + 20)
         items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
         written, decaying = job[_F + 4], job[_F + 5]
         cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
@@ -276,12 +289,13 @@ def backward_job(number: types.Float) -> Callable[..., None]:
         grad_scores = carray(pointer(job[_F + 15]), (written, heads), number)
         grad_values = carray(pointer(job[_F + 16]), (items, heads, width), number)
         grad_log_decay = carray(pointer(job[_F + 17]), (decaying, heads), number)
+        spaced = carray(pointer(job[_F + 18]), (sequences, heads, job[_F + 19]), types.float64)
         share = take_share(at)
         while share < job[1]:
             backward(
                 cuts[share], cuts[share + 1],
                 grad_outputs, values, outputs, gates, forgets, bounds, first_outputs, carry, carry_sum,
-                grad_scores, grad_values, grad_log_decay,
+                grad_scores, grad_values, grad_log_decay, spaced,
             )  # fmt: skip
             share = take_share(at)
 

@@ -18,6 +18,7 @@ from aaren.ops.state import ScanState, combine, decay
 
 TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
 FEW_ROWS = 8
+GAP = 32  # numbers, four cache lines, of which the first two are used
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
 
 
@@ -47,6 +48,7 @@ def forward(
     blocks = cut_time(bounds, values.shape[1])
     ends = torch.from_numpy(blocks.bounds)
     optional = (scores if mask is None else mask, scores if log_decay is None else log_decay)
+    spaced = _spaced(blocks, values)
 
     def scan(states: ScanState, *, is_written: bool) -> None:
         num_items = len(values)
@@ -55,7 +57,8 @@ def forward(
             0 if log_decay is None else num_items,
             num_items if is_written else 0,
         )
-        fields = (*lengths, scores, values, *optional, ends, *states, outputs, gates, forgets)
+        arrays = (scores, values, *optional, ends, *states, outputs, gates, forgets, spaced)
+        fields = (*lengths, *arrays, spaced.shape[2])
         _run("forward_job", blocks.bounds, values, fields)
 
     if not blocks.is_cut:
@@ -65,6 +68,16 @@ def forward(
     local = ScanState.empty((len(blocks.owner), values.shape[1]), values.shape[2])
     scan(local, is_written=False)
     scan(_enter_blocks(blocks, log_decay, local, state), is_written=True)
+
+
+def _spaced(blocks: TimeBlocks, values: Tensor) -> Tensor:
+    """Return room for what changes with every item, row by row, with gaps: caches fetch lines in pairs.
+
+    Side by side, numbers that two threads change would travel to and fro between their caches. With that, two
+    threads were slower than one on the heads of one sequence.
+    """
+    num_heads, width = values.shape[1:]
+    return torch.empty(len(blocks.owner), num_heads, -(-width // 8) * 8 + GAP, dtype=torch.float64)
 
 
 def _enter_blocks(
@@ -104,12 +117,13 @@ def backward(
     """Scan backward; `carry` and `carry_sum` become what reaches the initial state, in place."""
     blocks = cut_time(bounds, values.shape[1])
     ends = torch.from_numpy(blocks.bounds)
+    spaced = _spaced(blocks, values)
 
     def scan(before: Tensor, carries: Tensor, carry_sums: Tensor, *, is_written: bool) -> None:
         fields = (
             *(len(values) if is_written else 0, len(grad_log_decay) if is_written else 0),
             *(grad_outputs, values, outputs, gates, forgets, ends, before, carries, carry_sums),
-            *(grad_scores, grad_values, grad_log_decay),
+            *(grad_scores, grad_values, grad_log_decay, spaced, spaced.shape[2]),
         )
         _run("backward_job", blocks.bounds, values, fields)
 
