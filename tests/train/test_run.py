@@ -139,3 +139,31 @@ def test_a_full_disk_at_the_end_is_one_clear_line(
         train(toy_run(), tmp_path)
     monkeypatch.undo()
     assert train(toy_run(), tmp_path).resumed == 1
+
+
+def test_a_stopped_run_can_be_finished_as_it_is(toy_run: ToyRun, tmp_path: Path) -> None:
+    asked = []
+
+    def after(updates: int) -> Callable[[], bool]:
+        def is_pause_wanted() -> bool:
+            asked.append(1)
+            return len(asked) == updates
+
+        return is_pause_wanted
+
+    with pytest.raises(PausedError):
+        train(toy_run(), tmp_path, is_pause_wanted=after(3))
+    with pytest.raises(PausedError, match="nothing has been scored yet"):
+        train(toy_run(), tmp_path, is_cut_short=True)
+    asked.clear()
+    with pytest.raises(PausedError):
+        train(toy_run(), tmp_path, is_pause_wanted=after(7))
+    record = train(toy_run(), tmp_path, is_cut_short=True)
+    assert (record.status, record.ended_by, record.updates, record.epochs) == (
+        "finished",
+        "request",
+        10,
+        1.25,
+    )
+    assert record.metric("test.mse") > 0.0
+    assert train(toy_run(), tmp_path) == record

@@ -31,6 +31,9 @@ def train(
     json_log: Annotated[
         str | None, typer.Option("--json-log", metavar="FILE", help="Log JSON lines; - for stderr.")
     ] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Go no further: test a stopped run's best weights, record it.")
+    ] = False,
 ) -> None:
     """Train one model; killed or stopped, the same command goes on where it was.
 
@@ -68,6 +71,7 @@ def train(
                 command=shlex.join(command),
                 observer=observer,
                 is_pause_wanted=is_pause_wanted,
+                is_cut_short=finish,
             )
         except PausedError as pause:
             observer.say(str(pause))

@@ -46,6 +46,7 @@ def fit(
     world: World = SOLO,
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
+    is_cut_short: bool = False,
 ) -> Fitted:
     """Train a model until its plan is fulfilled or patience ends, and return it with its best weights.
 
@@ -58,6 +59,7 @@ def fit(
         world: This process among those of the run.
         name: What to call the run.
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
+        is_cut_short: Train no further than the checkpoint, and return the best weights so far.
     """
     engine, observer = engine or EngineConfig(), observer or Silent()
     with repeatable(engine, seed=seed):
@@ -71,6 +73,8 @@ def fit(
             update = Update(experiment, model, optimiser, engine=engine, world=world, device=device)
         if keeper is not None and keeper.restore(snapshot, world, observer.say):
             snapshot.status.resumed += 1
+        if is_cut_short:
+            _cut_short(snapshot)
         loop = _Loop(experiment, snapshot, update, keeper, observer, world, is_pause_wanted)
         observer.begin(name, experiment.plan, snapshot.status)
         try:
@@ -80,6 +84,18 @@ def fit(
         if snapshot.best is not None:
             model.load_state_dict(snapshot.best)
         return Fitted(model=model.eval(), status=snapshot.status, threads=torch.get_num_threads())
+
+
+def _cut_short(snapshot: Snapshot) -> None:
+    """End a run where its checkpoint is."""
+    status = snapshot.status
+    if snapshot.best is None:
+        raise PausedError(
+            f"at update {status.update} nothing has been scored yet, so there is nothing to finish with; "
+            "the same command without --finish goes on."
+        )
+    if not status.is_done:
+        status.is_done, status.ended_by = True, "request"
 
 
 class _Loop(Generic[BatchT]):

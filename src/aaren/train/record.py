@@ -44,7 +44,7 @@ class RunRecord:
     parameters: int
     updates: int
     epochs: float
-    ended_by: str  # "max_updates", "patience", or "error"
+    ended_by: str  # "max_updates", "patience", "request" (cut short) or "error"
     best_update: int | None
     resumed: int
     seconds: dict[str, float]

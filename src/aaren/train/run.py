@@ -53,6 +53,7 @@ def train(
     command: str = "",
     observer: Observer | None = None,
     is_pause_wanted: Callable[[], bool] = lambda: False,
+    is_cut_short: bool = False,
 ) -> RunRecord:
     """Carry out a run in its folder, or go on with it, or return the record if it is finished.
 
@@ -62,6 +63,7 @@ def train(
         command: What a person would type to repeat it, for the record.
         observer: Who is told how it goes.
         is_pause_wanted: See `fit`.
+        is_cut_short: Test the best weights of a stopped run instead of going on; the record says so.
     """
     with connected() as world, _held(folder, world):
         finished = world.tell(_claim(config, folder) if world.is_first else None)
@@ -88,6 +90,7 @@ def train(
                 world=world,
                 name=" ".join(map(str, config.cell().values())),
                 is_pause_wanted=is_pause_wanted,
+                is_cut_short=is_cut_short,
             )
             record = None
             if world.is_first:

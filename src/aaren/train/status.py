@@ -26,7 +26,7 @@ class RunStatus:
 
     update: int = 0
     is_done: bool = False
-    ended_by: str = ""  # "patience" or "max_updates"
+    ended_by: str = ""  # "patience", "max_updates" or, cut short, "request"
     best_value: float | None = None
     best_look: int | None = None  # its place in the curve
     watched_value: float | None = None  # the best of what patience watches
