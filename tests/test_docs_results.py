@@ -26,3 +26,16 @@ def test_gap_to_the_true_sin_process():
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["cell"]["model"] in ("aaren", "transformer") and not record["changed"]:
             assert f"{record['metrics']['test']['gap_to_truth']:.2f}" == shown
+
+
+def test_forecasts_at_the_published_size():
+    page = (ROOT / "docs" / "forecasting.md").read_text(encoding="utf-8")
+    table = page.split("| at the published size |")[1].split("\n\n")[0]
+    shown = re.findall(r"\| `([a-z]+)` \| ([0-9.]+) \| [0-9.]+ \| ([0-9.]+) \| [0-9.]+ \| (\d+) \|", table)
+    found = []
+    for path in sorted((ROOT / "results" / "forecasting").glob("ETTh1-96-*-paper-seed0-*/record.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        test = record["metrics"]["test"]
+        epochs = f"{record['epochs']:.0f}"
+        found.append((record["cell"]["model"], f"{test['mse']:.3f}", f"{test['mae']:.3f}", epochs))
+    assert shown == found
