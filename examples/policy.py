@@ -3,8 +3,8 @@
 import gymnasium
 import torch
 
-from aaren.data.rl.loading import load
 from aaren.data.rl.batches import TrajectoryBatches
+from aaren.data.rl.loading import load
 from aaren.models import DecisionModel, DecisionModelConfig, PolicySession, Steps
 
 
