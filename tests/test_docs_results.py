@@ -39,3 +39,16 @@ def test_forecasts_at_the_published_size():
         epochs = f"{record['epochs']:.0f}"
         found.append((record["cell"]["model"], f"{test['mse']:.3f}", f"{test['mae']:.3f}", epochs))
     assert shown == found
+
+
+def test_the_run_that_decided_the_length_of_the_cpu_profile():
+    page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
+    shown = re.findall(r"scores (\d+) at 1,200 updates, (\d+) at 1,800 and (\d+) at 2,400", page)
+    (path,) = (
+        path
+        for path in (ROOT / "results" / "rl").glob("halfcheetah_medium_regen-aaren-*/record.json")
+        if json.loads(path.read_text(encoding="utf-8"))["updates"] == 3000
+    )
+    lines = (path.parent / "curve.jsonl").read_text(encoding="utf-8").splitlines()
+    curve = {look["update"]: look["validation"]["score"] for look in map(json.loads, lines)}
+    assert shown == [tuple(f"{curve[update]:.0f}" for update in (1200, 1800, 2400))]

@@ -86,4 +86,4 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_torch_computes_in_a_forked_child():
     """It would wait for ever for threads that its parent had."""
-    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=120)
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=120).returncode == 0

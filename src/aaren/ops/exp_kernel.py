@@ -2,8 +2,8 @@
 
 A call of the C library's for every number would be most of a kernel's time. exp(x) = 2^n exp(r) with |r| at
 most ln(2) / 2: exp(r) comes from its series, 2^n from writing n where a number keeps its exponent. Adding
-1.5 * 2^52 (in float32 1.5 * 2^23) rounds to a whole number and leaves it in the low bits. The result is
-right to 2 units in the last place; NaN stays NaN.
+1.5 * 2^52 (in float32 1.5 * 2^23) rounds to a whole number and leaves it in the low bits. The relative
+error is below 5e-16 in float64 and 2e-7 in float32; NaN stays NaN.
 
 Importing this file imports Numba.
 """
