@@ -22,7 +22,7 @@ from numba import carray, njit, types
 from numpy.typing import NDArray
 
 from aaren.ops.exp_kernel import exp_double
-from aaren.ops.row_kernel import mix_row
+from aaren.ops.row_kernel import carry_row, finish_streaming, mix_row
 from aaren.ops.shares import FIRST_FIELD, pointer, take_share
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
@@ -100,6 +100,7 @@ def forward(
     gates: Doubles,  # (T * h,)  g_k = exp(s_k - L_k), the weight of the newest item
     forgets: Doubles,  # (T * h,)  f_k = 1 - g_k to full relative precision, the weight of all before it
     spaced: Doubles,  # (n, h, d + ...)  to work with: o, then from the end m and u
+    is_streamed: bool,  # write outputs past the caches; the head width must be whole aligned lines
 ) -> None:
     """Scan forward in time: o_k = f_k o_{k-1} + g_k v_k, with o for w / u until the end."""
     heads, width = values.shape[1], values.shape[2]
@@ -115,7 +116,7 @@ def forward(
             scale = 0.0 if u[sequence, head] == 0.0 else 1.0 / u[sequence, head]
             for j in range(width):
                 means[head, j] = w[sequence, head, j] * scale
-        later = 1 + AHEAD_BYTES // ((stop_head - first_head) * width * values.itemsize + 1)
+        ahead = _ahead(stop_head - first_head, values)
         for start in range(bounds[sequence], bounds[sequence + 1], WEIGHED_TOGETHER):
             stop = min(start + WEIGHED_TOGETHER, bounds[sequence + 1])
             _weigh(
@@ -142,9 +143,7 @@ def forward(
                             outputs[k, head, j] = means[head, j]
                     elif is_written:
                         mix_row(
-                            means[head], values[k, head], outputs[k, head],
-                            values[k + later, head], outputs[k + later, head],
-                            forget, gate,
+                            means[head], values[k, head], outputs[k, head], ahead, forget, gate, is_streamed
                         )  # fmt: skip
                     else:
                         for j in range(width):
@@ -154,6 +153,16 @@ def forward(
             for j in range(width):
                 w[sequence, head, j] = means[head, j] * u[sequence, head]
         row += stop_head - first_head
+    if is_streamed:
+        finish_streaming()
+
+
+@njit(**_JIT)  # type: ignore[untyped-decorator]  # as above
+def _ahead(num_heads: int, values: Floats) -> int:
+    """Return how many numbers lie between a row and the one to fetch meanwhile, of so many heads in turn."""
+    heads, width = values.shape[1], values.shape[2]
+    numbers: int = (1 + AHEAD_BYTES // (num_heads * width * values.itemsize + 1)) * heads * width
+    return numbers
 
 
 @njit(**_JIT)  # type: ignore[untyped-decorator]  # numba ships no types
@@ -173,6 +182,7 @@ def backward(
     grad_values: Floats,  # (T, h, d)
     grad_log_decay: Floats,  # (T, h), or (0, h): none
     spaced: Doubles,  # (n, h, d + ...)  to work with: G, then from the end H
+    is_streamed: bool,  # as forward, for grad_values
 ) -> None:
     """Scan backward in time: G_k = do_k + f_{k+1} G_{k+1}, H_k = do_k·o_k + f_{k+1} H_{k+1}."""
     heads, width = values.shape[1], values.shape[2]
@@ -183,7 +193,7 @@ def backward(
         sequence, first_head = row // heads, row % heads
         stop_head = min(heads, first_head + stop_row - row)
         start, stop = bounds[sequence], bounds[sequence + 1]
-        carries = spaced[sequence]
+        carries, behind = spaced[sequence], -_ahead(stop_head - first_head, values)
         for head in range(first_head, stop_head):
             carries[head, sum_at] = carry_sum[sequence, head]
             for j in range(width):
@@ -195,20 +205,17 @@ def backward(
                 if kept == 0.0:  # nothing after this item depends on it, and no NaN comes back from there
                     g[:width] = 0.0
                     h = 0.0
-                gate, along_output, along_value = gates[k, head], 0.0, 0.0
+                gate, along_output = gates[k, head], 0.0
                 if not is_written:
                     for j in range(width):
                         g[j] = grad_outputs[k, head, j] + kept * g[j]
                         along_output += float(grad_outputs[k, head, j]) * outputs[k, head, j]
                     carries[head, sum_at] = along_output + kept * h
                     continue
-                for j in range(width):
-                    grad_output = float(grad_outputs[k, head, j])
-                    total = grad_output + kept * g[j]
-                    g[j] = total
-                    along_output += grad_output * outputs[k, head, j]
-                    along_value += total * values[k, head, j]
-                    grad_values[k, head, j] = gate * total
+                along_output, along_value = carry_row(
+                    g, grad_outputs[k, head], outputs[k, head], values[k, head], grad_values[k, head],
+                    behind, kept, gate, is_streamed and gate != 0.0,
+                )  # fmt: skip
                 h = along_output + kept * h
                 carries[head, sum_at] = h
                 grad_scores[k, head] = gate * (along_value - h)
@@ -228,17 +235,19 @@ def backward(
             for j in range(width):
                 carry[sequence, head, j] = 0.0 if kept == 0.0 else kept * carries[head, j]
         row += stop_head - first_head
+    if is_streamed:
+        finish_streaming()
 
 
 def forward_job(number: types.Float) -> Callable[..., None]:
     """Return the forward kernel for items of this type.
 
     Fields: items T, heads, width, sequences; lengths of mask, log_decay and results (T, or 0: none); then the
-    addresses of the kernel's arguments in their order, and the last size of the last.
+    addresses of the kernel's arguments in their order, the last size of `spaced`, and whether to stream (1).
     """
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 20)
+        job = carray(at, _F + 21)
         items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
         masked, decaying, written = job[_F + 4], job[_F + 5], job[_F + 6]
         cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
@@ -259,6 +268,7 @@ def forward_job(number: types.Float) -> Callable[..., None]:
             forward(
                 cuts[share], cuts[share + 1],
                 scores, values, mask, log_decay, bounds, m, u, w, outputs, gates, forgets, spaced,
+                job[_F + 20] > 0,
             )  # fmt: skip
             share = take_share(at)
 
@@ -269,11 +279,12 @@ def backward_job(number: types.Float) -> Callable[..., None]:
     """Return the backward kernel for items of this type.
 
     Fields: items T, heads, width, sequences; lengths of the gradients of scores and of log_decay (T, or 0:
-    none); then the addresses of the kernel's arguments in their order, and the last size of the last.
+    none); then the addresses of the kernel's arguments in their order, the last size of `spaced`, and whether
+    to stream (1).
     """
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 20)
+        job = carray(at, _F + 21)
         items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
         written, decaying = job[_F + 4], job[_F + 5]
         cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
@@ -296,6 +307,7 @@ def backward_job(number: types.Float) -> Callable[..., None]:
                 cuts[share], cuts[share + 1],
                 grad_outputs, values, outputs, gates, forgets, bounds, first_outputs, carry, carry_sum,
                 grad_scores, grad_values, grad_log_decay, spaced,
+                job[_F + 20] > 0,
             )  # fmt: skip
             share = take_share(at)
 

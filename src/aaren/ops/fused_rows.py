@@ -19,6 +19,8 @@ from aaren.ops.state import ScanState, combine, decay
 TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
 FEW_ROWS = 8
 GAP = 32  # numbers, four cache lines, of which the first two are used
+STREAMED_BYTES = 8 << 20  # a result from this size on is written past the caches
+LINE_BYTES = 64  # of a cache
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
 
 
@@ -58,7 +60,7 @@ def forward(
             num_items if is_written else 0,
         )
         arrays = (scores, values, *optional, ends, *states, outputs, gates, forgets, spaced)
-        fields = (*lengths, *arrays, spaced.shape[2])
+        fields = (*lengths, *arrays, spaced.shape[2], int(is_written and _is_streamed(outputs)))
         _run("forward_job", blocks.bounds, values, fields)
 
     if not blocks.is_cut:
@@ -78,6 +80,17 @@ def _spaced(blocks: TimeBlocks, values: Tensor) -> Tensor:
     """
     num_heads, width = values.shape[1:]
     return torch.empty(len(blocks.owner), num_heads, -(-width // 8) * 8 + GAP, dtype=torch.float64)
+
+
+def _is_streamed(result: Tensor) -> bool:
+    """Tell whether a result is too large to be found in a cache when it is read, and consists of whole lines.
+
+    The caches of a core hold a few megabytes; the last one is shared with everybody, and what is written past
+    it leaves it to the values, which are read.
+    """
+    row_bytes = result.shape[-1] * result.element_size()
+    is_aligned = result.data_ptr() % LINE_BYTES == 0 and row_bytes % LINE_BYTES == 0
+    return is_aligned and result.numel() * result.element_size() >= STREAMED_BYTES
 
 
 def _enter_blocks(
@@ -124,6 +137,7 @@ def backward(
             *(len(values) if is_written else 0, len(grad_log_decay) if is_written else 0),
             *(grad_outputs, values, outputs, gates, forgets, ends, before, carries, carry_sums),
             *(grad_scores, grad_values, grad_log_decay, spaced, spaced.shape[2]),
+            int(is_written and _is_streamed(grad_values)),
         )
         _run("backward_job", blocks.bounds, values, fields)
 
@@ -195,13 +209,14 @@ def _run(name: str, bounds: NDArray[np.int64], values: Tensor, fields: tuple[tea
 
 
 def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[int]:
-    """Return the rows at which shares of equal size begin and end.
+    """Return the rows at which the threads' shares, of equal size, begin and end.
 
-    Between sequences if there are enough of them, in shares small enough for a free thread to take over from
-    a busy one; otherwise between heads, one share per thread, because heads lie side by side in memory.
+    Between sequences if there are enough of them, else between heads. One share per thread, as torch's own
+    operations divide their work: in smaller ones, for a free thread to take over from a busy one, the scan
+    took a tenth longer, because what a thread reads is then in the cache of another.
 
     >>> cut_rows(np.array([0, 10, 20, 30, 40]), heads=3, num_threads=2)
-    [0, 3, 6, 9, 12]
+    [0, 6, 12]
     >>> cut_rows(np.array([0, 10]), heads=3, num_threads=2)
     [0, 2, 3]
     """
@@ -209,9 +224,8 @@ def cut_rows(bounds: NDArray[np.int64], heads: int, num_threads: int) -> list[in
     num_rows = num_sequences * heads
     if num_threads < 2 or num_rows < 2:
         return [0, num_rows]
-    rows_per_unit, num_shares = heads, min(num_sequences, 2 * num_threads)
-    if num_sequences < num_threads:
-        rows_per_unit, num_shares = 1, min(num_rows, num_threads)
+    rows_per_unit = heads if num_sequences >= num_threads else 1
+    num_shares = min(num_rows, num_threads)
     items_so_far = np.repeat(np.diff(bounds), heads // rows_per_unit).cumsum()
     shares = items_so_far[-1] * np.arange(1, num_shares) / num_shares
     inner = {(int(unit) + 1) * rows_per_unit for unit in np.searchsorted(items_so_far, shares)}

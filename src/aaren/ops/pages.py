@@ -6,6 +6,7 @@ when the tensors on them die, and Linux is asked for 2 MB pages under new ones. 
 """
 
 import ctypes
+import os
 import sys
 import threading
 import weakref
@@ -16,9 +17,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 LARGE = 8 << 20  # bytes; smaller blocks are mostly recycled by the C library without new faults
-KEPT_AT_MOST = 256 << 20  # bytes held while no tensor uses them
+_HUGE_PAGE = 2 << 20
 _PAGE = 4096
 _MADV_HUGEPAGE = 14  # linux/mman.h
+
+
+def _kept_at_most() -> int:
+    """Return how many bytes to hold while no tensor uses them: an eighth of a small machine's memory."""
+    if not hasattr(os, "sysconf"):  # not on Windows
+        return 256 << 20
+    return min(512 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
+
+
+KEPT_AT_MOST = _kept_at_most()
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 if _libc is not None:
@@ -46,7 +57,11 @@ def _take(num_bytes: int) -> Block:
         for index, block in enumerate(_kept):
             if block.nbytes == num_bytes:
                 return _kept.pop(index)
-    fresh: Block = np.empty(num_bytes, np.uint8)
+    wide: Block = np.empty(num_bytes + _HUGE_PAGE, np.uint8)  # what is never written takes no memory
+    start = (
+        -wide.ctypes.data % _HUGE_PAGE
+    )  # else its ends lie on small pages, and cache lines across its rows
+    fresh = wide[start : start + num_bytes]
     _advise_huge_pages(fresh)
     return fresh
 
