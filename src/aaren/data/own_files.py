@@ -89,14 +89,7 @@ def _ts_files(path: Path) -> tuple[Path, Path | None]:
 def _events(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
     from aaren.data.events.files import read
 
-    events = read(path)
-    return {
-        "sequences": len(events),
-        "events": events.num_events,
-        "marks": events.num_marks,
-        "shortest": int(events.lengths.min()),
-        "longest": int(events.lengths.max()),
-    }
+    return dict(read(path).counts())
 
 
 def _rl(path: Path, _allow_irregular: bool) -> dict[str, Fact]:

@@ -46,10 +46,10 @@ def episodes_table(gathered: Gathered, profile: str) -> Table | None:
             continue
         episodes = [score for by_seed in scores["aaren"].values() for score in by_seed]
         table.add(
-            Cell(text=row.place.name, key=row.place.name),
-            Cell(text=row.place.variant, key=row.place.variant),
-            Cell(text=str(len(scores["aaren"])), key=len(scores["aaren"])),
-            Cell(text=str(len(episodes)), key=len(episodes)),
+            Cell.of(row.place.name),
+            Cell.of(row.place.variant),
+            Cell.of(len(scores["aaren"])),
+            Cell.of(len(episodes)),
             *(
                 Cell(
                     text="\u2013" if one is None else show_interval(one, number),

@@ -37,14 +37,14 @@ def macro_table(gathered: Gathered) -> Table:
         table.add(
             Cell(text=name, key=f"{name} {variant}", note=variant),
             Cell(text=f"{macro.metric.label}, in %" if macro.is_relative else macro.metric.label),
-            Cell(text=str(pairs.count), key=pairs.count),
+            Cell.of(pairs.count),
             Cell(text=macro.show(pairs), key=pairs.mean),
             Cell(
                 text=_GAP if is_alone else macro.show(macro.over_datasets),
                 key=None if is_alone else macro.over_datasets.mean,
             ),
             *(
-                Cell(text=str(macro.outcomes.get(outcome, 0)), key=macro.outcomes.get(outcome, 0))
+                Cell.of(macro.outcomes.get(outcome, 0))
                 for outcome in ("equivalent", "better", "worse", "undecided", "untested")
             ),
         )

@@ -59,9 +59,9 @@ def work_table(gathered: Gathered) -> Table:
             table.add(
                 Cell(text=SETTINGS.get(setting, setting), key=setting),
                 Cell(text=profile, key=PROFILES.index(profile) if profile in PROFILES else len(PROFILES)),
-                Cell(text=str(len(records)), key=len(records)),
-                Cell(text=str(len(datasets)), key=len(datasets)),
-                Cell(text=str(seeds), key=seeds),
+                Cell.of(len(records)),
+                Cell.of(len(datasets)),
+                Cell.of(seeds),
                 Cell(text=f"{sum(minutes) / 60.0:.2f}", key=sum(minutes)),
                 Cell(text=f"{max(minutes):.1f}", key=max(minutes)),
             )
@@ -86,9 +86,9 @@ def data_table(gathered: Gathered) -> Table:
             counts[item] = counts.get(item, 0) + 1
     for (name, digest), count in sorted(counts.items()):
         table.add(
-            Cell(text=name, key=name),
-            Cell(text=digest, key=digest, is_code=True),
-            Cell(text=str(count), key=count),
+            Cell.of(name),
+            Cell.of(digest, is_code=True),
+            Cell.of(count),
         )
     return table
 
@@ -118,13 +118,13 @@ def machine_table(gathered: Gathered) -> Table:
         groups.setdefault(where, []).append(record.date[:10])
     for (cpu, cores, gigabytes, versions), dates in groups.items():
         table.add(
-            Cell(text=cpu, key=cpu),
-            Cell(text=cores, key=cores),
-            Cell(text=gigabytes, key=gigabytes),
-            Cell(text=versions, key=versions),
-            Cell(text=str(len(dates)), key=len(dates)),
-            Cell(text=min(dates), key=min(dates)),
-            Cell(text=max(dates), key=max(dates)),
+            Cell.of(cpu),
+            Cell.of(cores),
+            Cell.of(gigabytes),
+            Cell.of(versions),
+            Cell.of(len(dates)),
+            Cell.of(min(dates)),
+            Cell.of(max(dates)),
         )
     return table
 
@@ -141,15 +141,15 @@ def _cells(row: Row, model: str, seed: int, record: RunRecord) -> list[Cell]:
     key = f"{row.place.dataset} {row.place.horizon or 0:05d}"
     return [
         Cell(text=row.place.name, key=key, note=row.place.variant),
-        Cell(text=model_label(model), key=model_label(model)),
-        Cell(text=record.profile, key=record.profile),
-        Cell(text=str(seed), key=seed),
+        Cell.of(model_label(model)),
+        Cell.of(record.profile),
+        Cell.of(seed),
         Cell(text=number.show(value), key=value),
         Cell(text=f"{record.epochs:g}", key=record.epochs),
         Cell(text=record.ended_by.replace("_", " "), key=record.ended_by),
         Cell(text=f"{minutes:.1f}", key=minutes),
         Cell(text=f"{record.parameters:,}", key=record.parameters),
-        Cell(text=record.command, key=record.command, is_code=True),
+        Cell.of(record.command, is_code=True),
     ]
 
 

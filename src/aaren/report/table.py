@@ -29,6 +29,11 @@ class Cell:
     link: str = ""  # to a place on the page; not in Markdown
     is_code: bool = False
 
+    @classmethod
+    def of(cls, value: float | str, *, is_code: bool = False) -> "Cell":
+        """Show a value as it is, and sort by it."""
+        return cls(text=str(value), key=value, is_code=is_code)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:

@@ -81,7 +81,7 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
         best = (min if number.is_lower_better else max)(known, key=lambda model: known[model])
         table.add(
             _place_cell(row.place),
-            *([Cell(text=row.place.variant, key=row.place.variant)] if is_varied else []),
+            *([Cell.of(row.place.variant)] if is_varied else []),
             *(
                 Cell(text=number.show(means[model]), key=means[model], is_bold=model == best)
                 for model in models
@@ -140,7 +140,7 @@ def _cells(one: Comparison, *, is_varied: bool) -> list[Cell]:
     number = one.metric
     cells = [_place_cell(one.place)]
     if is_varied:
-        cells.append(Cell(text=one.place.variant, key=one.place.variant))
+        cells.append(Cell.of(one.place.variant))
     marks = (False, False)
     if one.aaren is not None and one.transformer is not None:
         marks = bold(one.aaren, one.transformer, is_lower_better=number.is_lower_better)

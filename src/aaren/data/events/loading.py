@@ -124,11 +124,7 @@ def measure(dataset: Dataset) -> dict[str, Fact]:
     events = load(dataset.name)
     parts = split(events)
     return {
-        "sequences": len(events),
-        "events": events.num_events,
-        "marks": events.num_marks,
-        "shortest": int(events.lengths.min()),
-        "longest": int(events.lengths.max()),
+        **events.counts(),
         "train": len(parts.train),
         "validation": len(parts.validation),
         "test": len(parts.test),

@@ -96,6 +96,16 @@ class EventSequences:
         """Events per sequence, (sequences,)."""
         return np.diff(self.offsets)
 
+    def counts(self) -> dict[str, int]:
+        """Count what is in the set, by the names that the registry has for it."""
+        return {
+            "sequences": len(self),
+            "events": self.num_events,
+            "marks": self.num_marks,
+            "shortest": int(self.lengths.min()),
+            "longest": int(self.lengths.max()),
+        }
+
     @cached_property
     def is_first(self) -> NDArray[np.bool_]:
         """True at the first event of each sequence, (events,)."""
