@@ -1,15 +1,18 @@
 """The results section of a README: one compact table per setting, between two marks, from records alone."""
 
+from collections import Counter
+
 from aaren.errors import DataError
 from aaren.report.bolding import bold, describe
 from aaren.report.comparison import Comparison
 from aaren.report.datasets import is_stand_in, papers_name
 from aaren.report.gathered import Gathered
 from aaren.report.macro import show_interval, summarise_table
-from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric
+from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric, model_label
+from aaren.report.rows import Row
 from aaren.report.statistics import Summary
 from aaren.report.table import Cell, Column, Table, to_markdown
-from aaren.report.tables import OUTCOMES, is_regenerated, show_summary
+from aaren.report.tables import OUTCOMES, best_model, is_ours, is_regenerated, show_summary
 from aaren.report.verdict import verdicts
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
@@ -90,9 +93,23 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
     if summary is not None and summary.over_pairs.count > 1:
         unit = f" {summary.unit}" if summary.unit else ""
         words.append(f"On average Aaren \u2212 Transformer {summary.show(summary.over_pairs)}{unit}.")
+    words += _references(gathered.select(setting, profile, ""), number)
     if missing:
         words.append(f"Not run: {_joined(missing)}.")
     return [*parts, " ".join(words)] if words else parts
+
+
+def _references(rows: list[Row], number: Metric) -> list[str]:
+    """Say where both models lose to something simpler, if that was run beside them."""
+    beside = [row for row in rows if set(PAIR) <= row.runs.keys() and not all(map(is_ours, row.runs))]
+    if not beside:
+        return []
+    best = [best_model(row, number) for row in beside]
+    winners = Counter(model_label(model) for model in best if model is not None and not is_ours(model))
+    rows_beside = f"{len(beside)} row" + "s" * (len(beside) > 1)
+    names = ", ".join(f"{name} ({count})" for name, count in winners.most_common())
+    lost = f"{winners.total()}: {names}" if winners else "none"
+    return [f"Simple references, run in {rows_beside}, are ahead of both models in {lost}."]
 
 
 def _cells(one: Comparison, number: Metric) -> list[Cell]:

@@ -74,11 +74,10 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
         ],
     )
     for row in rows:
-        means = {model: _mean(row, model, number) for model in models}
-        known = {model: mean for model, mean in means.items() if mean is not None}
-        if not known:
+        best = best_model(row, number)
+        if best is None:
             continue
-        best = (min if number.is_lower_better else max)(known, key=lambda model: known[model])
+        means = {model: _mean(row, model, number) for model in models}
         table.add(
             _place_cell(row.place),
             *([Cell.of(row.place.variant)] if is_varied else []),
@@ -87,11 +86,25 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
                 for model in models
             ),
             Cell(
-                text=model_label(best) + ("" if _is_ours(best) else ": both lose to it"),
+                text=model_label(best) + ("" if is_ours(best) else ": both lose to it"),
                 key=model_label(best),
             ),
         )
     return table if table.rows else None
+
+
+def best_model(row: Row, number: Metric) -> str | None:
+    """Return whose mean is the best of all models in a row."""
+    means = {model: _mean(row, model, number) for model in sorted(row.runs)}
+    known = {model: mean for model, mean in means.items() if mean is not None}
+    if not known:
+        return None
+    return (min if number.is_lower_better else max)(known, key=lambda model: known[model])
+
+
+def is_ours(model: str) -> bool:
+    """Tell a learned model of ours or the Transformer from what they should beat."""
+    return model in PAIR or model.startswith(("aaren", "streaming"))
 
 
 def show_summary(summary: Summary | None, number: Metric) -> str:
@@ -225,10 +238,6 @@ def _remarks(found: Sequence[Comparison]) -> list[str]:
 
 def _row_head(setting: str) -> str:
     return "dataset, horizon" if setting == "forecasting" else "dataset"
-
-
-def _is_ours(model: str) -> bool:
-    return model in PAIR or model.startswith(("aaren", "streaming"))
 
 
 def _models(row: Row) -> set[str]:
