@@ -52,3 +52,27 @@ def test_the_run_that_decided_the_length_of_the_cpu_profile():
     lines = (path.parent / "curve.jsonl").read_text(encoding="utf-8").splitlines()
     curve = {look["update"]: look["validation"]["score"] for look in map(json.loads, lines)}
     assert shown == [tuple(f"{curve[update]:.0f}" for update in (1200, 1800, 2400))]
+
+
+def test_scores_by_the_return_that_was_asked_for():
+    page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
+    table = page.split("| regenerated data | `--model` |")[1].split("\n\n")[0]
+    shown = re.findall(r"\| ([a-z0-9-]+) \| `([a-z]+)` \| ([-0-9| ]+) \|", table)
+    assert len(shown) == 16
+    for dataset, model, scores in shown:
+        folder = f"{dataset.replace('-', '_')}_regen-{model}-cpu-seed0-*"
+        (path,) = (ROOT / "results" / "rl").glob(f"{folder}/sweep-target_scale.json")
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        assert scores.split(" | ") == [f"{row['metrics']['score']:.0f}" for row in rows]
+
+
+def test_scores_of_cloning():
+    page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
+    shown = re.findall(r"no\s+return at all, scores (\d+) on the first and (\d+) on the second", page)
+    found = []
+    for robot in ("hopper", "walker2d"):
+        folder = f"{robot}_medium_expert_regen-bc-cpu-seed0-*"
+        (path,) = (ROOT / "results" / "rl").glob(f"{folder}/record.json")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found.append(f"{record['metrics']['test']['score']:.0f}")
+    assert shown == [tuple(found)]
