@@ -28,6 +28,19 @@ def test_gap_to_the_true_sin_process():
             assert f"{record['metrics']['test']['gap_to_truth']:.2f}" == shown
 
 
+def test_where_patience_ended_sin():
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    pattern = r"Aaren after (\d+) epochs and the Transformer after (\d+), with the weights of epoch (\d+)"
+    (shown,) = re.findall(pattern, page)
+    found = []
+    for model in ("aaren", "transformer"):
+        (path,) = (ROOT / "results" / "events").glob(f"sin-{model}-paper-seed0-*/record.json")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        best = record["best_update"] * record["epochs"] / record["updates"]
+        found.append((f"{record['epochs']:.0f}", f"{best:.0f}", record["ended_by"]))
+    assert found == [(shown[0], shown[2], "patience"), (shown[1], shown[2], "patience")]
+
+
 def test_forecasts_at_the_published_size():
     page = (ROOT / "docs" / "forecasting.md").read_text(encoding="utf-8")
     table = page.split("| at the published size |")[1].split("\n\n")[0]

@@ -34,6 +34,11 @@ def test_tensors_that_live_never_share_memory():
     assert [tensor.unique().tolist() for tensor in tensors] == [[k] for k in range(5)]
 
 
+def test_large_memory_begins_on_a_huge_page():
+    """Otherwise rows lie across cache lines, and the kernel cannot write past the caches."""
+    assert room((LARGE // 4 + 7,), torch.float32).data_ptr() % (2 << 20) == 0
+
+
 def test_only_so_much_is_kept():
     tensors = [room((KEPT_AT_MOST // 16,), torch.float32) for _ in range(6)]  # 64 MB each
     del tensors

@@ -37,10 +37,16 @@ def test_streaming_results_past_the_caches_changes_no_bit(batch, width, dtype, r
     weights = torch.randn(batch, 150, 4, width, generator=rng, dtype=dtype)
     mask = torch.rand(batch, 150, generator=rng) > 0.2
     cached = scan_with_gradients(scores, values, weights, backend="fused", mask=mask)
+    was_streamed = []
+    decide = fused_rows._is_streamed
     monkeypatch.setattr(fused_rows, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(
+        fused_rows, "_is_streamed", lambda result: was_streamed.append(decide(result)) or was_streamed[-1]
+    )
     streamed = scan_with_gradients(scores, values, weights, backend="fused", mask=mask)
     for one, other in zip((cached[0], *cached[2]), (streamed[0], *streamed[2]), strict=True):
         assert torch.equal(one, other)
+    assert was_streamed == [width != 20] * 2  # forward and backward
 
 
 def scan_with_gradients(scores, values, weights, **options):

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from aaren.errors import ShapeError
 from aaren.ops import machine_code, team
+from aaren.ops.pages import LINE_BYTES
 from aaren.ops.state import ScanState, combine, decay
 
 TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
 FEW_ROWS = 8
 GAP = 32  # numbers, four cache lines, of which the first two are used
 STREAMED_BYTES = 8 << 20  # a result from this size on is written past the caches
-LINE_BYTES = 64  # of a cache
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
 
 

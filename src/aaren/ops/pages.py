@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+LINE_BYTES = 64  # of a cache
 LARGE = 8 << 20  # bytes; smaller blocks are mostly recycled by the C library without new faults
 _HUGE_PAGE = 2 << 20
 _PAGE = 4096

@@ -17,7 +17,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LINE_BYTES = 64  # of a cache
+from aaren.ops.pages import LINE_BYTES
+
 _INDEX, _DOUBLE = ir.IntType(64), ir.DoubleType()
 _JIT = {"fastmath": {"contract"}, "error_model": "numpy"}
 

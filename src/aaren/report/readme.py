@@ -104,7 +104,11 @@ def _references(rows: list[Row], number: Metric) -> list[str]:
     beside = [row for row in rows if set(PAIR) <= row.runs.keys() and not all(map(is_ours, row.runs))]
     if not beside:
         return []
-    best = [best_model(row, number) for row in beside]
+    # Other rows of ours, such as streaming ones, are no reason to hide that the two were beaten.
+    best = [
+        best_model(row, number, [model for model in row.runs if model in PAIR or not is_ours(model)])
+        for row in beside
+    ]
     winners = Counter(model_label(model) for model in best if model is not None and not is_ours(model))
     rows_beside = f"{len(beside)} row" + "s" * (len(beside) > 1)
     names = ", ".join(f"{name} ({count})" for name, count in winners.most_common())

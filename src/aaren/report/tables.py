@@ -1,6 +1,6 @@
 """The tables of a setting: both models side by side, and simple references beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aaren.data.registry import lookup
 from aaren.lab.published import PublishedCell
@@ -93,9 +93,10 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
     return table if table.rows else None
 
 
-def best_model(row: Row, number: Metric) -> str | None:
-    """Return whose mean is the best of all models in a row."""
-    means = {model: _mean(row, model, number) for model in sorted(row.runs)}
+def best_model(row: Row, number: Metric, models: Iterable[str] | None = None) -> str | None:
+    """Return whose mean is the best in a row, of all models or of some."""
+    chosen = row.runs if models is None else models
+    means = {model: _mean(row, model, number) for model in sorted(chosen)}
     known = {model: mean for model, mean in means.items() if mean is not None}
     if not known:
         return None
