@@ -14,6 +14,8 @@ def test_a_short_measurement_is_shown_and_not_judged() -> None:
     for row in record.measurements:
         assert 0.0 < number(row, "run_seconds") < number(row, "workers") * number(row, "wall_seconds")
         assert 0.0 < number(row, "scheduling_share") < 1.0
+        assert 0.0 <= number(row, "idle_share") < 1.0
+    assert record.measurements[0]["idle_share"] == 0.0  # a worker alone is the last one
     assert steps[-1] == 4
     assert targets(record) == []
     assert [sheet.title for sheet in sheets(record)] == ["2 equal runs of 0.05 s"]
@@ -26,6 +28,7 @@ def test_targets() -> None:
             "wall_seconds": wall,
             "run_seconds": 480.0,
             "start_seconds": 2.0,
+            "idle_share": 0.01,
             "scheduling_share": share,
         }
 

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_the_published_plan() -> None:
     experiment = TASK.open(ClassificationConfig(dataset="JapaneseVowels"), seed=0)
     plan = experiment.plan
     assert plan.updates_per_epoch == plan.evaluate_every == 17  # 270 cases, the last 14 are not dropped
-    assert plan.max_updates == 1_700
+    assert plan.max_updates == 17 * 25  # of 100 epochs; then the rate is below the last digit of float32
     assert (plan.patience, plan.clip_norm, plan.selects.goal, plan.selects.ties) == (10, 4.0, "max", True)
     assert [plan.schedule(Moment(0, epoch)) for epoch in (0, 4, 5, 9, 10)] == [1, 1, 2**-4, 2**-4, 2**-9]
     model = experiment.build_model()
@@ -85,6 +86,22 @@ def test_the_two_models_differ_in_the_mixer_alone(waves: Path) -> None:
     assert isinstance(theirs, Classifier)
     differing = [n for n in ours.config.__slots__ if getattr(ours.config, n) != getattr(theirs.config, n)]
     assert differing == ["mixer"]
+
+
+def test_nothing_would_change_after_the_last_planned_epoch(waves: Path) -> None:
+    experiment = opened(waves)
+    planned = experiment.plan.max_updates
+    experiment.plan = replace(experiment.plan, max_updates=2 * planned, patience=None)
+    curve = fit(experiment, seed=0).status.curve
+    before = next(look["validation"] for look in curve if look["update"] == planned)
+    after = [look["validation"] for look in curve if look["update"] > planned]
+    assert [look["accuracy"] for look in after] == [before["accuracy"]] * 25
+    assert [look["loss"] for look in after] == pytest.approx([before["loss"]] * 25, rel=1e-6)
+
+
+def test_a_constant_rate_has_all_its_epochs(waves: Path) -> None:
+    plan = opened(waves, schedule="constant").plan
+    assert plan.max_updates == 100 * plan.updates_per_epoch
 
 
 def test_under_the_protocol_test_chooses_the_epoch(waves: Path) -> None:

@@ -1,7 +1,8 @@
 """What the grid itself costs: equal busy runs through the very same scheduler, with one worker and with two.
 
 All that is not a run's own time counts as scheduling: starting workers, handing out, locks, folders, the test
-part, records, and a worker that stands idle at the end. Knows no setting.
+part, records. A worker that finds nothing left to do stands idle: that is the cores' doing, of which one is
+faster than the other, and is shown apart. Knows no setting.
 """
 
 import tempfile
@@ -62,6 +63,7 @@ def sheets(record: BenchRecord) -> list[Sheet]:
         "wall time",
         "time of all runs",
         "starting workers",
+        "idle at the end",
         "scheduling",
         "faster than one",
     )
@@ -75,6 +77,7 @@ def sheets(record: BenchRecord) -> list[Sheet]:
                 format_seconds(number(row, "wall_seconds")),
                 format_seconds(number(row, "run_seconds")),
                 format_seconds(number(row, "start_seconds")),
+                f"{number(row, 'idle_share'):.2%}",
                 f"{number(row, 'scheduling_share'):.2%}",
                 "" if one is None else f"{number(one, 'wall_seconds') / number(row, 'wall_seconds'):.2f}x",
             )
@@ -116,14 +119,22 @@ def _measure(settings: GridSettings, workers: int, rounds: int, folder: Path, on
     failed = board.in_state("failed")
     if failed:
         raise StateError(f"a busy run failed, so nothing was measured: {failed[0].text}")
+    idle_share = _idle_seconds(board, workers) / (workers * wall)
     run_seconds = sum(seconds_of(found.record) for found in collect(folder).records)
     return {
         "workers": workers,
         "wall_seconds": wall,
         "run_seconds": run_seconds,
         "start_seconds": min(entry.began for entry in board.entries) - board.began,
-        "scheduling_share": 1.0 - run_seconds / (workers * wall),
+        "idle_share": idle_share,
+        "scheduling_share": 1.0 - run_seconds / (workers * wall) - idle_share,
     }
+
+
+def _idle_seconds(board: Board, workers: int) -> float:
+    """Add up how long each worker had nothing left to do: from the end of its last run to the very last."""
+    ends = sorted(entry.began + entry.seconds for entry in board.entries)
+    return sum(ends[-1] - end for end in ends[-workers:])
 
 
 def _runs(settings: GridSettings, rounds: int, folder: Path) -> list[PlannedRun]:

@@ -22,7 +22,7 @@ from aaren.tasks.classification_config import ClassificationConfig
 from aaren.tasks.classification_earliness import accuracy_by_fraction, as_metrics
 from aaren.tasks.classification_parts import ClassificationParts, open_parts
 from aaren.tasks.metrics import Mean
-from aaren.tasks.plan import Criterion, Moment, Plan
+from aaren.tasks.plan import Criterion, Moment, Plan, epochs_in_motion
 
 EVALUATION_BATCH = 64  # cases at once, without gradients
 
@@ -43,7 +43,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
         if config.is_reference:
             return Plan(updates_per_epoch=1, max_updates=0, evaluate_every=1, selects=best)
         return Plan.in_epochs(
-            config.epochs,
+            epochs_in_motion(config.factors, at_most=config.epochs),
             updates_per_epoch=min(len(self.loader), config.updates_per_epoch or len(self.loader)),
             selects=best,
             patience=config.patience,

@@ -49,7 +49,7 @@ class ClassificationConfig:
     )
     schedule: Literal["halving", "constant"] = "halving"  # after every 5th epoch e: 0.5^(e - 1)
     batch_size: int = 16
-    epochs: int = 100  # at most
+    epochs: int = 100  # at most; fewer where the schedule leaves nothing to learn, see `epochs_in_motion`
     updates_per_epoch: int | None = None  # at most; an epoch is then a random part of TRAIN
     patience: int = 10  # epochs without improvement; a tie is an improvement
     clip_norm: float = 4.0

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from aaren.errors import ConfigError
 
+FLOAT32_DIGIT = 2.0**-23  # between 1 and the next larger number
+
 
 class Moment(NamedTuple):
     """Where a run stands: updates made so far, and the epoch (from 0) that the next one belongs to."""
@@ -45,6 +47,19 @@ def halving(*, every_epochs: int = 1) -> Schedule:
         return 0.5 ** max(0, finished - 1)
 
     return factor
+
+
+def epochs_in_motion(schedule: Schedule, *, at_most: int) -> int:
+    """Count the epochs before a falling learning rate has become too small to matter.
+
+    That is where its factor drops below the last digit of float32: a weight that a full step would move by
+    its own size no longer changes. What follows could only repeat the same look.
+
+    >>> epochs_in_motion(halving(every_epochs=5), at_most=100), epochs_in_motion(constant, at_most=100)
+    (25, 100)
+    """
+    is_still = (schedule(Moment(0, epoch)) < FLOAT32_DIGIT for epoch in range(at_most))
+    return next((epoch for epoch, still in enumerate(is_still) if still), at_most)
 
 
 def warm_up(updates: int) -> Schedule:
