@@ -2,6 +2,7 @@ import json
 import os
 import resource
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from aaren.errors import StateError
 from aaren.lab import grid as scheduler
 from aaren.lab.board import Board
 from aaren.lab.grid import Grid
+from aaren.lab.job import Job, Message, carry_out
 from aaren.lab.planning import PlannedRun
 from aaren.train.lock import locked
 from aaren.train.record import read_record
+from aaren.train.run import train
+from aaren.train.sweep import Sweep
 
 Planned = Callable[..., PlannedRun]
 
@@ -47,6 +51,39 @@ def test_every_run_is_carried_out(planned: Planned, inline_crew: Callable, notes
         record = read_record(entry.run.folder / "record.json")
         assert (record.status, record.command) == ("finished", entry.run.command)
         assert f"finished  {entry.run.name}: test.mse" in "\n".join(notes.texts)
+
+
+def test_a_trained_run_is_swept(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    sweep = Sweep.parse("batch_size=4,8")
+    run = replace(planned(0), sweeps=(sweep,))
+    Grid(board_of(run), inline_crew(), notes, threads=1).run()
+    first = sweep.file(run.folder).read_text()
+    assert [row["value"] for row in json.loads(first)["rows"]] == ["4", "8"]
+    Grid(board_of(run), inline_crew(), notes, threads=1).run()
+    assert sweep.file(run.folder).read_text() == first  # once is enough
+
+
+def test_a_sweep_that_cannot_be_is_a_failure_and_the_record_stays(
+    planned: Planned, inline_crew: Callable, notes: Notes
+) -> None:
+    board = board_of(replace(planned(0), sweeps=(Sweep.parse("bath_size=4"),)))
+    Grid(board, inline_crew(), notes, threads=1).run()
+    (entry,) = board.entries
+    assert entry.state == "failed"
+    assert "did you mean 'batch_size'" in entry.text
+    assert read_record(entry.run.folder / "record.json").status == "finished"
+
+
+def test_a_pause_between_two_values_of_a_sweep(planned: Planned) -> None:
+    run = planned(0)
+    train(run.config, run.folder)
+    sweep = Sweep.parse("batch_size=4,8")
+    job = Job(config=run.config, folder=run.folder, command=run.command, threads=1, sweeps=(sweep,))
+    told: list[Message] = []
+    last = carry_out(Job.from_json(job.to_json()), told.append, lambda: True)
+    assert last.event == "paused"
+    assert told[-1].text == "scored with batch_size=4"
+    assert not sweep.file(run.folder).exists()
 
 
 def test_no_more_workers_than_runs(planned: Planned, inline_crew: Callable, notes: Notes) -> None:

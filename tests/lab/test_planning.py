@@ -100,8 +100,16 @@ def test_how_a_run_is_computed_does_not_tell_cells_apart() -> None:
     assert identity(one) != identity(make_run("events", "sin", assignments=["epochs=3"]))
 
 
+def test_a_cell_of_several_blocks_is_one_run_with_the_sweeps_of_all() -> None:
+    runs = plan(Request(settings=("rl",), profile="cpu", seeds=1), OUT)
+    swept = {run.name: [sweep.key for sweep in run.sweeps] for run in runs if run.sweeps}
+    assert swept["rl hopper-medium-replay-regen aaren, seed 0"] == ["target_scale"]
+    assert swept["rl hopper-medium-regen transformer, seed 0"] == ["context"]
+    assert not any(" bc" in name or " random" in name for name in swept)
+
+
 @pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
-@pytest.mark.parametrize("setting", ["forecasting", "classification", "events"])
+@pytest.mark.parametrize("setting", ["forecasting", "classification", "events", "rl"])
 def test_every_cell_of_every_grid_is_a_run(setting: str, profile: str) -> None:
     runs = plan(Request(settings=(setting,), profile=profile, seeds=1), OUT)
     assert len({run.folder for run in runs}) == len(runs)

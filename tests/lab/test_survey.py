@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from aaren.lab.planning import PlannedRun, Request, plan
 from aaren.lab.survey import how_to_get, survey
 from aaren.train.config import EngineConfig
 from aaren.train.run import train
+from aaren.train.sweep import Sweep, sweep_run
 
 Planned = Callable[..., PlannedRun]
 
@@ -25,6 +27,24 @@ def test_a_finished_run_counts_whatever_its_folder_and_threads(planned: Planned,
     train(config, tmp_path / "runs" / "elsewhere")
     found = survey([run, planned(1)], tmp_path / "runs")
     assert (found.finished, found.waiting) == ([run], [planned(1)])
+
+
+def test_a_finished_run_waits_for_a_sweep_that_it_lacks(planned: Planned, tmp_path: Path) -> None:
+    run = replace(planned(0), sweeps=(Sweep.parse("batch_size=4,8"),))
+    folder = tmp_path / "runs" / "elsewhere"
+    config = replace(run.config, engine=EngineConfig(threads=0), changed=("engine.threads",))
+    train(config, folder)
+    (waiting,) = survey([run], tmp_path / "runs").waiting
+    assert (waiting.folder, waiting.config) == (folder, config)  # where, and as, it was carried out
+    sweep_run(folder, run.sweeps[0])
+    assert survey([run], tmp_path / "runs").finished == [run]
+
+
+def test_a_run_without_its_weights_cannot_be_swept(planned: Planned, tmp_path: Path) -> None:
+    run = replace(planned(0), sweeps=(Sweep.parse("batch_size=4,8"),))
+    train(run.config, run.folder)
+    shutil.rmtree(run.folder / "model")  # as in a clone of records
+    assert survey([run], tmp_path / "runs").finished == [run]
 
 
 def test_failed_runs_wait_for_retry_failed(planned: Planned, tmp_path: Path) -> None:

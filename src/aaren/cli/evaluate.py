@@ -58,18 +58,17 @@ def evaluate(
 
 
 def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -> None:
-    from aaren.train.sweep import sweep_run
+    from aaren.train.sweep import Sweep, sweep_run
 
-    key, _, text = sweep.partition("=")
+    wanted = Sweep.parse(sweep)
 
     def tell(row: "SweepRow") -> None:
         if as_json:
-            print(json.dumps({key: row.value, part: dict(row.metrics)}))
+            print(json.dumps({wanted.key: row.value, part: dict(row.metrics)}))
         else:
             print(
-                f"{key}={row.value}  " + "  ".join(f"{name} {row.metrics[name]:.6g}" for name in row.metrics)
+                f"{wanted.key}={row.value}  "
+                + "  ".join(f"{name} {row.metrics[name]:.6g}" for name in row.metrics)
             )
 
-    values = [value.strip() for value in text.split(",") if value.strip()]
-    path = sweep_run(run, key.strip(), values, part=part, assignments=chosen, on_row=tell)
-    print(path)
+    print(sweep_run(run, wanted, part=part, assignments=chosen, on_row=tell))

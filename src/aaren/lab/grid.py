@@ -89,6 +89,7 @@ class Grid:
                     folder=entry.run.folder,
                     command=entry.run.command,
                     threads=self.threads,
+                    sweeps=entry.run.sweeps,
                 )
                 self.crew.give(place, job)
                 continue

@@ -21,6 +21,7 @@ from aaren.train.observe import Silent
 from aaren.train.record import RunRecord
 from aaren.train.run import train
 from aaren.train.status import Look, RunStatus
+from aaren.train.sweep import Sweep, SweepRow, sweep_run
 
 PROGRESS_SECONDS = 0.5
 
@@ -67,6 +68,7 @@ class Job:
     folder: Path
     command: str
     threads: int  # of torch, where the config does not fix them
+    sweeps: tuple[Sweep, ...] = ()  # asked of the trained model, where the answers are not there yet
 
     def to_json(self) -> str:
         """Write one line."""
@@ -76,6 +78,7 @@ class Job:
                 "folder": str(self.folder),
                 "command": self.command,
                 "threads": self.threads,
+                "sweeps": self.sweeps,
             }
         )
 
@@ -88,6 +91,7 @@ class Job:
             folder=Path(values["folder"]),
             command=values["command"],
             threads=values["threads"],
+            sweeps=tuple(Sweep(key, tuple(settings)) for key, settings in values["sweeps"]),
         )
 
 
@@ -106,6 +110,9 @@ def carry_out(job: Job, tell: Tell, is_pause_wanted: Callable[[], bool]) -> Mess
             observer=_Teller(tell),
             is_pause_wanted=is_pause_wanted,
         )
+        for sweep in job.sweeps:
+            if not sweep.file(job.folder).is_file():
+                sweep_run(job.folder, sweep, on_row=_SweepTeller(sweep.key, tell, is_pause_wanted))
     except PausedError as pause:
         return Message(event="paused", text=str(pause))
     except Exception as error:  # a failed run must not stop the grid
@@ -171,3 +178,16 @@ class _Teller(Silent):
     def say(self, message: str) -> None:
         """Pass it on."""
         self.tell(Message(event="say", text=message))
+
+
+class _SweepTeller:
+    """Tells how a sweep goes, and stops it between two values if that is wanted."""
+
+    def __init__(self, key: str, tell: Tell, is_pause_wanted: Callable[[], bool]) -> None:
+        self.key, self.tell, self.is_pause_wanted = key, tell, is_pause_wanted
+
+    def __call__(self, row: SweepRow) -> None:
+        """Tell the value that was scored."""
+        self.tell(Message(event="progress", text=f"scored with {self.key}={row.value}"))
+        if self.is_pause_wanted():
+            raise PausedError(f"stopped after {self.key}={row.value}; the same command sweeps it anew.")

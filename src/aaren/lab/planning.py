@@ -17,6 +17,7 @@ from aaren.presets.grid import Block, blocks_of, grid_function
 from aaren.tasks import TASKS
 from aaren.train.config import PROFILES, RunConfig
 from aaren.train.fields import flatten, to_mapping
+from aaren.train.sweep import Sweep
 
 SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a first look
 
@@ -51,6 +52,7 @@ class PlannedRun:
     folder: Path
     command: str  # what to type to run it alone
     dataset: str  # as named in the request: its files must be there
+    sweeps: tuple[Sweep, ...] = ()  # what the trained model is asked beside its test
 
     @property
     def name(self) -> str:
@@ -74,12 +76,12 @@ def plan(request: Request, out: Path) -> list[PlannedRun]:
 
     A shard takes every n-th run of the whole list, finished or not, so that shards never meet.
     """
-    cells = list(_cells(request))
+    cells = _cells(request)
     num_seeds = request.seeds or SEEDS[request.profile]
     runs = [
-        _planned(cell, profile=request.profile, seed=seed, out=out)
+        _planned(cell, sweeps, profile=request.profile, seed=seed, out=out)
         for seed in range(num_seeds)
-        for cell in cells
+        for cell, sweeps in cells.items()
         if seed == 0 or not cell.is_seedless
     ]
     part, parts = request.shard
@@ -107,7 +109,8 @@ class _Cell:
     is_seedless: bool
 
 
-def _cells(request: Request) -> Iterator[_Cell]:
+def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
+    """Return every cell once, with the sweeps of all blocks that it is in."""
     settings = _settings(request)
     blocks = {setting: list(blocks_of(setting, request.profile)) for setting in settings}
     known = {model for found in blocks.values() for block in found for model in block.models}
@@ -117,8 +120,12 @@ def _cells(request: Request) -> Iterator[_Cell]:
     if request.datasets:
         chosen = _datasets(request.datasets, blocks)
         blocks = {setting: _narrowed(blocks[setting], chosen[setting]) for setting in settings}
-    cells = (cell for name in settings for block in blocks[name] for cell in _product(name, block, request))
-    yield from dict.fromkeys(cells)  # each once, where blocks overlap
+    found: dict[_Cell, tuple[str, ...]] = {}
+    for setting in settings:
+        for block in blocks[setting]:
+            for cell in _product(setting, block, request):
+                found[cell] = tuple(dict.fromkeys((*found.get(cell, ()), *block.sweeps)))
+    return found
 
 
 def _settings(request: Request) -> list[str]:
@@ -170,7 +177,7 @@ def _product(setting: str, block: Block, request: Request) -> Iterator[_Cell]:
         )
 
 
-def _planned(cell: _Cell, *, profile: str, seed: int, out: Path) -> PlannedRun:
+def _planned(cell: _Cell, sweeps: Sequence[str], *, profile: str, seed: int, out: Path) -> PlannedRun:
     config = make_run(
         cell.setting, cell.dataset, model=cell.model, profile=profile, seed=seed, assignments=cell.choices
     )
@@ -182,4 +189,5 @@ def _planned(cell: _Cell, *, profile: str, seed: int, out: Path) -> PlannedRun:
         folder=out / config.setting / config.folder_name(),
         command=shlex.join(words),
         dataset=cell.dataset,
+        sweeps=tuple(map(Sweep.parse, sweeps)),
     )

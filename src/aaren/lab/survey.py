@@ -1,7 +1,7 @@
 """Compare a plan with what is on disk: finished, failed, unreadable, without data, or still to be run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aaren.data.dataset import Dataset
@@ -12,6 +12,7 @@ from aaren.lab.planning import PlannedRun, identity
 from aaren.lab.records import Collected, FoundRecord, collect
 from aaren.tasks import TASKS
 from aaren.train.config import from_mapping
+from aaren.train.run import MODEL
 
 
 @dataclass(kw_only=True, slots=True)
@@ -30,17 +31,20 @@ def survey(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False)
     """Look at a results folder and at the data.
 
     A record counts for every planned run that computes the same, whatever its folder is called and with
-    however many threads it was run. A record that cannot be read is never overwritten: it may be a newer
-    version's.
+    however many threads it was run; where only a sweep is missing, the run waits for that. A record that
+    cannot be read is never overwritten: it may be a newer version's.
     """
     found = Survey(collected=collect(out) if out.is_dir() else Collected(records=[], problems=[]))
-    done = {_identity(item) for item in found.collected.records}
+    done = {_identity(item): item for item in found.collected.records}
     problems = {problem.path.parent: problem for problem in found.collected.problems}
     is_there: dict[str, bool] = {}
     for run in runs:
         problem = problems.get(run.folder)
-        if run.identity() in done:
+        record = done.get(run.identity())
+        if record is not None and not _is_owed_a_sweep(run, record):
             found.finished.append(run)
+        elif record is not None:
+            found.waiting.append(_continued(run, record))
         elif problem is not None and not problem.is_failure:
             found.unreadable.append((run, problem.reason))
         elif problem is not None and not retry_failed:
@@ -70,6 +74,17 @@ def _has_data(run: PlannedRun) -> bool:
         return True  # a user's own setting knows its own data
     dataset = lookup(run.dataset)
     return dataset.is_generated or bool(on_disk(dataset, or_shipped=True))
+
+
+def _is_owed_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
+    """Tell whether a finished run can still be asked what it was not; one without its weights cannot."""
+    folder = found.path.parent
+    return (folder / MODEL).is_dir() and not all(sweep.file(folder).is_file() for sweep in run.sweeps)
+
+
+def _continued(run: PlannedRun, found: FoundRecord) -> PlannedRun:
+    """Return the planned run where, and as, it was carried out."""
+    return replace(run, folder=found.path.parent, config=from_mapping(found.record.config))
 
 
 def _identity(item: FoundRecord) -> str:

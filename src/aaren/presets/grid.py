@@ -21,6 +21,7 @@ class Block:
     models: tuple[str, ...]  # in the order in which they are run
     choices: tuple[tuple[str, ...], ...] = ((),)  # each: `KEY=VALUE`, as after --set
     seedless: tuple[str, ...] = ()  # models that draw nothing at random: seed 0 says it all
+    sweeps: tuple[str, ...] = ()  # asked of every trained run: `KEY=A,B,C`, as after evaluate --sweep
 
 
 def blocks_of(setting: str, profile: str) -> Sequence[Block]:

@@ -65,17 +65,26 @@ def preset(
 
 
 def grid(profile: str) -> tuple[Block, ...]:
-    """Return the table on D4RL's sets and on those made in their place, then what the policy may see."""
+    """Return the table on D4RL's sets and on those made in their place, and what else is asked of policies.
+
+    Of sets with good and bad episodes: do they collect the return they are asked for? Of two robots: what
+    changes with what they may see while they act?
+    """
     both, clones, references = ("aaren", "transformer"), ("bc", "bc-transformer"), ("behaviour", "random")
     if profile == "smoke":
-        return (Block(datasets=("cartpole",), models=(*both, "bc", *references), seedless=("behaviour",)),)
+        return (
+            Block(datasets=("cartpole",), models=(*both, "bc", *references), seedless=("behaviour",)),
+            Block(datasets=("cartpole",), models=both, sweeps=("target_scale=0.5,1",)),
+        )
     published = tuple(row.name for row in DATASETS if row.setting == "rl")
     made = tuple(f"{name}-regen" for name in published)
-    choices = tuple((f"context={name}",) for name in CONTEXTS if name != "window")
+    mixed = tuple(name for name in (*made, *published) if "replay" in name or "expert" in name)
     seen = ("hopper-medium-regen", "halfcheetah-medium-regen")
     return (
         Block(datasets=(*made, *published), models=(*both, *clones, *references), seedless=("behaviour",)),
-        Block(datasets=seen, models=both, choices=choices),
+        Block(datasets=mixed, models=both, sweeps=("target_scale=0.25,0.5,0.75,1,1.5",)),
+        Block(datasets=seen, models=both, sweeps=("context=window,carried,reset",)),  # of the same weights
+        Block(datasets=seen, models=both, choices=(("context=long",),)),
     )
 
 

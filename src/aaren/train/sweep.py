@@ -12,6 +12,32 @@ from aaren.train.record import now, strict_json, write_text
 from aaren.train.use import evaluate_run
 
 
+class Sweep(NamedTuple):
+    """A key, as after `--set`, and what it is set to, one value after the other."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Sweep":
+        """Read `KEY=A,B,C`.
+
+        >>> Sweep.parse("context=window, carried")
+        Sweep(key='context', values=('window', 'carried'))
+        """
+        key, _, rest = text.partition("=")
+        values = tuple(value.strip() for value in rest.split(",") if value.strip())
+        if not key.strip() or not values:
+            raise ConfigError(
+                f"a sweep needs a key and values, such as context=window,carried; got {text!r}."
+            )
+        return cls(key.strip(), values)
+
+    def file(self, folder: Path) -> Path:
+        """Return where a run's answers lie."""
+        return folder / f"sweep-{self.key.replace('/', '_')}.json"
+
+
 class SweepRow(NamedTuple):
     """One value of the key, and what came out."""
 
@@ -21,8 +47,7 @@ class SweepRow(NamedTuple):
 
 def sweep_run(
     folder: Path,
-    key: str,
-    values: Sequence[str],
+    sweep: Sweep,
     *,
     part: str = "test",
     assignments: Sequence[str] = (),
@@ -32,24 +57,21 @@ def sweep_run(
 
     Args:
         folder: Of a finished run.
-        key: As after `--set`, such as "context".
-        values: What the key is set to, one after the other.
+        sweep: Which key, and its values.
         part: "test" or "validation".
         assignments: What else is changed, every time alike.
         on_row: Told of every answer as it comes.
     """
-    if not key or not values:
-        raise ConfigError(f"a sweep needs a key and values, such as context=window,carried; got {key!r}.")
     rows = []
-    for value in values:
-        _record, metrics = evaluate_run(folder, part=part, assignments=[*assignments, f"{key}={value}"])
+    for value in sweep.values:
+        _record, metrics = evaluate_run(folder, part=part, assignments=[*assignments, f"{sweep.key}={value}"])
         rows.append(SweepRow(value, metrics))
         if on_row is not None:
             on_row(rows[-1])
-    target = folder / f"sweep-{key.replace('/', '_')}.json"
+    target = sweep.file(folder)
     content = {
         "kind": "sweep",
-        "key": key,
+        "key": sweep.key,
         "part": part,
         "changed": list(assignments),
         "date": now(),
