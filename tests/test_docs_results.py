@@ -54,6 +54,25 @@ def test_forecasts_at_the_published_size():
     assert shown == found
 
 
+def test_losses_where_aaren_is_behind_in_forecasting():
+    page = (ROOT / "docs" / "forecasting.md").read_text(encoding="utf-8")
+    table = page.split("| 20 series of Traffic, horizon |")[1].split("\n\n")[0]
+    shown = re.findall(r"^\| (\d+) \| (\d+) \| (.*) \|$", table, re.MULTILINE)
+    assert len(shown) == 4
+    for horizon, updates, figures in shown:
+        found, losses, errors = [], [], []
+        for model in ("aaren", "transformer"):
+            folder = f"traffic_20-{horizon}-{model}-cpu-seed0-*"
+            (path,) = (ROOT / "results" / "forecasting").glob(f"{folder}/record.json")
+            record = json.loads(path.read_text(encoding="utf-8"))
+            looks = (path.parent / "curve.jsonl").read_text(encoding="utf-8").splitlines()
+            found.append(record["updates"])
+            losses.append(f"{json.loads(looks[-1])['loss']:.3f}")
+            errors.append(f"{record['metrics']['test']['mse']:.3f}")
+        assert max(found) == int(updates)
+        assert figures.split(" | ") == [*losses, *errors]
+
+
 def test_the_run_that_decided_the_length_of_the_cpu_profile():
     page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
     shown = re.findall(r"scores (\d+) at 1,200 updates, (\d+) at 1,800 and (\d+) at 2,400", page)
