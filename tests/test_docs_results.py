@@ -98,6 +98,21 @@ def test_scores_by_the_return_that_was_asked_for():
         assert scores.split(" | ") == [f"{row['metrics']['score']:.0f}" for row in rows]
 
 
+def test_scores_by_what_is_seen_while_acting():
+    page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
+    table = page.split("| seen while acting | `--model` |")[1].split("\n\n")[0]
+    shown = re.findall(r"\| ([a-z0-9-]+) \| `([a-z]+)` \| ([-0-9| ]+) \|", table)
+    assert len(shown) == 4
+    results = ROOT / "results" / "rl"
+    for dataset, model, scores in shown:
+        name = f"{dataset.replace('-', '_')}_regen-{model}"
+        (sweep,) = results.glob(f"{name}-cpu-seed0-*/sweep-context.json")
+        (long,) = results.glob(f"{name}-long-cpu-seed0-*/record.json")
+        found = [row["metrics"]["score"] for row in json.loads(sweep.read_text(encoding="utf-8"))["rows"]]
+        found.append(json.loads(long.read_text(encoding="utf-8"))["metrics"]["test"]["score"])
+        assert scores.split(" | ") == [f"{score:.0f}" for score in found]
+
+
 def test_scores_of_cloning():
     page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
     shown = re.findall(r"no\s+return at all, scores (\d+) on the first and (\d+) on the second", page)

@@ -132,7 +132,10 @@ def _measure(settings: GridSettings, workers: int, rounds: int, folder: Path, on
 
 
 def _idle_seconds(board: Board, workers: int) -> float:
-    """Add up how long each worker had nothing left to do: from the end of its last run to the very last."""
+    """Add up how long each worker had nothing left to do: from the end of its last run to the very last.
+
+    Runs are equally long, so the last ones to end, one for each worker, are the workers' last.
+    """
     ends = sorted(entry.began + entry.seconds for entry in board.entries)
     return sum(ends[-1] - end for end in ends[-workers:])
 

@@ -41,10 +41,10 @@ def survey(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False)
     for run in runs:
         problem = problems.get(run.folder)
         record = done.get(run.identity())
-        if record is not None and not _is_owed_a_sweep(run, record):
-            found.finished.append(run)
-        elif record is not None:
+        if record is not None and _is_owed_a_sweep(run, record) and _has_data(run):
             found.waiting.append(_continued(run, record))
+        elif record is not None:
+            found.finished.append(run)
         elif problem is not None and not problem.is_failure:
             found.unreadable.append((run, problem.reason))
         elif problem is not None and not retry_failed:
