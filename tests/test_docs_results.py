@@ -73,6 +73,34 @@ def test_losses_where_aaren_is_behind_in_forecasting():
         assert figures.split(" | ") == [*losses, *errors]
 
 
+def test_accuracies_of_classification():
+    accuracies = {}
+    for path in (ROOT / "results" / "classification").glob("*-seed0-*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        cell, accuracy = record["cell"], record["metrics"]["test"]["accuracy"]
+        place = (cell["dataset"], cell["model"], cell["rule"], cell["recipe"])
+        accuracies[place] = f"{100.0 * accuracy:.1f}"
+    page = (ROOT / "docs" / "classification.md").read_text(encoding="utf-8")
+
+    def shown(header: str) -> list[tuple[str, list[str]]]:
+        table = page.split(header)[1].split("\n\n")[0]
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+        return [(row[0], row[1:]) for row in rows]
+
+    def recorded(dataset: str, places: list[tuple[str, str, str]]) -> list[str]:
+        return [accuracies.get((dataset, *place), "–") for place in places]
+
+    pair, causal = ("aaren", "transformer"), ("aaren-causal", "transformer-causal")
+    columns = [(model, rule, "radam-halving") for rule in ("protocol", "clean") for model in pair]
+    columns += [(m, "protocol", "radam-halving") for m in (*causal, "minirocket", "dtw", "majority")]
+    for dataset, figures in shown("| accuracy, one seed |"):
+        assert figures == recorded(dataset, columns)
+    recipes = ("adam-halving", "radam-halving", "radam-constant")
+    columns = [(model, "protocol", recipe) for recipe in recipes for model in pair]
+    for dataset, figures in shown("| by recipe, one seed |"):
+        assert figures == recorded(dataset, columns)
+
+
 def test_the_run_that_decided_the_length_of_the_cpu_profile():
     page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
     shown = re.findall(r"scores (\d+) at 1,200 updates, (\d+) at 1,800 and (\d+) at 2,400", page)
