@@ -7,7 +7,7 @@ from aaren.report.run_files import figure_of, rows_of
 from aaren.tasks.base import Json
 from aaren.tasks.classification_earliness import curve_of
 
-_DASHES = ("solid", "dash", "dot", "dashdot")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def earliness(gathered: Gathered) -> Figure | None:
