@@ -141,6 +141,21 @@ def test_scores_by_what_is_seen_while_acting():
         assert scores.split(" | ") == [f"{score:.0f}" for score in found]
 
 
+def test_scores_at_the_published_size():
+    page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
+    table = page.split("| at the published size |")[1].split("\n\n")[0]
+    shown = re.findall(r"\| `([a-z]+)` \| ([0-9| ]+) \|", table)
+    assert [model for model, _ in shown] == ["aaren", "transformer"]
+    for model, figures in shown:
+        (path,) = (ROOT / "results" / "rl").glob(f"hopper_medium_regen-{model}-paper-seed0-*/record.json")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        looks = (path.parent / "curve.jsonl").read_text(encoding="utf-8").splitlines()
+        scores = [json.loads(look)["validation"]["score"] for look in looks]
+        minutes = sum(record["seconds"][account] for account in ("training", "looking", "saving")) / 60.0
+        found = [minutes, *scores, record["metrics"]["test"]["score"]]
+        assert figures.split(" | ") == [f"{value:.0f}" for value in found]
+
+
 def test_scores_of_cloning():
     page = (ROOT / "docs" / "rl.md").read_text(encoding="utf-8")
     shown = re.findall(r"no\s+return at all, scores (\d+) on the first and (\d+) on the second", page)
