@@ -81,6 +81,15 @@ def test_far_from_the_paper_at_its_own_profile_is_said(tmp_path: Path, write_run
     assert row[-2].note == "ours −8.9 deviations off"
 
 
+def test_other_data_is_not_measured_in_published_deviations(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "rl", "hopper-medium-regen", model, 10.0, 10.0, 10.0, 300.0, profile="paper")
+    table = comparison_table(gather(tmp_path), "rl", "paper", "", metric("best.score"))
+    row = next(row for row in table.rows if row[0].text == "hopper-medium-regen")
+    assert row[-1].text == "80.18 ± 5.85"
+    assert row[-1].note == row[-2].note == ""
+
+
 def test_the_overview_has_a_line_per_setting_profile_variant_and_number(full_results: Path) -> None:
     table = macro_table(gather(full_results))
     lines = [(f"{row[0].text} {row[0].note}".strip(), row[1].text, row[2].text) for row in table.rows]

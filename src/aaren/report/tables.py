@@ -184,7 +184,8 @@ def _published_cell(one: Comparison, model: str, cell: PublishedCell | None) -> 
     if cell is None:
         return Cell(text=_GAP)
     off = one.deviations_off(model)
-    is_far = off is not None and abs(off) > _FAR and one.place.profile == "paper"
+    is_same = one.place.profile == "paper" and not is_stand_in(one.place.dataset)
+    is_far = is_same and off is not None and abs(off) > _FAR
     return Cell(
         text=describe(cell),
         key=cell.mean,
