@@ -29,6 +29,7 @@ VIEWS: dict[str, str] = {
     "data": "aaren.bench.data",
     "startup": "aaren.bench.startup",
     "policy": "aaren.bench.policy",
+    "grid": "aaren.lab.bench_grid",  # above this layer, hence by name alone
 }
 _FILE_WIDTH = 120  # columns when stdout is no terminal
 
