@@ -1,4 +1,8 @@
-from aaren.bench.record import BenchRecord, number
+from pathlib import Path
+
+from aaren.bench.page import read_generated
+from aaren.bench.publish import page_text
+from aaren.bench.record import BenchRecord, number, read_record
 from aaren.lab import bench_grid
 from aaren.lab.bench_grid import GridSettings, measure, sheets, targets
 
@@ -44,3 +48,10 @@ def test_targets() -> None:
         ("1.94x", "met"),
     ]
     assert len(sheets(record)) == 2
+
+
+def test_page_shows_the_committed_record() -> None:
+    root = Path(__file__).parents[2]
+    record = read_record(root / "results" / "bench" / "grid.json", kind="grid")
+    shown = read_generated(root / "docs" / "lab.md", "grid")
+    assert shown == page_text(record), "aaren bench show results/bench/grid.json --page docs/lab.md"

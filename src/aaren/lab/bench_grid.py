@@ -77,7 +77,8 @@ def sheets(record: BenchRecord) -> list[Sheet]:
                 format_seconds(number(row, "wall_seconds")),
                 format_seconds(number(row, "run_seconds")),
                 format_seconds(number(row, "start_seconds")),
-                f"{number(row, 'idle_share'):.2%}",
+                # Records of before it was told apart have it in the share of scheduling.
+                f"{number(row, 'idle_share'):.2%}" if "idle_share" in row else "\u2013",
                 f"{number(row, 'scheduling_share'):.2%}",
                 "" if one is None else f"{number(one, 'wall_seconds') / number(row, 'wall_seconds'):.2f}x",
             )
