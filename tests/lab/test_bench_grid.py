@@ -22,7 +22,7 @@ def test_a_short_measurement_is_shown_and_not_judged() -> None:
     assert record.measurements[0]["idle_share"] == 0.0  # a worker alone is the last one
     assert steps[-1] == 4
     assert targets(record) == []
-    assert [sheet.title for sheet in sheets(record)] == ["2 equal runs of 0.05 s"]
+    assert [sheet.title for sheet in sheets(record)] == ["2 equal runs of about 0.05 s"]
 
 
 def test_targets() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -21,11 +22,18 @@ def versions() -> dict[str, str]:
     """
     found = {"aaren": __version__, "python": platform.python_version()}
     for package in PACKAGES:
-        try:
-            found[package] = installed_version(package)
-        except PackageNotFoundError:
-            continue
+        version = _installed(package)
+        if version is not None:
+            found[package] = version
     return found
+
+
+@cache  # a look-up reads files, and a worker writes many records
+def _installed(package: str) -> str | None:
+    try:
+        return installed_version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def machine() -> dict[str, str | int | None]:
