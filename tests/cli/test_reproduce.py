@@ -103,9 +103,15 @@ def test_a_folder_of_a_newer_version_is_left_alone() -> None:
 
 
 def test_two_grids_on_one_folder() -> None:
-    message = rf"another grid runs in runs \(process {os.getpid()}\)\. Wait for it, end it, choose another"
+    message = rf"another grid runs in runs \(process {os.getpid()}\)\. Wait for it, end it, or choose another"
     with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
         run(TOY)
+    with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
+        run(TOY, "--shard", "1/2")
+    with holding(Path("runs"), (1, 2)), pytest.raises(StateError, match="every part must be a shard"):
+        run(TOY)
+    with holding(Path("runs"), (1, 2)), pytest.raises(StateError, match=message):
+        run(TOY, "--shard", "1/2")
     with holding(Path("runs"), (1, 2)), holding(Path("runs"), (2, 2)):
         pass  # the shards of one grid share a folder
 

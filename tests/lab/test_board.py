@@ -27,6 +27,16 @@ def test_finished_runs_correct_the_estimates(board: Board) -> None:
     assert board.seconds_left() == pytest.approx(3 * 30.0 / 2)
 
 
+def test_short_runs_correct_nothing(board: Board) -> None:
+    entry = board.entries[0]
+    entry.state, entry.seconds, entry.estimate = (
+        "finished",
+        0.5,
+        0.01,
+    )  # nearly all of it is opening and testing
+    assert board.seconds_left() == 3 * 10.0 / 2
+
+
 def test_a_runs_own_pace_says_more_than_an_estimate(board: Board) -> None:
     entry = board.entries[0]
     entry.state, entry.began, entry.max_updates = "running", 90.0, 100

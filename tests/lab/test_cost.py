@@ -10,6 +10,7 @@ from aaren.lab.planning import PlannedRun
 from aaren.lab.records import FoundRecord
 from aaren.train.config import RunConfig
 from aaren.train.run import train
+from support import toy_task
 from support.toy_task import ToyModelConfig
 
 Planned = Callable[..., PlannedRun]
@@ -54,6 +55,16 @@ def test_a_probe_extrapolates(toy_run: Callable[..., RunConfig], monkeypatch: py
     found = probe_run(toy_run(epochs=50, slow_seconds=0.01))  # 8 updates an epoch
     assert found is not None
     assert 4.0 <= found <= 40.0  # 400 updates of at least 0.01 s
+
+
+def test_a_probe_of_a_run_that_breaks(
+    toy_run: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_self: object, _config: object, *, seed: int) -> None:
+        raise ValueError(f"a user's mistake, seed {seed}")
+
+    monkeypatch.setattr(type(toy_task.TASK), "open", broken)
+    assert probe_run(toy_run()) is None  # the run itself will say why
 
 
 def test_a_run_shorter_than_its_probe(toy_run: Callable[..., RunConfig]) -> None:

@@ -74,6 +74,31 @@ def test_a_sweep_that_cannot_be_is_a_failure_and_the_record_stays(
     assert read_record(entry.run.folder / "record.json").status == "finished"
 
 
+def test_a_sweep_that_kills_its_workers_leaves_the_record(
+    planned: Planned, inline_crew: Callable, notes: Notes
+) -> None:
+    run = planned(0)
+    train(run.config, run.folder)
+    before = (run.folder / "record.json").read_text()
+    board = board_of(replace(run, sweeps=(Sweep.parse("batch_size=4"),)))
+    Grid(board, inline_crew(deaths=scheduler.MAX_DEATHS), notes, threads=1).run()
+    assert board.entries[0].state == "failed"
+    assert (run.folder / "record.json").read_text() == before
+
+
+def test_a_full_disk_during_a_sweep(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    run = planned(0)
+    train(run.config, run.folder)
+    board = board_of(replace(run, sweeps=(Sweep.parse("batch_size=4"),)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        with pytest.raises(StateError, match=r"cannot write to .*Free some space"):
+            Grid(board, inline_crew(), notes, threads=1).run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_pause_between_two_values_of_a_sweep(planned: Planned) -> None:
     run = planned(0)
     train(run.config, run.folder)
@@ -131,6 +156,18 @@ def test_workers_that_cannot_be_started(planned: Planned, inline_crew: Callable,
     assert crew.hired == scheduler.MAX_DEATHS
 
 
+def test_workers_that_are_killed_while_idle(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
+    board, crew = board_of(*(planned(seed) for seed in range(4))), inline_crew(4)
+    grid = Grid(board, crew, notes, threads=1)
+    grid._hand_out()
+    for place in range(4):
+        grid._hear(place, Message(event="ready"))
+    for place in range(scheduler.MAX_DEATHS):
+        grid._hear(place, Message(event="died", text="killed by SIGKILL"))
+    grid.run()
+    assert [entry.state for entry in board.entries] == ["finished"] * 4
+
+
 def test_a_pause_leaves_the_rest_for_later(planned: Planned, inline_crew: Callable, notes: Notes) -> None:
     board, crew = board_of(planned(0), planned(1)), inline_crew(lag=1)
     Grid(board, crew, notes, threads=1).run(lambda: bool(crew.jobs))
@@ -150,7 +187,8 @@ def test_a_run_that_another_process_holds(
     board = board_of(held, free)
     with locked(held.folder):
         Grid(board, inline_crew(), notes, threads=1).run()
-    assert [entry.state for entry in board.entries] == ["failed", "finished"]
+    assert [entry.state for entry in board.entries] == ["stopped", "finished"]
+    assert notes.texts[-1] == f"left to the process that holds it: {held.name}"
     assert f"is in use by process {os.getpid()}" in board.entries[0].text
     assert not (held.folder / "record.json").exists()
 

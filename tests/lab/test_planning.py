@@ -81,6 +81,12 @@ def test_unknown_names_get_close_matches() -> None:
         Request(seeds=0)
 
 
+def test_a_selection_without_a_single_row() -> None:
+    request = Request(settings=("forecasting", "events"), models=("linear",), datasets=("sin",))
+    with pytest.raises(ConfigError, match="no row of the grid has linear on sin at profile cpu"):
+        plan(request, Path("runs"))
+
+
 def test_a_dataset_of_another_setting() -> None:
     with pytest.raises(
         ConfigError, match=r"sin is a dataset of events, and only forecasting was asked for: aar"

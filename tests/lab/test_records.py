@@ -60,3 +60,9 @@ def test_several_folders(runs: Path, tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no folder .*nowhere: name one that holds runs"):
         collect(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_named_twice(runs: Path) -> None:
+    found = collect(runs, runs / "toy")
+    assert len(found.records) == 1
+    assert found.problems == []

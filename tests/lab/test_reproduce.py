@@ -41,6 +41,12 @@ def test_a_grid_is_announced(tmp_path: Path) -> None:
     ]
 
 
+def test_an_unknown_time_is_not_called_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aaren.lab.reproduce.probe_run", lambda _config: None)
+    prospect = look_ahead(Request(settings=(TOY,), profile="cpu"), tmp_path, means=Means())
+    assert announcement(prospect)[-1].startswith("for an unknown time with 2 workers")
+
+
 def test_a_probe_prices_what_was_never_run(tmp_path: Path) -> None:
     said: list[str] = []
     request = Request(settings=(TOY,), profile="cpu", models=("aaren",), seeds=2)

@@ -58,6 +58,40 @@ def test_the_board_is_drawn(board: Board) -> None:
     assert "about 1 min 30 s left" in shown
 
 
+def test_a_note_leaves_the_board_as_it_was_drawn(board: Board) -> None:
+    stream = io.StringIO()
+    live = view.LiveBoard(Console(file=stream, width=140, force_terminal=True, color_system=None))
+    with live:
+        live.refresh(board)
+        live.note("finished")
+    assert "[dim]" not in stream.getvalue()
+
+
+def test_the_last_board_is_the_end(board: Board) -> None:
+    stream = io.StringIO()
+    with view.LiveBoard(Console(file=stream, width=140, force_terminal=True, color_system=None)) as live:
+        live.refresh(board)
+        for entry in board.entries:
+            entry.state = "finished"
+        live.refresh(board)  # too soon to be drawn
+    assert "9 done · 0 running" in stream.getvalue()
+
+
+def test_numbers_are_whole_on_a_narrow_terminal(board: Board) -> None:
+    board.entries[0].text = "mse 1.229 (best 1.208)"
+    console = Console(file=io.StringIO(), width=80)
+    console.print(view.draw(board, 80))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "5/20" in shown
+    assert "mse 1.229 (best 1.208)" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_is_fitted_in_one_go(board: Board) -> None:
+    board.entries[1].has_begun = True
+    assert view.progress(board.entries[1]) == "fitting"
+
+
 def test_a_terminal_gets_the_board_and_a_file_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(view.choose_view(plain=False), view.Lines)  # pytest holds stderr
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -1,6 +1,8 @@
 """Writing a report: what is in it, and everything that can be wrong with its input."""
 
 import json
+import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,7 +100,7 @@ def test_the_readme_section_says_profile_stand_ins_and_what_was_not_run(full_res
     )
     assert "Aaren, published, on D4RL" in section
     assert "profile `cpu`" in section
-    assert "| uber-sample (for uber) |" in section
+    assert "| uber-sample (stands for uber) |" in section
     assert "Not run: ETTh1 (720), ETTh2 (96, 192, 336, 720)" in section
 
 
@@ -122,3 +124,40 @@ def test_the_readme_is_rewritten_between_its_marks(full_results: Path, tmp_path:
         write_readme([full_results], readme)
     with pytest.raises(ConfigError, match=r"no file .*none"):
         write_readme([full_results], tmp_path / "none")
+
+
+def test_numbers_that_are_not_finite_beside_a_record(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        folder = write_run(
+            tmp_path, "classification", "Handwriting", model, 0.5, curve=[0.1, math.nan, 0.3], seed=0
+        )
+        with (folder / "curve.jsonl").open("ab") as curve:
+            curve.write(b"\xff\xfe")
+    write_report([tmp_path], tmp_path / "page")
+
+
+def test_the_benchmark_of_the_first_folder_counts(tmp_path: Path) -> None:
+    measured = Path(__file__).parents[2] / "results" / "bench" / "stream.json"
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        (folder / "bench").mkdir(parents=True)
+        shutil.copy(measured, folder / "bench")
+    found = gather(*folders)
+    assert [problem.path for problem in found.problems] == [folders[1] / "bench" / "stream.json"]
+    assert "stream" in found.benches
+
+
+def test_a_readme_that_is_no_text(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "classification", "Handwriting", "aaren", 0.5)
+    (tmp_path / "README.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"README.md is no text in UTF-8"):
+        write_readme([tmp_path], tmp_path / "README.md")
+
+
+def test_a_profile_with_changed_rows_alone_says_so(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        write_run(
+            tmp_path, "rl", "hopper-medium-regen", model, 50.0, profile="paper", changed=("task.updates",)
+        )
+    assert "**Reinforcement learning**, profile `paper`" in render_section(gather(tmp_path))
+    assert "only with something changed" in render_section(gather(tmp_path))

@@ -37,3 +37,15 @@ def test_the_table_has_both_differences(full_results: Path) -> None:
     assert first[:4] == ["halfcheetah-medium-regen", "", "3", "30"]
     assert all("[" in text for text in first[4:])
     assert episodes_table(gather(full_results), "paper") is None
+
+
+def test_a_seed_that_is_drawn_twice_has_other_episodes_the_second_time() -> None:
+    rng = np.random.default_rng(3)
+    widths = []
+    for _ in range(20):
+        ours = {seed: rng.normal(0.0, 1.0, 20) for seed in range(5)}
+        theirs = {seed: rng.normal(0.0, 1.0, 20) for seed in range(5)}
+        found = difference(ours, theirs)
+        widths.append(found.high - found.low)
+    # Of 2 x 100 independent episodes it is 2 x 1.645 x sqrt(2 / 100) = 0.47; drawing seeds too adds to it.
+    assert 0.5 < np.mean(widths) < 0.72

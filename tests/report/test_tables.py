@@ -1,5 +1,6 @@
 """Tables: what is shown, what is a gap, what is bold, and both ways of writing them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,3 +140,47 @@ def test_distance_to_the_true_process_is_shown_for_every_model(tmp_path: Path, w
     assert texts(table) == [
         ["hawkes", "rule=clean, selection=nll", "0.090", "0.080", "0.010", "0.020", "Aaren, decay"]
     ]
+
+
+def test_a_reference_beats_nobody_where_nobody_was_run(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "forecasting", "ETTh1", "linear", 0.4, 0.4, horizon=96)
+    table = reference_table(gather(tmp_path), "forecasting", "cpu", metric("test.mse"))
+    assert texts(table)[0][-1] == "linear"
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "forecasting", "ETTh1", model, 0.5, 0.5, horizon=96)
+    table = reference_table(gather(tmp_path), "forecasting", "cpu", metric("test.mse"))
+    assert texts(table)[0][-1] == "linear: both lose to it"
+
+
+def test_returns_are_shown_where_there_is_no_score(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "rl", "hopper-medium-regen", model, 50.0, 50.0, 50.0, 1500.0)
+        write_run(tmp_path, "rl", "cartpole", model, test={"return": 200.0})
+    table = comparison_table(gather(tmp_path), "rl", "cpu", "", metric("test.return"))
+    assert [row[:2] for row in texts(table)] == [["cartpole", "200.0"]]
+
+
+def test_a_users_own_number_goes_the_way_its_task_says(tmp_path: Path, write_run: WriteRun) -> None:
+    for model, f1 in (("aaren", 0.9), ("transformer", 0.5)):
+        for seed in range(3):
+            folder = write_run(tmp_path, "events", "mine", model, seed=seed, test={"f1": f1 + 0.01 * seed})
+            path = folder / "record.json"
+            own = {"setting": "mine", "reports": ["test.f1"], "higher_is_better": ["test.f1"]}
+            path.write_text(json.dumps(json.loads(path.read_text()) | own))
+    gathered = gather(tmp_path)
+    (number,) = gathered.metrics("mine")
+    table = comparison_table(gathered, "mine", "cpu", "", number)
+    assert [cell.is_bold for cell in table.rows[0][1:3]] == [True, False]
+
+
+def test_held_out_cases_are_not_called_test(tmp_path: Path, write_run: WriteRun) -> None:
+    for dataset, ours in (("heartbeat-train", 0.9), ("Handwriting", 0.5), ("JapaneseVowels", 0.5)):
+        for model, accuracy in (("aaren", ours), ("transformer", 0.5)):
+            write_run(tmp_path, "classification", dataset, model, accuracy)
+    gathered = gather(tmp_path)
+    table = comparison_table(gathered, "classification", "cpu", "", metric("test.accuracy"))
+    row = next(row for row in table.rows if row[0].text == "heartbeat-train")
+    assert row[0].note == "Heartbeat, held-out part of TRAIN"
+    assert [cell.text for cell in row[5:]] == ["–", "one seed", "–", "–"]  # no margin, nothing published
+    assert any("tested on a held-out part of TRAIN" in note for note in table.notes)
+    assert "+0.00" in texts(macro_table(gathered))[0][3]  # and no part of the average

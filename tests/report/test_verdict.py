@@ -7,7 +7,7 @@ import pytest
 
 from aaren.bench.record import BenchRecord
 from aaren.report.gathered import gather
-from aaren.report.verdict import judge_cheaper, judge_comparable
+from aaren.report.verdict import first_comparisons, judge_cheaper, judge_comparable
 
 WriteRun = Callable[..., Path]
 
@@ -49,7 +49,7 @@ def test_losses_are_counted_beside_wins(tmp_path: Path, write_run: WriteRun) -> 
     pairs(tmp_path, write_run, -0.2, -0.21, -0.19, dataset="JapaneseVowels")
     verdict = judge_comparable(gather(tmp_path))
     assert (verdict.word, verdict.kind) == ("in part: in 1 of 2 decided comparisons", "mixed")
-    assert "within the paper's margin in 1, better in 0, worse in 1; 0 are undecided" in verdict.sentences[1]
+    assert "within the paper's margin in 1, better in 0, worse in 1; 0 undecided" in verdict.sentences[1]
 
 
 def test_stand_ins_are_counted_apart(full_results: Path) -> None:
@@ -91,3 +91,22 @@ def test_cheaper_is_judged_from_the_benchmarks(tmp_path: Path, write_run: WriteR
     verdict = judge_cheaper(gather(tmp_path))
     assert verdict.kind == "mixed"
     assert "At 96 items Aaren is the slower one." in verdict.sentences[1]
+
+
+def test_a_row_at_two_profiles_counts_once_where_it_has_most_seeds(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "classification", "Handwriting", model, 0.5, profile="paper")
+    (one,) = first_comparisons(gather(tmp_path))
+    assert (one.place.profile, len(one.differences)) == ("cpu", 3)
+
+
+def test_few_decided_rows_are_no_good_news(tmp_path: Path, write_run: WriteRun) -> None:
+    pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
+    for dataset in ("JapaneseVowels", "Heartbeat"):
+        pairs(tmp_path, write_run, 0.01, dataset=dataset)
+    verdict = judge_comparable(gather(tmp_path))
+    assert verdict.word == "yes, in the one decided comparison (2 of 3 not decided or not tested)"
+    assert verdict.kind == "mixed"

@@ -79,3 +79,33 @@ def test_foreign_and_broken_files(text: str, words: str, tmp_path: Path) -> None
 def test_missing_record(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the run has not finished\. Go on with the command that began it"):
         read_record(tmp_path / "record.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("metrics", None),
+        ("metrics", {"test": {"mse": "low"}}),
+        ("seed", "0"),
+        ("date", None),
+        ("error", ["a", "b"]),
+        ("reports", "test.mse"),
+        ("status", "done"),
+        ("cell", [1]),
+    ],
+)
+def test_values_that_cannot_be(record: RunRecord, tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "record.json"
+    record.write(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(DataError, match=f"is no sound record: {name} cannot be what it holds"):
+        read_record(path)
+
+
+def test_records_of_before_a_field_was_added(record: RunRecord, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    record.write(path)
+    content = json.loads(path.read_text())
+    del content["higher_is_better"]
+    path.write_text(json.dumps(content))
+    assert read_record(path).higher_is_better == []

@@ -14,28 +14,32 @@ _FILE_WIDTH = 140  # columns when stdout is no terminal
 
 
 def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
-    """Print the paper's table of every setting that was run at a profile; what was not run is a gap."""
+    """Print the paper's table of every setting that was run at a profile; what was not run is a gap.
+
+    Of smoke runs, which show that things turn, one number of each setting is enough: one screen in all.
+    """
     from rich.console import Console
 
     from aaren.report.gathered import gather
-    from aaren.report.tables import comparison_table, reference_table
+    from aaren.report.tables import main_tables, reference_table
 
     gathered = gather(out)
     console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
-    for setting in gathered.settings():
-        if setting not in settings or profile not in gathered.profiles(setting):
-            continue
-        for number in gathered.metrics(setting):
-            found = [
-                comparison_table(gathered, setting, profile, "", number),
-                reference_table(gathered, setting, profile, number),
+    for setting in settings:
+        found: list[Table | None] = [*main_tables(gathered, setting, profile)]
+        if profile == "smoke":
+            found = found[:1]
+        else:
+            found += [
+                reference_table(gathered, setting, profile, number) for number in gathered.metrics(setting)
             ]
-            for table in found:
-                if table is not None:
-                    console.print(to_rich(table, f"{setting}, {profile}: {table.title}"))
-                    for note in table.notes:
-                        console.print(note, style="dim", markup=False)
-                    console.print()
+        if not any(found):
+            console.print(f"{setting}, {profile}: nothing was run, so there is no table.")
+        for table in found:
+            if table is not None:
+                console.print(to_rich(table, f"{setting}, {profile}: {table.title}"))
+                for note in table.notes:
+                    console.print(note, style="dim", markup=False)
     for problem in gathered.problems:
         print(f"left out {problem.path}: {problem.reason}", file=sys.stderr)
 

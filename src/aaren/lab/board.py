@@ -13,6 +13,8 @@ from aaren.lab.planning import PlannedRun
 
 State: TypeAlias = Literal["waiting", "running", "finished", "failed", "stopped"]
 
+TELLING_SECONDS = 5.0  # an estimate from which a run says how good estimates are
+
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Entry:
@@ -22,6 +24,7 @@ class Entry:
     estimate: float | None = None  # seconds
     state: State = "waiting"
     text: str = ""  # the latest metric, or the error
+    has_begun: bool = False  # its data is open
     first_update: int = 0  # where it went on
     update: int = 0
     max_updates: int = 0
@@ -73,13 +76,16 @@ class Board:
     def seconds_left(self) -> float | None:
         """Estimate the time to the end; None while nothing at all is known.
 
-        Estimates are corrected by how the finished runs of this grid compare with theirs.
+        Estimates are corrected by how the finished runs of this grid compare with theirs. Those of short runs
+        tell nothing: opening data and testing, which no estimate counts, is most of them.
         """
         finished = self.in_state("finished")
-        known = [entry for entry in finished if entry.estimate]
-        correction = 1.0
-        if known:
-            correction = sum(entry.seconds for entry in known) / sum(entry.estimate or 0.0 for entry in known)
+        known = [
+            (entry.seconds, entry.estimate)
+            for entry in finished
+            if entry.estimate is not None and entry.estimate >= TELLING_SECONDS
+        ]
+        correction = sum(took for took, _ in known) / sum(guess for _, guess in known) if known else 1.0
         guesses = [entry.estimate * correction for entry in self.entries if entry.estimate is not None]
         guesses += [entry.seconds for entry in finished if entry.estimate is None]
         usual = sum(guesses) / len(guesses) if guesses else None

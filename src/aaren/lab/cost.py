@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, TypeAlias
 
-from aaren.errors import AarenError
 from aaren.lab.planning import PlannedRun
 from aaren.lab.records import FoundRecord
 from aaren.tasks import find_task
@@ -96,8 +95,8 @@ def probe_run(config: RunConfig) -> float | None:
         )
     except PausedError:
         pass
-    except AarenError:
-        return None  # the run itself will say why
+    except Exception:  # whatever it is: the run itself will say why, in its record
+        return None
     return watch.total_seconds(experiment.plan)
 
 

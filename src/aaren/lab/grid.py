@@ -107,8 +107,10 @@ class Grid:
             self.idle.add(place)
         elif message.event == "died":
             self.at_work.pop(place, None)
-            self.idle.discard(place)
-            self._mourn(entry, message.text)
+            if place in self.idle:  # it had nothing to do: nothing is lost, and it could be started
+                self.idle.remove(place)
+            else:
+                self._mourn(entry, message.text)
         elif entry is not None:
             self._note_progress(entry, message)
             if entry.state != "running":
@@ -119,7 +121,7 @@ class Grid:
         if message.max_updates:
             entry.update, entry.max_updates = message.update, message.max_updates
         if message.event == "begin":
-            entry.first_update = message.update
+            entry.has_begun, entry.first_update = True, message.update
             if message.update:
                 self.view.note(f"{entry.run.name}: goes on at update {message.update}")
         elif message.event in ("progress", "look"):
@@ -139,7 +141,8 @@ class Grid:
         elif message.event == "busy":
             entry.tries += 1
             if entry.tries >= MAX_TRIES:
-                self._fail(entry, message.text)
+                entry.state, entry.text = "stopped", message.text
+                self.view.note(f"left to the process that holds it: {entry.run.name}")
             else:
                 entry.state, entry.not_before = "waiting", self.board.now() + BUSY_SECONDS
         if entry.state == "finished":

@@ -77,6 +77,12 @@ def plan(request: Request, out: Path) -> list[PlannedRun]:
     A shard takes every n-th run of the whole list, finished or not, so that shards never meet.
     """
     cells = _cells(request)
+    if not cells:
+        raise ConfigError(
+            f"no row of the grid has {' or '.join(request.models) or 'any model'} on "
+            f"{' or '.join(request.datasets) or 'any dataset'} at profile {request.profile}: "
+            "leave out --models or --datasets."
+        )
     num_seeds = request.seeds or SEEDS[request.profile]
     runs = [
         _planned(cell, sweeps, profile=request.profile, seed=seed, out=out)

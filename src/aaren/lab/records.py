@@ -49,6 +49,7 @@ def collect(*folders: Path) -> Collected:
     """
     records: list[FoundRecord] = []
     problems: list[Problem] = []
+    seen: set[Path] = set()  # one folder may be named twice, or lie in another
     for folder in folders:
         if not folder.is_dir():
             raise DataError(
@@ -56,6 +57,9 @@ def collect(*folders: Path) -> Collected:
                 "`aaren reproduce` or `aaren train` wrote to (runs)."
             )
         for path in sorted(_record_files(folder)):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
             try:
                 record = read_record(path)
             except DataError as error:

@@ -6,7 +6,7 @@ Joins the other modules of the lab and knows nothing of tables: those are drawn 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,11 +111,13 @@ def announcement(prospect: Prospect) -> list[str]:
     for run, reason in found.failed:
         lines.append(f"  {run.name}: {reason} (--retry-failed tries it again)")
     for run, reason in found.unreadable:
-        lines.append(f"  {run.folder / 'record.json'} is left alone: {reason}")
+        lines.append(
+            f"  {run.folder / 'record.json'} is left alone: {reason}. To run it again, remove the file"
+        )
     if waiting:
         means, seconds = prospect.means, prospect.seconds()
         where = f"on Ray ({means.ray})" if means.ray else "on this machine"
-        time_text = "seconds a run" if seconds is None else f"about {duration(seconds)}"
+        time_text = _unknown_time(found.waiting) if seconds is None else f"about {duration(seconds)}"
         lines.append(
             f"{time_text} with {_count(means.workers, 'worker')} of {_count(means.threads, 'thread')} "
             f"{where}{_sources(prospect.estimate)}"
@@ -125,19 +127,20 @@ def announcement(prospect: Prospect) -> list[str]:
 
 @contextmanager
 def holding(out: Path, shard: tuple[int, int]) -> Iterator[None]:
-    """Keep other grids out of a results folder; the shards of one grid may share it."""
+    """Keep other grids out of a results folder; shards may share it, each once."""
     part, parts = shard
-    folder = out / (LOCK_FOLDER if parts == 1 else f"{LOCK_FOLDER}-{part}-of-{parts}")
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder))
+            stack.enter_context(locked(out / LOCK_FOLDER, is_shared=parts > 1))
+            if parts > 1:
+                stack.enter_context(locked(out / f"{LOCK_FOLDER}-{part}-of-{parts}"))
         except StateError as error:
             if "is in use by process" not in str(error):
                 raise
             holder = str(error).partition("in use by process ")[2].partition(".")[0]
             raise StateError(
-                f"another grid runs in {out} (process {holder}). Wait for it, end it, choose another folder "
-                "(--out), or share the work: --shard 1/2 here, --shard 2/2 there."
+                f"another grid runs in {out} (process {holder}). Wait for it, end it, or choose another "
+                "folder (--out). To share the work, every part must be a shard: --shard 1/2 and --shard 2/2."
             ) from error
         yield
 
@@ -175,6 +178,11 @@ def outcome(board: Board) -> list[str]:
     lines = [f"{counts} in {duration(time.monotonic() - board.began)}"]
     lines += [f"  failed: {entry.run.name}: {entry.text}" for entry in board.in_state("failed")]
     return lines
+
+
+def _unknown_time(waiting: Sequence[PlannedRun]) -> str:
+    is_smoke = all(run.config.profile == "smoke" for run in waiting)
+    return "seconds a run" if is_smoke else "for an unknown time"
 
 
 def _sources(priced: Estimate) -> str:

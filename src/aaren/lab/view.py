@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 60.0  # between two lines of a log that say how far all is
 BAR_WIDTH = 20
+NARROW = 110  # columns below which the bar is short
+_OTHER_COLUMNS = 40  # for the count of updates and the latest metric
 
 
 class GridView(View, AbstractContextManager["GridView"]):
@@ -66,6 +68,7 @@ class LiveBoard(GridView):
 
         self.console = Console(stderr=True, highlight=False) if console is None else console
         self.live: Live = Live(console=self.console, auto_refresh=False)
+        self.board: Board | None = None
         self.shown = 0.0
 
     def __enter__(self) -> Self:
@@ -79,18 +82,26 @@ class LiveBoard(GridView):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the board as it stands."""
+        """Leave the board as it stands at the end."""
+        self._draw()
         self.live.stop()
 
     def note(self, text: str) -> None:
         """Print above the board."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        from rich.text import Text
+
+        self.console.print(Text(text), soft_wrap=True)
 
     def refresh(self, board: Board) -> None:
         """Draw again, twice a second."""
+        self.board = board
         if time.monotonic() - self.shown >= REFRESH_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        if self.board is not None:
             self.shown = time.monotonic()
-            self.live.update(draw(board), refresh=True)
+            self.live.update(draw(self.board, self.console.width), refresh=True)
 
 
 def choose_view(*, plain: bool) -> GridView:
@@ -98,26 +109,33 @@ def choose_view(*, plain: bool) -> GridView:
     return Lines() if plain or not sys.stderr.isatty() else LiveBoard()
 
 
-def draw(board: Board) -> "Group":
+def draw(board: Board, width: int) -> "Group":
     """Draw the board: one row per running run, how far all is below."""
     from rich.console import Group
-    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
+    bar_width = BAR_WIDTH if width >= NARROW else BAR_WIDTH // 4
     table = Table(box=None, padding=(0, 1), show_header=False)
-    table.add_column(no_wrap=True, overflow="ellipsis", max_width=52)
+    # On a narrow terminal the name gives way, and never the numbers.
+    table.add_column(
+        no_wrap=True, overflow="ellipsis", max_width=min(52, max(12, width - bar_width - _OTHER_COLUMNS))
+    )
     for _ in range(3):
         table.add_column(no_wrap=True)
     for entry in board.in_state("running"):
-        filled = round(BAR_WIDTH * entry.share)
+        filled = round(bar_width * entry.share)
         table.add_row(
-            escape(entry.run.name),
-            "━" * filled + "[dim]" + "━" * (BAR_WIDTH - filled) + "[/]",
-            f"{entry.update}/{entry.max_updates}" if entry.max_updates else "opening",
-            escape(entry.text),
+            Text(entry.run.name),
+            Text("━" * filled).append("━" * (bar_width - filled), style="dim"),
+            Text(f"{entry.update}/{entry.max_updates}" if entry.max_updates else _without_updates(entry)),
+            Text(entry.text),
         )
     return Group(table, Text(f" {summary(board)}", style="bold"))
+
+
+def _without_updates(entry: Entry) -> str:
+    return "fitting" if entry.has_begun else "opening"
 
 
 def summary(board: Board) -> str:
@@ -137,5 +155,5 @@ def summary(board: Board) -> str:
 def progress(entry: Entry) -> str:
     """Say how far one run is."""
     if not entry.max_updates:
-        return "opening"
+        return _without_updates(entry)
     return f"update {entry.update}/{entry.max_updates}" + (f", {entry.text}" if entry.text else "")

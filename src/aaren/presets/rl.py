@@ -72,8 +72,9 @@ def grid(profile: str) -> tuple[Block, ...]:
     """
     both, clones, references = ("aaren", "transformer"), ("bc", "bc-transformer"), ("behaviour", "random")
     if profile == "smoke":
+        # No row of the data's own returns: its episodes are longer than those that are played here.
         return (
-            Block(datasets=("cartpole",), models=(*both, "bc", *references), seedless=("behaviour",)),
+            Block(datasets=("cartpole",), models=(*both, "bc", "random")),
             Block(datasets=("cartpole",), models=both, sweeps=("target_scale=0.5,1",)),
         )
     published = tuple(row.name for row in DATASETS if row.setting == "rl")

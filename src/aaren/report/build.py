@@ -32,10 +32,16 @@ def write_readme(folders: list[Path], path: Path) -> bool:
     """Rewrite the results section of a file; tells whether anything changed."""
     if not path.is_file():
         raise ConfigError(f"no file {path}: --readme needs one with the marks {BEGIN} and {END}.")
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8: --readme rewrites Markdown.") from error
     new = replace_section(text, render_section(require_runs(folders)), where=str(path))
     if new != text:
-        write_text(path, new)
+        try:
+            write_text(path, new)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror or error}.") from error
     return new != text
 
 

@@ -21,6 +21,12 @@ from aaren.report.statistics import (
     summarise,
 )
 
+# Settings in which a stand-in's numbers are not the paper's, nor on its scale; and why.
+_OTHER_DATA = {
+    "forecasting": "not the series of the paper's {}",
+    "classification": "tested on a held-out part of TRAIN, the published {} on TEST",
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
@@ -42,6 +48,11 @@ class Comparison:
     def is_gap(self) -> bool:
         """Tell whether neither model was run."""
         return self.aaren is None and self.transformer is None
+
+    @property
+    def is_of_held_out_cases(self) -> bool:
+        """Tell whether the row was tested on a few cases of TRAIN: too few to be averaged with others."""
+        return self.place.setting == "classification" and is_stand_in(self.place.dataset)
 
     @property
     def advantage(self) -> Interval | None:
@@ -119,7 +130,7 @@ def find_margin(row: Row, metric: Metric) -> float | None:
     """
     if row.place.setting == "events" and metric.name == "rmse" and not _is_same_number(row, metric):
         return None
-    if row.place.setting == "forecasting" and is_stand_in(row.place.dataset):
+    if row.place.setting in _OTHER_DATA and is_stand_in(row.place.dataset):
         return None
     return margin_of(published_pair(row.place, metric))
 
@@ -135,14 +146,12 @@ def find_published(row: Row, metric: Metric) -> tuple[dict[str, PublishedCell], 
         if not _is_same_number(row, metric):
             return {}, reason
         return cells, f"stands for {papers_name(place.dataset)}" if is_stand_in(place.dataset) else reason
-    if place.setting == "forecasting" and is_stand_in(place.dataset):
-        return {}, f"not the series of the paper's {papers_name(place.dataset)}"
+    if place.setting in _OTHER_DATA and is_stand_in(place.dataset):
+        return {}, _OTHER_DATA[place.setting].format(papers_name(place.dataset))
     if not cells:
         return {}, "not in the paper"
     if place.setting == "rl":
         return cells, "regenerated data" if is_stand_in(place.dataset) else ""
-    if is_stand_in(place.dataset):
-        return cells, str(facts.get("tested_on", "")) or f"a part of {papers_name(place.dataset)}"
     return cells, ""
 
 

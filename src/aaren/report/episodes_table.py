@@ -89,16 +89,19 @@ def difference(
         return None
     rng = np.random.default_rng(0)
     chosen = rng.integers(len(seeds), size=(DRAWS, len(seeds)))
-    leads = np.stack([_resampled(ours[seed], rng) - _resampled(theirs[seed], rng) for seed in seeds], axis=1)
-    draws = np.take_along_axis(leads, chosen, axis=1).mean(axis=1)
-    low, high = np.quantile(draws, [ONE_SIDED_LEVEL, 1.0 - ONE_SIDED_LEVEL])
+    leads = np.empty(chosen.shape)
+    for index, seed in enumerate(seeds):
+        places = chosen == index  # a seed that is drawn twice has other episodes the second time
+        count = int(places.sum())
+        leads[places] = _resampled(ours[seed], count, rng) - _resampled(theirs[seed], count, rng)
+    low, high = np.quantile(leads.mean(axis=1), [ONE_SIDED_LEVEL, 1.0 - ONE_SIDED_LEVEL])
     mean = float(np.mean([ours[seed].mean() - theirs[seed].mean() for seed in seeds]))
     return Interval(mean=mean, low=float(low), high=float(high), count=len(seeds))
 
 
-def _resampled(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _resampled(scores: NDArray[np.float64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the means of so many draws of as many episodes."""
-    means: NDArray[np.float64] = scores[rng.integers(len(scores), size=(DRAWS, len(scores)))].mean(axis=1)
+    means: NDArray[np.float64] = scores[rng.integers(len(scores), size=(draws, len(scores)))].mean(axis=1)
     return means
 
 

@@ -3,6 +3,7 @@
 A figure may have several views, chosen by the reader from a list. No plotly is needed to build one.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -90,20 +91,22 @@ def axis(title: str, **more: Json) -> dict[str, Json]:
     return {"title": {"text": title}, **more}
 
 
-def short(number: float) -> float:
-    """Keep five digits, which is more than a screen shows.
+def short(number: float) -> float | None:
+    """Keep five digits, which is more than a screen shows; what is not finite is a gap.
 
-    >>> short(0.123456789)
-    0.12346
+    >>> short(0.123456789), short(float("nan"))
+    (0.12346, None)
     """
-    return float(f"{number:.5g}")
+    return float(f"{number:.5g}") if math.isfinite(number) else None
 
 
 def numbers(values: Json) -> list[float | None]:
     """Read a list of numbers from JSON; anything else in it is a gap."""
     if not isinstance(values, list):
         return []
-    return [float(value) if isinstance(value, int | float) else None for value in values]
+    return [
+        float(value) if isinstance(value, int | float) and math.isfinite(value) else None for value in values
+    ]
 
 
 def mapping(value: Json) -> Mapping[str, Json]:

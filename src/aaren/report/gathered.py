@@ -49,11 +49,10 @@ class Gathered:
 
     def metrics(self, setting: str) -> list[Metric]:
         """Return the numbers that a setting is judged by, as its records say."""
-        rows = [row for row in self.rows if row.place.setting == setting]
-        names = dict.fromkeys(name for row in rows for record in row.records for name in record.reports)
-        has_score = any(row.values(model, "best.score") for row in rows for model in row.runs)
-        # A return is in a unit of its own for every environment: only where there is no normalised score.
-        return [metric(name) for name in names if not (has_score and name == "test.return")]
+        records = [record for row in self.rows if row.place.setting == setting for record in row.records]
+        names = dict.fromkeys(name for record in records for name in record.reports)
+        higher = {name for record in records for name in record.higher_is_better}
+        return [metric(name, is_higher_better=name in higher) for name in names]
 
     def compare(self, setting: str, profile: str, variant: str, number: Metric) -> list[Comparison]:
         """Compare both models in every row that has either, and the paper's rows that have none, as gaps.
@@ -63,7 +62,7 @@ class Gathered:
         rows = [
             row
             for row in self.select(setting, profile, variant)
-            if {"aaren", "transformer"} & row.runs.keys()
+            if {"aaren", "transformer"} & row.runs.keys() and row.is_judged_by(number.report)
         ]
         found = [compare(row, number) for row in rows]
         found = [one for one in found if not one.is_gap]
@@ -77,15 +76,18 @@ def gather(*folders: Path) -> Gathered:
     collected = collect(*folders)
     rows, doubles = arrange(collected.records)
     problems = [*collected.problems, *doubles]
-    benches = {}
+    benches: dict[str, BenchRecord] = {}
     for kind in BENCHES:
         for path in (folder / "bench" / f"{kind}.json" for folder in folders):
             if not path.is_file():
                 continue
             try:
-                benches[kind] = read_bench(path, kind=kind)
+                found = read_bench(path, kind=kind)
             except DataError as error:
                 problems.append(Problem(path=path, reason=str(error).removeprefix(str(path)).strip()))
+                continue
+            if benches.setdefault(kind, found) is not found:
+                problems.append(Problem(path=path, reason="the benchmark of a folder named before it counts"))
     return Gathered(rows=rows, problems=problems, benches=benches)
 
 

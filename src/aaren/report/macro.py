@@ -35,8 +35,8 @@ class Macro:
 
 
 def summarise_table(comparisons: Sequence[Comparison]) -> Macro | None:
-    """Average over a table; None where no row has both models."""
-    usable = [one for one in comparisons if one.differences]
+    """Average over the rows of a table that have both models and a test part; None if there is none."""
+    usable = [one for one in comparisons if one.differences and not one.is_of_held_out_cases]
     if not usable:
         return None
     number = usable[0].metric

@@ -6,9 +6,9 @@ from aaren.report.names import PROFILE_WORDS, SETTINGS, TRUTH
 from aaren.report.overview_table import macro_table
 from aaren.report.runs_table import work_table
 from aaren.report.table import Table, to_markdown
-from aaren.report.tables import comparison_table, reference_table
+from aaren.report.tables import comparison_table, main_tables, reference_table
 from aaren.report.verdict import verdicts
-from aaren.report.words import HOW_TO_READ, SETTING_WORDS, published_words
+from aaren.report.words import HOW_TO_READ, NOTHING_AS_PUBLISHED, SETTING_WORDS, published_words
 
 
 def render_markdown(gathered: Gathered) -> str:
@@ -22,7 +22,11 @@ def render_markdown(gathered: Gathered) -> str:
         parts += [f"{words}\n" for words in SETTING_WORDS.get(setting, [])]
         for profile in gathered.profiles(setting):
             parts.append(f"### Profile {profile}: {PROFILE_WORDS.get(profile, '')}\n")
-            parts += [to_markdown(table) for table in _tables(gathered, setting, profile)]
+            mains = main_tables(gathered, setting, profile)
+            if not mains:
+                parts.append(f"{NOTHING_AS_PUBLISHED}\n")
+            more = _more_tables(gathered, setting, profile)
+            parts += [to_markdown(table) for table in (*mains, *more)]
     parts.append("## How to read this\n")
     parts += [f"**{head}** {words}\n" for head, words in HOW_TO_READ]
     parts += [f"{words}\n" for words in published_words()]
@@ -38,10 +42,9 @@ def render_markdown(gathered: Gathered) -> str:
     return "\n".join(parts)
 
 
-def _tables(gathered: Gathered, setting: str, profile: str) -> list[Table]:
+def _more_tables(gathered: Gathered, setting: str, profile: str) -> list[Table]:
     metrics = gathered.metrics(setting)
-    found = [comparison_table(gathered, setting, profile, "", number) for number in metrics]
-    found += [episodes_table(gathered, profile)] if setting == "rl" else []
+    found = [episodes_table(gathered, profile)] if setting == "rl" else []
     found += [comparison_table(gathered, setting, profile, None, number) for number in metrics]
     found += [reference_table(gathered, setting, profile, number) for number in (*metrics, TRUTH)]
     return [table for table in found if table is not None]

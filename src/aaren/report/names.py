@@ -83,14 +83,16 @@ _KNOWN = {
 _GROUPS = {"test": "", "best": ", best evaluation", "last": ", last evaluation"}
 
 
-def metric(report: str) -> Metric:
-    """Describe a number by its place in a record.
+def metric(report: str, *, is_higher_better: bool = False) -> Metric:
+    """Describe a number by its place in a record; of one of a user's own, the record says what is better.
 
     >>> metric("best.score").label, metric("test.mse").is_lower_better
     ('score, best evaluation', True)
     """
     group, _, name = report.rpartition(".")
-    known = _KNOWN.get(name) or _KNOWN.get(name.rpartition("_")[2]) or (name, True, 1.0, "", 3)
+    known = (
+        _KNOWN.get(name) or _KNOWN.get(name.rpartition("_")[2]) or (name, not is_higher_better, 1.0, "", 3)
+    )
     label, is_lower_better, scale, unit, decimals = known
     if report == "test.score":
         label = "score, fresh episodes"

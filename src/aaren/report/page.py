@@ -15,9 +15,9 @@ from aaren.report.resource_figures import resource_figures
 from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
 from aaren.report.setting_figures import setting_figures
 from aaren.report.table import Table, to_html
-from aaren.report.tables import comparison_table, reference_table
+from aaren.report.tables import comparison_table, main_tables, reference_table
 from aaren.report.verdict import NUM_DATASETS, verdicts
-from aaren.report.words import HOW_TO_READ, SETTING_WORDS, published_words
+from aaren.report.words import HOW_TO_READ, NOTHING_AS_PUBLISHED, SETTING_WORDS, published_words
 
 TITLE = "Attention as an RNN, checked"
 
@@ -92,8 +92,10 @@ def _setting(gathered: Gathered, setting: str, figures: list[Figure]) -> str:
         about = PROFILE_WORDS.get(profile, "")
         parts.append(f"<h3>Profile {escape(profile)}</h3>\n<p>{escape(about[:1].upper() + about[1:])}.</p>\n")
         metrics = gathered.metrics(setting)
-        mains = [comparison_table(gathered, setting, profile, "", number) for number in metrics]
-        parts += _first_open([table for table in mains if table is not None], "More numbers")
+        mains = main_tables(gathered, setting, profile)
+        if not mains:
+            parts.append(f"<p>{escape(NOTHING_AS_PUBLISHED)}</p>\n")
+        parts += _first_open(mains, "More numbers")
         if setting == "rl":
             parts += [to_html(table) for table in (episodes_table(gathered, profile),) if table is not None]
         varied = [comparison_table(gathered, setting, profile, None, number) for number in metrics]

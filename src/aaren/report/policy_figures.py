@@ -42,7 +42,8 @@ def return_conditioning(gathered: Gathered) -> Figure | None:
     return figure_of(
         "conditioning",
         "Does it collect what it is asked for?",
-        "Mean return of fresh episodes against the return asked for; dotted: exactly as asked.",
+        "Mean return of fresh episodes against the return asked for; dotted: exactly as asked."
+        + _commands(gathered, _TARGETS),
         views,
     )
 
@@ -74,9 +75,21 @@ def contexts(gathered: Gathered) -> Figure | None:
         "contexts",
         "What the context of acting changes",
         "The same weights, acting with a sliding window, a state carried over the episode, or one reset "
-        "every K steps.",
+        "every K steps." + _commands(gathered, _CONTEXT),
         views,
     )
+
+
+def _commands(gathered: Gathered, key: str) -> str:
+    """Say with which commands the sweeps of one key were made; RUN is the folder of a run listed below."""
+    files = [
+        run.path.parent / f"sweep-{key}.json"
+        for row in rows_of(gathered, "rl")
+        for model in PAIR
+        for run in row.runs.get(model, {}).values()
+    ]
+    commands = dict.fromkeys(sweep_command(content) for path in files if (content := read_sweep(path)))
+    return f" Made by: {'; '.join(commands)}." if commands else ""
 
 
 def _points(row: Row, key: str) -> list[tuple[str, int, int, dict[str, Mapping[str, Json]]]]:
@@ -84,22 +97,42 @@ def _points(row: Row, key: str) -> list[tuple[str, int, int, dict[str, Mapping[s
     found = []
     for model in PAIR:
         for index, (seed, run) in enumerate(sorted(row.runs.get(model, {}).items())):
-            points = read_sweep(run.path.parent / f"sweep-{key}.json")
+            points = points_of(read_sweep(run.path.parent / f"sweep-{key}.json"))
             if points:
                 found.append((model, index, seed, points))
     return found
 
 
-def read_sweep(path: Path) -> dict[str, Mapping[str, Json]]:
-    """Read what `aaren evaluate --sweep` wrote: metrics by value; empty if there is none or it is broken."""
+def read_sweep(path: Path) -> Mapping[str, Json]:
+    """Read what `aaren evaluate --sweep` wrote; empty if there is none or it is broken."""
     if not path.is_file():
         return {}
     try:
-        rows = mapping(json.loads(path.read_text(encoding="utf-8"))).get("rows")
+        return mapping(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError):
         return {}
+
+
+def points_of(sweep: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
+    """Return the metrics by value."""
+    rows = sweep.get("rows")
     entries = [mapping(row) for row in rows] if isinstance(rows, list) else []
     return {str(entry.get("value")): mapping(entry.get("metrics")) for entry in entries}
+
+
+def sweep_command(sweep: Mapping[str, Json]) -> str:
+    """Return what to type to make a sweep again.
+
+    >>> sweep_command({"key": "context", "changed": ["episodes=20"], "rows": [{"value": "window"}]})
+    'aaren evaluate RUN --set episodes=20 --sweep context=window'
+    """
+    changed = sweep.get("changed")
+    words = [f"--set {choice}" for choice in changed] if isinstance(changed, list) else []
+    if sweep.get("part", "test") != "test":
+        words.append(f"--part {sweep['part']}")
+    return " ".join(
+        ["aaren evaluate RUN", *words, f"--sweep {sweep.get('key')}={','.join(points_of(sweep))}"]
+    )
 
 
 def _line(model: str, index: int, seed: int, pairs: list[tuple[float, float]]) -> Json:

@@ -5,16 +5,18 @@ from collections import Counter
 from aaren.errors import DataError
 from aaren.report.bolding import bold, describe
 from aaren.report.comparison import Comparison
-from aaren.report.datasets import is_stand_in, papers_name
+from aaren.report.datasets import is_stand_in
 from aaren.report.gathered import Gathered
 from aaren.report.macro import show_interval, summarise_table
 from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric, model_label
 from aaren.report.rows import Row
 from aaren.report.statistics import Summary
 from aaren.report.table import Cell, Column, Table, to_markdown
-from aaren.report.tables import OUTCOMES, best_model, is_ours, is_regenerated, show_summary
+from aaren.report.tables import OUTCOMES, best_model, is_ours, is_regenerated, show_summary, stand_in_note
 from aaren.report.verdict import verdicts
+from aaren.report.words import NOTHING_AS_PUBLISHED, SETTING_WORDS
 
+README_WORDS = ("classification",)  # settings whose numbers mislead a reader who knows nothing more
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"
 
 
@@ -61,7 +63,8 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
         if any(not one.is_gap for one in gathered.compare(setting, profile, "", number))
     ]
     if not numbers:
-        return []
+        head = f"**{SETTINGS[setting]}**, profile `{profile}`: {PROFILE_WORDS.get(profile, '')}."
+        return [f"{head} {NOTHING_AS_PUBLISHED}"]
     number = numbers[0]
     found = gathered.compare(setting, profile, "", number)
     run = [one for one in found if not one.is_gap]
@@ -87,12 +90,16 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
     regenerated = ", regenerated data" if is_remade else ""
     better = "lower" if number.is_lower_better else "higher"
     head = f"**{SETTINGS[setting]}**, {number.label} ({better} is better){regenerated}; profile `{profile}`: "
-    parts = [head + f"{PROFILE_WORDS.get(profile, '')}.", to_markdown(table)]
+    more = SETTING_WORDS[setting] if setting in README_WORDS else []
+    parts = [" ".join([head + f"{PROFILE_WORDS.get(profile, '')}.", *more]), to_markdown(table)]
     summary = summarise_table(found)
     words = []
-    if summary is not None and summary.over_pairs.count > 1:
+    if summary is not None and summary.over_datasets.count > 1:
         unit = f" {summary.unit}" if summary.unit else ""
-        words.append(f"On average Aaren \u2212 Transformer {summary.show(summary.over_pairs)}{unit}.")
+        words.append(
+            f"On average over {summary.over_datasets.count} datasets Aaren \u2212 Transformer "
+            f"{summary.show(summary.over_datasets)}{unit}."
+        )
     words += _references(gathered.select(setting, profile, ""), number)
     if missing:
         words.append(f"Not run: {_joined(missing)}.")
@@ -126,7 +133,7 @@ def _cells(one: Comparison, number: Metric) -> list[Cell]:
         judgement = "one seed" if one.difference.is_open else "no margin"
     note = ""
     if is_stand_in(one.place.dataset) and one.place.setting != "rl":
-        note = f"for {papers_name(one.place.dataset)}"
+        note = stand_in_note(one.place)
     return [
         Cell(text=one.place.name, note=note),
         Cell(text=show_summary(one.aaren, number), is_bold=marks[0]),

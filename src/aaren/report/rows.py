@@ -71,6 +71,13 @@ class Row:
                 found[seed] = float(value)
         return found
 
+    def is_judged_by(self, report: str) -> bool:
+        """Tell whether a number means something here.
+
+        A return is in a unit of its own for every environment: only where there is no normalised score.
+        """
+        return report != "test.return" or not any(self.values(model, "best.score") for model in self.runs)
+
     @property
     def records(self) -> Iterator[RunRecord]:
         """Walk through all records of the row."""

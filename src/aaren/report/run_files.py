@@ -18,7 +18,7 @@ def read_curve(path: Path) -> list[Mapping[str, Json]]:
     if not path.is_file():
         return []
     looks = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             looks.append(mapping(json.loads(text)))
         except json.JSONDecodeError:

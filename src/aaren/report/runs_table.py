@@ -135,7 +135,7 @@ def total_seconds(record: RunRecord) -> float:
 
 
 def _cells(row: Row, model: str, seed: int, record: RunRecord) -> list[Cell]:
-    number = metric(record.reports[0])
+    number = metric(next(iter(record.reports), ""))
     value = row.values(model, number.report).get(seed)
     minutes = total_seconds(record) / 60.0
     key = f"{row.place.dataset} {row.place.horizon or 0:05d}"

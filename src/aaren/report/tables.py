@@ -52,12 +52,20 @@ def comparison_table(
     return table
 
 
+def main_tables(gathered: Gathered, setting: str, profile: str) -> list[Table]:
+    """Return the paper's table by every number of which something was run at a profile as it stands."""
+    found = [comparison_table(gathered, setting, profile, "", number) for number in gathered.metrics(setting)]
+    return [table for table in found if table is not None]
+
+
 def reference_table(gathered: Gathered, setting: str, profile: str, number: Metric) -> Table | None:
     """Show every model of every row, the best in bold: a learned model that loses is seen to lose."""
     rows = [
         row
         for row in gathered.select(setting, profile)
-        if _models(row) - set(PAIR) and any(row.values(model, number.report) for model in row.runs)
+        if _models(row) - set(PAIR)
+        and row.is_judged_by(number.report)
+        and any(row.values(model, number.report) for model in row.runs)
     ]
     if not rows:
         return None
@@ -78,6 +86,7 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
         if best is None:
             continue
         means = {model: _mean(row, model, number) for model in models}
+        is_beaten = not is_ours(best) and all(means[model] is not None for model in PAIR)
         table.add(
             _place_cell(row.place),
             *([Cell.of(row.place.variant)] if is_varied else []),
@@ -86,7 +95,7 @@ def reference_table(gathered: Gathered, setting: str, profile: str, number: Metr
                 for model in models
             ),
             Cell(
-                text=model_label(best) + ("" if is_ours(best) else ": both lose to it"),
+                text=model_label(best) + (": both lose to it" if is_beaten else ""),
                 key=model_label(best),
             ),
         )
@@ -125,6 +134,13 @@ def show_summary(summary: Summary | None, number: Metric) -> str:
 def is_regenerated(one: Comparison) -> bool:
     """Tell whether a row is on data that was rolled out anew, in place of D4RL's."""
     return one.place.setting == "rl" and is_stand_in(one.place.dataset)
+
+
+def stand_in_note(place: Place) -> str:
+    """Say what the data of a row is, where it stands for a dataset of the paper."""
+    name = papers_name(place.dataset)
+    # The archive's TEST part of it is not at hand.
+    return f"{name}, held-out part of TRAIN" if place.setting == "classification" else f"stands for {name}"
 
 
 def runs_anchor(place: Place) -> str:
@@ -213,7 +229,7 @@ def _seeds_cell(one: Comparison) -> Cell:
 def _place_cell(place: Place) -> Cell:
     note = ""
     if is_stand_in(place.dataset):
-        note = "regenerated data" if place.setting == "rl" else f"stands for {papers_name(place.dataset)}"
+        note = "regenerated data" if place.setting == "rl" else stand_in_note(place)
     key = f"{place.dataset} {place.horizon or 0:05d}"
     return Cell(text=place.name, key=key, link=runs_anchor(place), note=note)
 

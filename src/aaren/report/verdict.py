@@ -46,7 +46,8 @@ def judge_comparable(gathered: Gathered) -> Verdict:
 def first_comparisons(gathered: Gathered) -> list[Comparison]:
     """Return every row with both models by its setting's first number, at the published variant.
 
-    Smoke runs are left out unless there is nothing else: they show that things turn, no more.
+    A row that was run at several profiles counts once, where it has the most seeds. Smoke runs are left out
+    unless there is nothing else: they show that things turn, no more.
     """
     found: list[Comparison] = []
     for setting in gathered.settings():
@@ -57,8 +58,13 @@ def first_comparisons(gathered: Gathered) -> list[Comparison]:
                     if one.difference is not None:
                         by_place.setdefault(one.place, one)
             found += by_place.values()
-    serious = [one for one in found if one.place.profile != "smoke"]
-    return serious or found
+    serious = [one for one in found if one.place.profile != "smoke"] or found
+    best: dict[tuple[str, str, int | None], Comparison] = {}
+    for one in serious:
+        place = (one.place.setting, one.place.dataset, one.place.horizon)
+        if place not in best or len(one.differences) > len(best[place].differences):
+            best[place] = one
+    return list(best.values())
 
 
 def judge_cheaper(gathered: Gathered) -> Verdict:
@@ -93,12 +99,13 @@ def _word(found: list[Comparison]) -> tuple[str, str]:
     if not decided:
         return "not decided", "open"
     open_rows = len(found) - decided
-    rest = f" ({open_rows} of {len(found)} undecided)" if open_rows else ""
+    rest = f" ({open_rows} of {len(found)} not decided or not tested)" if open_rows else ""
+    good_kind = "good" if decided > open_rows else "mixed"
     if bad == 0:
         all_decided = "the one decided comparison" if decided == 1 else f"all {decided} decided comparisons"
-        return f"yes, in {all_decided}{rest}", "good" if decided > open_rows else "mixed"
+        return f"yes, in {all_decided}{rest}", good_kind
     if good / decided >= MOSTLY:
-        return f"mostly: in {good} of {decided} decided comparisons{rest}", "good"
+        return f"mostly: in {good} of {decided} decided comparisons{rest}", good_kind
     if good >= bad:
         return f"in part: in {good} of {decided} decided comparisons{rest}", "mixed"
     return f"no: in {good} of {decided} decided comparisons only{rest}", "bad"
@@ -136,7 +143,7 @@ def _counts(found: list[Comparison]) -> list[str]:
         sentences.append(
             f"Of {tested} comparisons with an interval, Aaren is within the paper's margin in "
             f"{counts['equivalent']}, better in {counts['better']}, worse in {counts['worse']}; "
-            f"{counts['undecided']} are undecided."
+            f"{counts['undecided']} undecided."
         )
     single = [one for one in found if one.outcome == "untested"]
     if single:

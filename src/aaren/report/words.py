@@ -25,6 +25,8 @@ SETTING_WORDS = {
     ],
 }
 
+NOTHING_AS_PUBLISHED = "Of the paper's rows none was run here as it stands, only with something changed."
+
 HOW_TO_READ = [
     (
         "Seeds.",

@@ -119,6 +119,7 @@ class Task(ABC, Generic[ConfigT, BatchT]):
     config_type: type[ConfigT]  # a frozen keyword-only dataclass; fields may be dataclasses
     data_ids: str = ""  # what the user's own data may be besides a file: "the id of a Minari dataset"
     reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
+    higher_is_better: tuple[str, ...] = ()  # of the reports; of all others less is better
 
     @abstractmethod
     def open(self, config: ConfigT, *, seed: int) -> Experiment[BatchT]:

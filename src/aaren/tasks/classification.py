@@ -150,6 +150,7 @@ class ClassificationTask(Task[ClassificationConfig, LabelledBatch]):
     name = "classification"
     config_type = ClassificationConfig
     reports = ("test.accuracy",)
+    higher_is_better = reports
 
     def open(self, config: ClassificationConfig, *, seed: int) -> ClassificationExperiment:
         """Read the series and part them as the reporting rule says."""

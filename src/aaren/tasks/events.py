@@ -192,6 +192,7 @@ class EventsTask(Task[EventsConfig, EventBatch]):
     name = "events"
     config_type = EventsConfig
     reports = ("test.nll", "test.rmse", "test.accuracy")  # the last is NaN where there are no marks
+    higher_is_better = ("test.accuracy",)
 
     def open(self, config: EventsConfig, *, seed: int) -> Experiment[EventBatch]:
         """Read the events and split them."""

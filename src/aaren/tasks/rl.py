@@ -186,6 +186,7 @@ class RlTask(Task[RlConfig, TrajectoryBatch]):
     name = "rl"
     config_type = RlConfig
     reports = ("best.score", "last.score", "test.score", "test.return")
+    higher_is_better = reports
     data_ids = "the id of a Minari dataset"
 
     def open(self, config: RlConfig, *, seed: int) -> Experiment[TrajectoryBatch]:

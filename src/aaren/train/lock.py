@@ -13,15 +13,15 @@ LOCK_FILE = ".lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run folder for the time of a block, or say who holds it."""
+def locked(folder: Path, *, is_shared: bool = False) -> Iterator[None]:
+    """Hold a run folder for the time of a block, alone or with others that share it, or say who holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = (folder / LOCK_FILE).open("a+", encoding="utf-8")
     except OSError as error:
         raise StateError(f"cannot write to {folder}: {error}. Choose another folder (--out).") from error
     with opened as file:
-        if not try_lock(file.fileno()):
+        if not try_lock(file.fileno(), is_shared=is_shared):
             file.seek(0)
             holder = file.read().strip()
             raise StateError(

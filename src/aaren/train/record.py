@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, cast
+from types import UnionType
+from typing import Literal, cast, get_args, get_origin
 
 from aaren.errors import DataError
 from aaren.tasks.base import Json
@@ -18,6 +19,7 @@ from aaren.train.machine import machine, versions
 
 FORMAT = 1
 KIND = "run"
+_ADDED = {"higher_is_better"}  # fields that older records of this format do not have
 
 
 def now() -> str:
@@ -56,6 +58,7 @@ class RunRecord:
     processes: int = 1
     date: str = field(default_factory=now)
     versions: dict[str, str] = field(default_factory=versions)
+    higher_is_better: list[str] = field(default_factory=list)  # of the reports
     machine: Mapping[str, Json] = field(default_factory=machine)
 
     def write(self, path: Path) -> None:
@@ -96,11 +99,33 @@ def read_record(path: Path) -> RunRecord:
             f"{path} has format {content.get('format')!r}; this version of aaren reads format {FORMAT}. "
             "Read it with the version that wrote it."
         )
-    names = {item.name for item in fields(RunRecord)}
-    missing = sorted(names - content.keys())
+    hints = {item.name: item.type for item in fields(RunRecord)}
+    missing = sorted(hints.keys() - content.keys() - _ADDED)
     if missing:
         raise DataError(f"{path} is no whole record: it lacks {', '.join(missing)}.")
-    return RunRecord(**{name: content[name] for name in names})
+    found = {name: content[name] for name in hints if name in content}
+    strange = sorted(name for name, value in found.items() if not _fits(value, hints[name]))
+    if strange:
+        raise DataError(f"{path} is no sound record: {', '.join(strange)} cannot be what it holds.")
+    return RunRecord(**found)
+
+
+def _fits(value: object, hint: object) -> bool:
+    """Compare a value from JSON with the type of a field; a number that was not finite is null."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if isinstance(hint, str):
+        return True  # Json, which is anything
+    if origin is UnionType:
+        return any(_fits(value, one) for one in inside)
+    if origin is Literal:
+        return value in inside
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, inside[0]) for item in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(item, inside[1]) for item in value.values())
+    if hint is float:
+        return value is None or isinstance(value, int | float)
+    return isinstance(value, cast("type", hint))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -121,13 +121,13 @@ def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
             record = read_record(folder / RECORD)
             if record.status == "finished":
                 return record
-    with _writing(folder):
+    with writing(folder):
         write_text(folder / CONFIG, to_toml(config))
     return None
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
     """Say in one line that a disk is full or closed."""
     try:
         yield
@@ -165,7 +165,7 @@ def _finish(
         facts=dict(experiment.facts()),
         threads=fitted.threads,
     )
-    with _writing(folder):
+    with writing(folder):
         if said:
             save_file(
                 {name: tensor.cpu().contiguous() for name, tensor in said.items()}, folder / PREDICTIONS
@@ -194,6 +194,7 @@ def _fail(
 
 def blank_record(config: RunConfig, *, command: str) -> RunRecord:
     """Return the record of a run of which nothing is known yet but what it should do."""
+    task = find_task(config.setting)
     return RunRecord(
         status="failed",
         setting=config.setting,
@@ -204,7 +205,8 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
         config=cast("dict[str, Json]", to_mapping(config)),
         command=command,
         metrics={},
-        reports=list(find_task(config.setting).reports),
+        reports=list(task.reports),
+        higher_is_better=list(task.higher_is_better),
         parameters=0,
         updates=0,
         epochs=0.0,
@@ -251,7 +253,7 @@ class _CurveFile(Silent):
         del name, plan
         self.status = status
         if self.path is not None:
-            with _writing(self.path.parent):
+            with writing(self.path.parent):
                 write_text(self.path, "".join(strict_json(look) + "\n" for look in status.curve))
 
     def looked(self, status: RunStatus, look: Look) -> None:

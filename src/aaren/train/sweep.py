@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from aaren.errors import ConfigError
 from aaren.train.record import now, strict_json, write_text
+from aaren.train.run import writing
 from aaren.train.use import evaluate_run
 
 
@@ -77,5 +78,6 @@ def sweep_run(
         "date": now(),
         "rows": [{"value": row.value, "metrics": dict(row.metrics)} for row in rows],
     }
-    write_text(target, strict_json(content, indent=1) + "\n")
+    with writing(folder):
+        write_text(target, strict_json(content, indent=1) + "\n")
     return target
