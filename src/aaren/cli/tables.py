@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from aaren.report.table import Cell, Table
 
+NAME_WIDTH = 32  # of the first column: the names of datasets are not cut up
 _FILE_WIDTH = 140  # columns when stdout is no terminal
 
 
@@ -53,7 +54,9 @@ def to_rich(table: "Table", title: str) -> "RichTable":
     for column in table.columns:
         # Our own models need no group: what stands beside them says that it was published.
         label = f"{column.group}: {column.label}" if column.group.startswith("published") else column.label
-        drawn.add_column(label, justify="left" if column.kind == "text" else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if column.kind == "text" else "right"
+        width = NAME_WIDTH if not drawn.columns and column.kind == "text" else None
+        drawn.add_column(label, justify=justify, min_width=width, overflow="fold")
     for row, is_dim in zip(table.rows, table.is_dim, strict=True):
         drawn.add_row(*map(_text, row), style="dim" if is_dim else None)
     return drawn
