@@ -60,6 +60,25 @@ def test_a_streaming_model_too(tmp_path: Path, rng: torch.Generator) -> None:
     assert again.fingerprint() == model.fingerprint()
 
 
+def test_a_folded_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    model = StreamingForecaster(StreamingForecasterConfig(num_series=2, decay="learned", **NARROW))
+    save_model(model, tmp_path / "good")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "good").iterdir()}
+    for folder in ("good", "new"):
+        with pytest.raises(
+            ConfigError, match=r"StreamingForecaster is folded.*Save the model that was folded"
+        ):
+            save_model(model.stream().model, tmp_path / folder)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "good").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_summary_that_is_folded_is_found_too(tmp_path: Path) -> None:
+    model = Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4, reading="B"))
+    with pytest.raises(ConfigError, match="is folded"):
+        save_model(model.fold(), tmp_path)
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     return save_model(MODELS["linear"](), tmp_path)

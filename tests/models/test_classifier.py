@@ -293,6 +293,28 @@ def test_a_stream_longer_than_the_flattened_head_names_the_cure(values: Tensor) 
         model.follow(longer)
 
 
+@pytest.mark.parametrize("mixer", ["aaren", "softmax"])
+def test_no_series_gives_no_scores(mixer: str, head: str, values: Tensor) -> None:
+    model = small(mixer=mixer, embedding="causal", head=head)
+    nothing = values[:0]
+    assert model(nothing).shape == (0, CLASSES)
+    for mask in (None, torch.ones(0, LENGTH, dtype=torch.bool)):
+        scores, state = model.follow(nothing, mask=mask)
+        assert scores.shape == (0, LENGTH, CLASSES)
+        assert state.position.shape == (0,)
+    assert model.stream(0).push(nothing[:, 0]).shape == (0, CLASSES)
+
+
+def test_every_stream_takes_one_step(causal: Classifier, values: Tensor) -> None:
+    state = causal.init_state(2)
+    for count in (1, 3):
+        words = rf"state is of 2 streams; items for {count} came.*init_state\({count}\).*select"
+        with pytest.raises(StateError, match=words):
+            causal.step(values[:count, 0], state)
+        with pytest.raises(StateError, match=words):
+            causal.follow(values[:count], state)
+
+
 def test_nan_in_a_stream_is_refused() -> None:
     with pytest.raises(DataError, match="item 0 of this session holds nan"):
         small(embedding="causal").stream().push([0.0, float("nan"), 1.0])

@@ -212,6 +212,16 @@ def test_steps_beyond_the_table_use_its_last_row(rng: torch.Generator) -> None:
     torch.testing.assert_close(model(steps)[0], model(far)[0], **EXACT)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_stream_takes_one_step(model: DecisionModel, rng: torch.Generator, count: int) -> None:
+    steps, state = draw(model, rng, batch=count), model.init_state(3)
+    words = rf"state is of 3 streams; items for {count} came.*init_state\({count}\).*select"
+    with pytest.raises(StateError, match=words):
+        model.step(cut(steps, 0), state)
+    with pytest.raises(StateError, match=words):
+        model(steps, state)
+
+
 def test_what_does_not_fit_is_said(rng: torch.Generator) -> None:
     model = build()
     steps = draw(model, rng)

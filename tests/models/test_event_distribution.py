@@ -6,6 +6,7 @@ import torch
 from aaren.errors import DataError
 from aaren.models.event_distribution import NextEvent
 from aaren.models.event_lognormal import LogNormalMixture
+from aaren.models.event_references import Exponential
 
 
 @pytest.fixture
@@ -46,6 +47,14 @@ def test_one_law_alone_can_be_sampled(law: NextEvent, rng: torch.Generator) -> N
     assert unmarked.sample(7, generator=rng).marks.eq(0).all()
     assert unmarked.mark_probabilities.tolist() == [1.0]
     assert unmarked.log_mark(torch.zeros(3, dtype=torch.int64)).eq(0).all()
+
+
+@pytest.mark.parametrize("name", ["mixture", "exponential"])
+def test_the_one_kind_stands_where_its_law_does(name: str) -> None:
+    numbers = torch.zeros(3, 24, dtype=torch.float64, device="meta")
+    gap = LogNormalMixture.from_numbers(numbers) if name == "mixture" else Exponential(rates=numbers[:, 0])
+    found = NextEvent(gap=gap).mark_probabilities
+    assert (found.shape, found.dtype, found.device.type) == ((3, 1), torch.float64, "meta")
 
 
 def test_quantiles_and_survival_agree(law: NextEvent) -> None:

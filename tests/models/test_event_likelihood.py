@@ -106,6 +106,14 @@ def test_many_kinds_are_computed_in_pieces_with_the_same_gradient(
         torch.testing.assert_close(mark_terms(model, targets.known, targets.marks), at_once)
 
 
+def test_terms_of_the_one_kind_stand_where_the_model_does() -> None:
+    with torch.device("meta"):
+        unmarked = EventModel(EventModelConfig(width=16, ff_width=16))
+        known, marks = torch.zeros(5, 16), torch.zeros(5, dtype=torch.int64)
+    terms = mark_terms(unmarked, known, marks)
+    assert (terms.shape, terms.dtype, terms.device.type) == ((5,), torch.float64, "meta")
+
+
 def test_an_unknown_rule_is_named(model: EventModel, events: Events) -> None:
     with pytest.raises(ConfigError, match="unknown censoring 'last'; Known: none, protocol"):
         log_likelihood(model, events, censoring="last")

@@ -254,6 +254,16 @@ def test_extreme_gaps_in_float32_stay_finite() -> None:
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_stream_takes_one_event(model: EventForecaster, events: Events, count: int) -> None:
+    gaps, marks = (part[:count] for part in suited(events, model))
+    words = rf"state is of 3 streams; items for {count} came.*init_state\({count}\).*select"
+    with pytest.raises(StateError, match=words):
+        model.step(Events(gaps[:, 0], marks[:, 0]), model.init_state(3))
+    with pytest.raises(StateError, match=words):
+        model(Events(gaps, marks), model.init_state(3))
+
+
 def test_what_does_not_fit_is_said(events: Events) -> None:
     model = build()
     with pytest.raises(ShapeError, match=r"gaps must be \(b, t\) and floating; got \(2,\).*call step"):

@@ -47,6 +47,12 @@ def test_the_first_event_follows_the_law_of_the_state(rng: torch.Generator) -> N
     )
 
 
+def test_no_stream_has_no_future(poisson: EventReference) -> None:
+    futures = poisson.simulate(poisson.init_state(0), num_branches=3, horizon=5.0)
+    assert futures.times.shape == futures.marks.shape == futures.mask.shape == (0, 3, 0)
+    assert futures.is_cut.shape == (0, 3)
+
+
 @pytest.mark.parametrize("mixer", ["aaren", "softmax", "gru"])
 def test_branching_leaves_the_state_alone_and_repeats(mixer: str) -> None:
     model = EventModel(EventModelConfig(width=16, ff_width=16, mixer=mixer)).eval()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aaren.errors import DataError, StateError
+from aaren.errors import DataError, ShapeError, StateError
 from aaren.models import Session
 from aaren.models.event_distribution import Events
 from aaren.models.event_model import EventModel, EventModelConfig
@@ -89,6 +89,63 @@ def test_times_must_increase(model: EventModel, time: float) -> None:
     ):
         stream.push(time)
     assert stream.push(15.0).median() > 0  # the refused event left no trace
+
+
+def test_a_wrong_number_of_events_is_refused(model: EventModel) -> None:
+    for stream, time, mark, words in (
+        (model.stream(3), [1.0, 2.0], 0, r"time must be one number or \(3,\), one per stream; got \(2,\)"),
+        (model.stream(3), 1.0, [0, 1], r"mark must be one number or \(3,\), one per stream; got \(2,\)"),
+        (model.stream(), [1.0, 2.0], 0, r"time must be one number or \(1,\), one per stream; got \(2,\)"),
+    ):
+        with pytest.raises(ShapeError, match=words):
+            stream.push(time, mark)
+    with pytest.raises(ShapeError, match=r"mask must be \(2,\), one per stream; got \(3,\)"):
+        model.stream(2).push([1.0, 2.0], mask=[True, False, True])
+
+
+def test_one_number_is_for_all_streams(model: EventModel) -> None:
+    stream = model.stream(3)
+    stream.push(1.0, 2)
+    assert stream.state.time.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_mark_between_two_kinds_is_refused(model: EventModel) -> None:
+    with pytest.raises(DataError, match=r"mark of stream 1 is 1\.7.*whole numbers"):
+        model.stream(2).push([1.0, 2.0], [1, 1.7])
+    stream = model.stream(2)
+    whole = stream.push([1.0, 2.0], [1.0, float("nan")], mask=[1, 0])
+    torch.testing.assert_close(whole.median()[0], model.stream().push(1.0, 1).median(), rtol=0, atol=1e-12)
+
+
+def test_a_state_of_another_number_of_streams_is_refused(model: EventModel) -> None:
+    stream = model.stream()
+    with pytest.raises(StateError, match="holds 2 streams; this session has 1"):
+        stream.restore(model.stream(2).to_bytes())
+    stream.state = model.stream(2).state
+    with pytest.raises(StateError, match="state is of 2 streams; items for 1 came"):
+        stream.push(1.0)
+
+
+def test_a_session_may_have_no_stream(model: EventModel) -> None:
+    stream = model.stream(0, start=1.0)
+    assert stream.push([], []).median().shape == (0,)
+    assert stream.next_event.shape == (0,)
+
+
+def test_what_is_pushed_goes_to_the_model(model: EventModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = EventStream(model.to("meta"), batch_size=2)
+    seen = []
+
+    def step(event: Events, state: object, *, mask: torch.Tensor) -> tuple[None, object]:
+        seen.extend([*event, mask])
+        return None, state
+
+    # No number can be asked for on the meta device, so what looks at numbers is left out.
+    monkeypatch.setattr(stream, "_require_later", lambda *_: None)
+    monkeypatch.setattr(stream.forecaster, "step", step)
+    stream.push([1.0, 2.0], [0, 1], mask=[True, False])
+    assert [part.device.type for part in seen] == ["meta"] * 3
+    assert stream.state.time.device.type == "meta"
 
 
 def test_unknown_marks_and_early_times_are_refused(model: EventModel) -> None:

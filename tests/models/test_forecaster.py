@@ -141,6 +141,13 @@ def test_cross_attention_is_plain_softmax_attention(rng: torch.Generator) -> Non
     torch.testing.assert_close(cross(x, memory), cross.out_proj(torch.cat(heads, dim=-1)))
 
 
+@pytest.mark.parametrize("mixer", ["aaren", "softmax"])
+@pytest.mark.parametrize("reading", ["A", "B", "C"])
+def test_no_windows_give_no_forecasts(reading: str, mixer: str, rng: torch.Generator) -> None:
+    for model in (small(reading=reading, mixer=mixer), small(reading=reading, mixer=mixer).train()):
+        assert model(*windows(rng, b=0)).shape == (0, 7, 3)
+
+
 def test_what_does_not_fit_is_said(rng: torch.Generator) -> None:
     past, past_marks, future_marks = windows(rng)
     with pytest.raises(ShapeError, match=r"past must be \(b, 12, 3\).*got \(2, 11, 3\)"):

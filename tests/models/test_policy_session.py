@@ -159,6 +159,61 @@ def test_memory_is_constant_where_it_should_be(episode) -> None:
         assert session.state.nbytes == early
 
 
+@pytest.mark.parametrize("actions", ["box", "discrete"])
+@pytest.mark.parametrize("mixer", ["aaren", "softmax"])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_session_may_have_no_episode(mixer: str, context: str, actions: str, episode) -> None:
+    model = build(mixer=mixer, actions=actions)
+    session = model.stream(2, context=context)
+    session.push(episode[0][:2])
+    session.keep([])
+    assert session.batch_size == 0
+    shape = (0,) if actions == "discrete" else (0, 2)
+    for opened in (session, model.stream(0, context=context)):
+        for mask in (None, []):
+            assert opened.push(np.zeros((0, 3)), [], mask=mask).shape == shape
+        opened.reset()
+        assert opened.state.timestep.shape == (0,)
+
+
+@pytest.mark.parametrize("chosen", [[2, 0], (2, 0), np.array([2, 0]), torch.tensor([2, 0])])
+def test_episodes_are_kept_in_the_order_given(chosen: Any, episode) -> None:
+    session = build().stream(3)
+    session.push(episode[0][:3])
+    session.push(episode[0][:3], [1.0, 2.0, 3.0])
+    session.keep(chosen)
+    assert session.batch_size == 2
+    assert session.state.return_to_go.tolist() == [47.0, 49.0]
+    session.keep(torch.tensor([False, True]))
+    assert session.batch_size == 1
+    assert session.state.return_to_go.tolist() == [49.0]
+
+
+def test_a_state_of_another_number_of_episodes_is_refused() -> None:
+    model = build()
+    for context in CONTEXTS:
+        blob = model.stream(2, context=context).to_bytes()
+        with pytest.raises(StateError, match="holds 2 streams; this session has 1"):
+            model.stream(context=context).restore(blob)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_an_action_that_does_not_fit_is_refused(context: str, episode) -> None:
+    session = build().stream(context=context)
+    session.push(episode[0][0])
+    before = session.to_bytes()
+    with pytest.raises(ShapeError, match=r"action must be \(2,\) in this session; got \(3,\)"):
+        session.push(episode[0][1], 1.0, action=[0.0, 0.0, 0.0])
+    with pytest.raises(DataError, match="the action of step 1 in episode 0 is not finite"):
+        session.push(episode[0][1], 1.0, action=[0.0, float("nan")])
+    assert session.to_bytes() == before
+    side_by_side = build(actions="discrete", action_size=4).stream(2, context=context)
+    side_by_side.push(episode[0][:2])
+    with pytest.raises(ShapeError, match=r"action must be \(2,\) in this session; got \(3,\)"):
+        side_by_side.push(episode[0][:2], [1.0, 1.0], action=[0, 1, 2])
+    side_by_side.push(episode[0][:2], [1.0, 1.0], action=[3, 1])
+
+
 def test_refusals(episode) -> None:
     model = build()
     session = model.stream()
@@ -169,7 +224,7 @@ def test_refusals(episode) -> None:
         session.push([1.0, float("inf"), 0.0])
     with pytest.raises(ShapeError, match=r"observation must be \(3,\) in this session; got \(4,\)"):
         session.push([1.0, 2.0, 3.0, 4.0])
-    with pytest.raises(ShapeError, match=r"mask must be \(1,\), one per episode; got \(2,\)"):
+    with pytest.raises(ShapeError, match=r"mask must be \(1,\), one per stream; got \(2,\)"):
         session.push(episode[0][1], mask=[True, False])
     with pytest.raises(ConfigError, match="unknown context 'windows'; did you mean 'window'"):
         model.stream(context="windows")

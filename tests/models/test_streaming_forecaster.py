@@ -196,6 +196,32 @@ def test_dates_may_be_left_out_of_the_model(rows: Tensor) -> None:
     assert forecasts.shape == (2, ROWS, 4, 3)
 
 
+def test_every_stream_takes_one_row(model: StreamingForecaster, rows: Tensor, marks: Tensor) -> None:
+    state = model.init_state(3)
+    for count in (1, 2):
+        words = rf"state is of 3 streams; items for {count} came.*init_state\({count}\).*select"
+        with pytest.raises(StateError, match=words):
+            model.step(rows[:count, 0], state, marks=marks[:count, 0])
+        with pytest.raises(StateError, match=words):
+            model(rows[:count], marks[:count], state)
+
+
+@pytest.mark.parametrize(
+    ("mask", "got"),
+    [
+        (torch.ones(2), r"torch.float32 \(2,\)"),
+        (torch.ones(2, 1, dtype=torch.bool), r"torch.bool \(2, 1\)"),
+        (torch.ones(3, dtype=torch.bool), r"torch.bool \(3,\)"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(rows: Tensor, marks: Tensor, mask: Tensor, got: str) -> None:
+    model = build()
+    with pytest.raises(ShapeError, match=rf"mask must be bool \(2,\), True = real; got {got}"):
+        model.step(rows[:, 0], model.init_state(2), marks=marks[:, 0], mask=mask)
+    with pytest.raises(ShapeError, match=rf"mask must be bool \(2, 15\), True = real; got {got}"):
+        model(rows, marks, mask=mask)
+
+
 def test_what_does_not_fit_is_said(rows: Tensor, marks: Tensor) -> None:
     model = build()
     with pytest.raises(ShapeError, match=r"looks at dates: give marks \(b, t, 4\)"):

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.nn import FoldedAttention
 from aaren.version import __version__
 
 FORMAT_VERSION = 1
@@ -54,11 +55,17 @@ class ModelClass(Protocol):
 def save_model(model: nn.Module, folder: str | Path) -> Path:
     """Write a model into a folder, which is made if need be, and return the folder.
 
-    Files that are there are replaced; at no moment is one of them half a file.
+    Files that are there are replaced; at no moment is one of them half a file. A folded model is refused:
+    its keys and queries cannot be had back.
     """
     name = type(model).__name__
     if MODELS.get(name) != type(model).__module__:
         raise unknown_name("model class", name, MODELS)
+    if any(isinstance(part, FoldedAttention) for part in model.modules()):
+        raise ConfigError(
+            f"this {name} is folded, for inference alone (as all models that sessions hold are), and could "
+            f"not be loaded again. Save the model that was folded."
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().to("cpu").contiguous() for key, value in model.state_dict().items()}

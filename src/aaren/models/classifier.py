@@ -16,6 +16,7 @@ from aaren.models.classifier_config import ClassifierConfig
 from aaren.models.classifier_heads import FlattenedHead, PooledHead
 from aaren.models.classifier_session import ClassifierSession
 from aaren.models.classifier_state import ClassifierState
+from aaren.models.inputs import check_mask, check_streams
 from aaren.nn import Encoder
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
@@ -124,7 +125,8 @@ class Classifier(nn.Module):
         self._require_causal()
         self._check(values, ("b", "t"), mask)
         values = values.to(self.head.weight.dtype)
-        state = self.init_state(values.shape[0], device=values.device) if state is None else self._own(state)
+        streams = values.shape[0]
+        state = self.init_state(streams, device=values.device) if state is None else self._own(state, streams)
         if mask is None:
             return self._follow(values, state, None)
         before = self.read(state).unsqueeze(1)
@@ -146,7 +148,7 @@ class Classifier(nn.Module):
         """
         self._require_causal()
         self._check(row, ("b",), mask)
-        state = self._own(state)
+        state = self._own(state, row.shape[0])
         row = row.to(self.head.weight.dtype)
         if mask is not None:  # what stands in a missing row, even NaN, has no effect
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
@@ -234,9 +236,11 @@ class Classifier(nn.Module):
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.config.dropout) if self.training else x
 
-    def _own(self, state: ClassifierState) -> ClassifierState:
+    def _own(self, state: ClassifierState, streams: int | None = None) -> ClassifierState:
         if not isinstance(state, ClassifierState):
             raise wrong_kind(ClassifierState, state)
+        if streams is not None:
+            check_streams(state.position.shape[0], streams)
         return state
 
     def _require_causal(self) -> None:
@@ -269,11 +273,7 @@ class Classifier(nn.Module):
                 f"values must be ({', '.join(axes)}, {channels}), the channels that this model was built "
                 f"for, time before channels; got {tuple(values.shape)}."
             )
-        if mask is not None and (mask.shape != values.shape[:-1] or mask.dtype != torch.bool):
-            raise ShapeError(
-                f"mask must be bool {tuple(values.shape[:-1])}, True = real; got {mask.dtype} "
-                f"{tuple(mask.shape)}."
-            )
+        check_mask(mask, values.shape[:-1])
 
 
 def _require_padding_at_the_end(mask: Mask | None) -> None:

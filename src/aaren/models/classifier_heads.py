@@ -38,6 +38,8 @@ class FlattenedHead(nn.Linear):
 
     def amounts(self, x: Activations, positions: Tensor) -> Tensor:
         """Return what each step adds, (b, t, classes), from x (b, t, c) at positions (b, t)."""
+        if not len(x):  # no stream, and none to compare positions with
+            return x.new_zeros(*x.shape[:2], self.num_classes)
         weight = self.weight.view(self.num_classes, self.length, self.width)
         if bool((positions == positions[:1]).all()):  # nearly always: the streams began together
             return torch.einsum("btc,ktc->btk", x, weight[:, positions[0]])

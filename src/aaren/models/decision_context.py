@@ -130,7 +130,7 @@ class WindowContext(Context):
         if mask is not None:
             slid = Steps(*(_choose(mask, new, old) for new, old in zip(slid, memory.steps, strict=True)))
             filled = torch.where(mask, filled, memory.filled)
-        longest = max(1, int(filled.max()))
+        longest = max(1, int(filled.max())) if len(filled) else 1
         seen = Steps(*(part[:, -longest:] for part in slid))
         places = torch.arange(longest, 0, -1, device=filled.device)
         is_filled = places <= filled.unsqueeze(1)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from aaren.errors import ShapeError
 from aaren.models.decision_config import DecisionModelConfig
 from aaren.models.decision_state import DecisionState, Steps
+from aaren.models.inputs import check_streams
 from aaren.nn import Encoder
 from aaren.nn.inputs import hide_padding, wrong_kind
 from aaren.shapes import Activations, Mask
@@ -252,8 +253,10 @@ class DecisionModel(nn.Module):
                 raise ShapeError(f"{name} must be {wanted} beside timesteps (b, k) = {shape}; got {found}.")
         if mask is not None and (tuple(mask.shape) != shape or mask.dtype != torch.bool):
             raise ShapeError(f"mask must be {shape} bool; got {tuple(mask.shape)} {mask.dtype}.")
-        if state is not None and not isinstance(state, DecisionState):
-            raise wrong_kind(DecisionState, state)
+        if state is not None:
+            if not isinstance(state, DecisionState):
+                raise wrong_kind(DecisionState, state)
+            check_streams(state.has_action.shape[0], shape[0])
 
 
 def _previous(steps: Steps, before: DecisionState, mask: Mask | None) -> tuple[Steps, Tensor, Tensor]:

@@ -21,6 +21,7 @@ class CrossAttention(nn.Module):
     def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.head_width = width // num_heads
         self.dropout = dropout
         self.q_proj = nn.Linear(width, width)
         self.k_proj = nn.Linear(width, width)
@@ -39,7 +40,7 @@ class CrossAttention(nn.Module):
         return projected
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.num_heads, -1).transpose(1, 2)  # (b, h, t, d)
+        return x.view(*x.shape[:-1], self.num_heads, self.head_width).transpose(1, 2)  # (b, h, t, d)
 
 
 class SummaryAttention(nn.Module):

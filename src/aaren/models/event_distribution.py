@@ -28,6 +28,10 @@ class GapLaw(Protocol):
     def shape(self) -> torch.Size:
         """Return the `...`."""
 
+    @property
+    def device(self) -> torch.device:
+        """Return where its numbers are."""
+
     def __getitem__(self, index: Tensor | int | slice) -> "GapLaw":
         """Pick among the first axis."""
 
@@ -75,7 +79,7 @@ class NextEvent:
     def mark_probabilities(self) -> Tensor:
         """Return the probability of each kind, (..., num_marks), float64."""
         if self.mark_logits is None:
-            return torch.ones(*self.shape, 1, dtype=torch.float64)
+            return torch.ones(*self.shape, 1, dtype=torch.float64, device=self.gap.device)
         return self.mark_logits.double().softmax(-1)
 
     def log_density(self, gaps: Tensor | float, marks: Tensor | None = None) -> Tensor:

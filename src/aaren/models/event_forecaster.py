@@ -14,6 +14,7 @@ from aaren.models.event_distribution import Events, GapLaw, NextEvent
 from aaren.models.event_simulation import Futures, simulate
 from aaren.models.event_state import EventState
 from aaren.models.event_stream import EventStream
+from aaren.models.inputs import check_streams
 from aaren.nn.inputs import wrong_kind
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
@@ -126,10 +127,12 @@ class EventForecaster(nn.Module):
         """
         return EventStream(self.fold(), batch_size=batch_size, start=start)
 
-    def own(self, state: EventState) -> EventState:
-        """Return the state, or say that it is of another kind."""
+    def own(self, state: EventState, streams: int | None = None) -> EventState:
+        """Return the state, or say that it is of another kind or, if asked, of another number of streams."""
         if not isinstance(state, EventState):
             raise wrong_kind(EventState, state)
+        if streams is not None:
+            check_streams(state.time.shape[0], streams)
         return state
 
     def check(self, events: Events, mask: Tensor | None, axes: tuple[str, ...]) -> None:

@@ -103,5 +103,5 @@ def mark_terms(model: EventForecaster, known: Tensor, marks: Tensor) -> Tensor:
 def _mark_terms(model: EventForecaster, known: Tensor, marks: Tensor) -> Tensor:
     logits = model.decode_marks(known)
     if logits is None:
-        return torch.zeros(len(marks), dtype=torch.float64)
+        return torch.zeros(len(marks), dtype=torch.float64, device=known.device)
     return -torch.nn.functional.cross_entropy(logits, marks, reduction="none")

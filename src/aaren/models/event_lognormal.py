@@ -64,6 +64,11 @@ class LogNormalMixture:
         """Return the `...`."""
         return self.locations.shape[:-1]
 
+    @property
+    def device(self) -> torch.device:
+        """Return where its numbers are."""
+        return self.locations.device
+
     def log_density(self, gaps: Tensor | float) -> Tensor:
         """Return the logarithm of the density at gaps (...), which are 0 or more."""
         log_gaps = self._log(gaps)

@@ -142,7 +142,7 @@ class EventModel(EventForecaster):
         """Take in whole sequences; see `EventForecaster.encode`."""
         self.check(events, mask, ("b", "t"))
         before = self.init_state(len(events.gaps), device=events.gaps.device) if state is None else state
-        before = self.own(before)
+        before = self.own(before, len(events.gaps))
         gaps, rows = self._inputs(events, mask)
         outputs, encoded = self.encoder(
             self.mark_embedding(rows),
@@ -166,7 +166,7 @@ class EventModel(EventForecaster):
     ) -> tuple[Token, EventState]:
         """Take in one event per stream; see `EventForecaster.encode_one`."""
         self.check(event, mask, ("b",))
-        state = self.own(state)
+        state = self.own(state, event.gaps.shape[0])
         gaps, rows = self._inputs(event, mask)
         time = state.time + gaps
         output, encoded = self.encoder.step(

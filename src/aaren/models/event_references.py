@@ -57,6 +57,11 @@ class Exponential:
         """Return the `...`."""
         return self.rates.shape
 
+    @property
+    def device(self) -> torch.device:
+        """Return where its numbers are."""
+        return self.rates.device
+
     def log_density(self, gaps: Tensor | float) -> Tensor:
         """Return log rate - rate · gap."""
         return self.rates.log() - self.rates * gaps
@@ -148,7 +153,8 @@ class EventReference(EventForecaster):
         """Let the clock run; there is nothing to know, (b, t, 0)."""
         self.check(events, mask, ("b", "t"))
         gaps = events.gaps.double()
-        state = self.init_state(len(gaps), device=gaps.device) if state is None else self.own(state)
+        count = len(gaps)
+        state = self.init_state(count, device=gaps.device) if state is None else self.own(state, count)
         total = (gaps if mask is None else gaps.masked_fill(~mask, 0.0)).sum(1)
         return gaps.new_zeros(*gaps.shape, 0), state._replace(time=state.time + total)
 
@@ -158,8 +164,9 @@ class EventReference(EventForecaster):
         """Let the clock run."""
         self.check(event, mask, ("b",))
         gaps = event.gaps.double()
+        state = self.own(state, len(gaps))
         gaps = gaps if mask is None else gaps.masked_fill(~mask, 0.0)
-        return state.output, self.own(state)._replace(time=state.time + gaps)
+        return state.output, state._replace(time=state.time + gaps)
 
     def decode_gap(self, outputs: Tensor) -> GapLaw:
         """Return the one law, (...)."""

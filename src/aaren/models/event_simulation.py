@@ -56,8 +56,7 @@ def simulate(
             f"num_branches and max_events must be at least 1 and horizon positive or None; got "
             f"{num_branches}, {max_events} and {horizon}."
         )
-    count = len(state.time)
-    state = state.select(torch.arange(count).repeat_interleave(num_branches))
+    state = state.select(torch.arange(len(state.time)).repeat_interleave(num_branches))
     limit = float("inf") if horizon is None else horizon
     clock = torch.zeros(len(state.time), dtype=torch.float64, device=state.time.device)
     is_going = torch.ones_like(clock, dtype=torch.bool)
@@ -75,13 +74,13 @@ def simulate(
         # Futures that are over go on as they are: what becomes of their state is never looked at.
         _, state = model.encode_one(event, state)
     return Futures(
-        times=_join(times, clock, count),
-        marks=_join(marks, torch.zeros_like(clock, dtype=torch.int64), count),
-        mask=_join(masks, is_going, count),
-        is_cut=(is_going & (horizon is not None)).view(count, -1),
+        times=_join(times, clock, num_branches),
+        marks=_join(marks, torch.zeros_like(clock, dtype=torch.int64), num_branches),
+        mask=_join(masks, is_going, num_branches),
+        is_cut=(is_going & (horizon is not None)).view(-1, num_branches),
     )
 
 
-def _join(columns: list[Tensor], like: Tensor, count: int) -> Tensor:
+def _join(columns: list[Tensor], like: Tensor, num_branches: int) -> Tensor:
     joined = torch.stack(columns, dim=-1) if columns else like.new_zeros(len(like), 0)
-    return joined.view(count, len(like) // count, joined.shape[-1])
+    return joined.view(len(like) // num_branches, num_branches, joined.shape[-1])

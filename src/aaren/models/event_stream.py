@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aaren.errors import DataError
+from aaren.errors import DataError, ShapeError
 from aaren.models.event_distribution import Events, NextEvent
 from aaren.models.event_state import EventState
 from aaren.models.session import Session
@@ -43,15 +43,17 @@ class EventStream(Session[EventState]):
         """Take in one event of every stream and return the law of the next one.
 
         Args:
-            time: (b,), or one number in a session of one stream; in the unit of the training data.
-            mark: (b,) kinds, 0 .. num_marks - 1.
+            time: (b,), or one number for all streams; in the unit of the training data.
+            mark: (b,) kinds, 0 .. num_marks - 1, or one for all streams.
             mask: (b,) bool; a stream with False has no event now.
         """
-        size = self.batch_size or 1
-        times = torch.as_tensor(time, dtype=torch.float64).reshape(-1).expand(size)
-        marks = torch.as_tensor(mark, dtype=torch.int64).reshape(-1).expand(size)
-        real = None if mask is None else torch.as_tensor(mask, dtype=torch.bool)
-        state = self.state
+        device = self._weight.device
+        times = self._per_stream("time", torch.as_tensor(time, dtype=torch.float64, device=device))
+        kinds = self._per_stream("mark", torch.as_tensor(mark, device=device))
+        real = None if mask is None else self._mask(mask)
+        self._require_whole(kinds, real)
+        marks = kinds.to(torch.int64)
+        state = self.forecaster.own(self.state, times.shape[0])
         is_first = state.time.isnan() if real is None else state.time.isnan() & real
         before = torch.where(is_first, times, state.time)
         state = state._replace(time=before, start=torch.where(is_first, times, state.start))
@@ -71,13 +73,35 @@ class EventStream(Session[EventState]):
             law = self.forecaster.next_event(self.state)
         return law[0] if self.batch_size is None else law
 
-    def reset(self) -> None:
-        """Forget all events."""
-        with torch.no_grad():
-            state = self.forecaster.init_state(self.batch_size or 1)
+    def _empty(self) -> EventState:
+        state = super()._empty()
         start = torch.full_like(state.time, float("nan") if self.start is None else self.start)
-        self.state = state._replace(time=start, start=start.clone())
-        self.count = 0
+        return state._replace(time=start, start=start.clone())
+
+    def _per_stream(self, name: str, given: Tensor) -> Tensor:
+        """Return a number for every stream, (b,)."""
+        flat, size = given.reshape(-1), self._num_streams
+        count = flat.shape[0]
+        if count == size:
+            return flat
+        if count != 1:
+            raise ShapeError(
+                f"{name} must be one number or ({size},), one per stream; got {tuple(given.shape)}."
+            )
+        return flat.expand(size)
+
+    def _require_whole(self, kinds: Tensor, real: Tensor | None) -> None:
+        if not kinds.is_floating_point():
+            return
+        wrong = kinds.frac() != 0.0  # of NaN and infinity too
+        if real is not None:
+            wrong &= real
+        if bool(wrong.any()):
+            stream = int(wrong.nonzero()[0])
+            raise DataError(
+                f"the mark of stream {stream} is {float(kinds[stream]):g}; marks are whole numbers, kinds of "
+                f"events from 0 to {self.forecaster.num_marks - 1}."
+            )
 
     def _require_later(self, gaps: Tensor, is_first: Tensor, real: Tensor | None, times: Tensor) -> None:
         wrong = ~((gaps > 0.0) & times.isfinite() | (is_first & (gaps == 0.0)))

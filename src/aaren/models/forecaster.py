@@ -174,7 +174,9 @@ def normalise(past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     mean = past.mean(dim=1, keepdim=True).detach()
     centred = past - mean
-    deviation = (centred.var(dim=1, keepdim=True, correction=0) + EPSILON).sqrt().detach()
+    # Of no windows there is no variance, and asking for it warns.
+    variance = centred.var(dim=1, keepdim=True, correction=0) if len(past) else mean
+    deviation = (variance + EPSILON).sqrt().detach()
     return centred / deviation, mean, deviation
 
 

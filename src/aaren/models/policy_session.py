@@ -16,7 +16,6 @@ from aaren.models.decision_context import find_context
 from aaren.models.decision_model import DecisionModel
 from aaren.models.decision_state import DecisionState, PolicyState, Steps
 from aaren.models.session import Item, Session
-from aaren.nn.state_bytes import state_from_bytes
 
 Actions = NDArray[np.float32] | NDArray[np.int64] | int
 
@@ -78,12 +77,8 @@ class PolicySession(Session[PolicyState]):
             (b, action size) float32 in the environment's bounds, or (b,) numbers of discrete actions; without
             b in a session of one episode.
         """
-        size = self.batch_size or 1
-        real = None
-        if mask is not None:
-            real = torch.as_tensor(mask, dtype=torch.bool, device=self._weight.device)
-            if tuple(real.shape) != (size,):
-                raise ShapeError(f"mask must be ({size},), one per episode; got {tuple(real.shape)}.")
+        size = self._num_streams
+        real = None if mask is None else self._mask(mask)
         seen = self._read("observation", observation, (size, self.policy.config.state_size), real)
         gained = torch.zeros(size, dtype=torch.float64)
         if reward is not None:
@@ -93,7 +88,7 @@ class PolicySession(Session[PolicyState]):
         with torch.no_grad():
             memory = state.memory
             if action is not None:
-                memory = self.context.told(memory, self._unit(action), real)
+                memory = self.context.told(memory, self._unit(action, real), real)
             outputs, memory = self.context.act(self._step(seen, left, state), memory, real)
             chosen = self.policy.to_environment(outputs)
             memory = self.context.told(memory, self.policy.to_unit(chosen), real)
@@ -122,7 +117,7 @@ class PolicySession(Session[PolicyState]):
         given = np.asarray(actions)
         taken = torch.as_tensor(given[None] if self.batch_size is None else given, device=self._weight.device)
         steps = int(taken.shape[1])
-        size = self.batch_size or 1
+        size = self._num_streams
         seen = self._read("observations", observations, (size, steps, self.policy.config.state_size), None)
         gained = self._read("rewards", rewards, (size, steps), None).to(self._weight.device)
         if steps < 1:
@@ -141,24 +136,18 @@ class PolicySession(Session[PolicyState]):
         self.state = PolicyState(memory, self.target_return - spent[:, -1], times[:, -1] + 1)
         self.count = steps
 
-    def reset(self) -> None:
-        """Begin all episodes anew."""
-        self.state = self._empty()
-        self.count = 0
-
-    def restore(self, blob: bytes) -> None:
-        """Go on from what `to_bytes` returned; refuses a state of other weights or of another context."""
-        self.state = state_from_bytes(blob, like=self._empty(), fingerprint=self.policy.fingerprint())
-
     def keep(self, episodes: Sequence[int] | Tensor) -> None:
         """Go on with some of the episodes only, in the order given."""
         if self.batch_size is None:
             raise ConfigError("a session of one episode has none to leave out: open it with a batch_size.")
-        self.state = self.state.select(episodes)
-        self.batch_size = len(episodes)
+        chosen = torch.as_tensor(episodes)
+        if chosen.dtype != torch.bool:  # a list of none would be one of floats
+            chosen = chosen.to(torch.int64)
+        self.state = self.state.select(chosen)
+        self.batch_size = len(self.state.timestep)
 
     def _empty(self) -> PolicyState:
-        size, device = self.batch_size or 1, self._weight.device
+        size, device = self._num_streams, self._weight.device
         return PolicyState(
             self.context.init_memory(size),
             torch.full((size,), self.target_return, dtype=torch.float64, device=device),
@@ -175,9 +164,10 @@ class PolicySession(Session[PolicyState]):
             state.timestep,
         )
 
-    def _unit(self, action: Item) -> Tensor:
-        given = torch.as_tensor(np.asarray(action), device=self._weight.device)
-        return self.policy.to_unit(given.unsqueeze(0) if self.batch_size is None else given)
+    def _unit(self, action: Item, real: Tensor | None) -> Tensor:
+        size, config = self._num_streams, self.policy.config
+        shape = (size,) if config.is_discrete else (size, config.action_size)
+        return self.policy.to_unit(self._read("action", action, shape, real).to(self._weight.device))
 
     def _read(self, name: str, item: Item, shape: tuple[int, ...], real: Tensor | None) -> Tensor:
         """Turn an item into a float64 tensor of this shape, finite wherever its stream takes part."""

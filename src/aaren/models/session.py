@@ -4,6 +4,7 @@ The one place that holds a state in an object; everything beneath passes it as a
 that can be stepped.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -12,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.errors import DataError
+from aaren.errors import DataError, ShapeError, StateError
+from aaren.models.inputs import count_streams
 from aaren.nn.state_bytes import state_from_bytes, state_to_bytes
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -64,8 +66,14 @@ class Session(Generic[StateT]):
             **extras: what else the model's `step` takes, alike: `mask`, `marks`.
         """
         given = self._tensor(item)
-        others = {name: self._tensor(value) for name, value in extras.items()}
-        self._require_finite(given, others.get("mask"))
+        others = {
+            name: self._mask(value) if name == "mask" else self._tensor(value)
+            for name, value in extras.items()
+        }
+        mask = others.get("mask")
+        self._require_finite(given, mask)
+        for name, other in others.items():
+            self._require_finite(other, mask, where=f" of its {name}")
         with torch.no_grad():
             output, self.state = self.model.step(given, self.state, **others)
         self.count += 1
@@ -74,7 +82,7 @@ class Session(Generic[StateT]):
     def reset(self) -> None:
         """Forget all items."""
         with torch.no_grad():
-            self.state = self.model.init_state(self.batch_size or 1)
+            self.state = self._empty()
         self.count = 0
 
     def to_bytes(self) -> bytes:
@@ -82,9 +90,33 @@ class Session(Generic[StateT]):
         return state_to_bytes(self.state, fingerprint=self.model.fingerprint())
 
     def restore(self, blob: bytes) -> None:
-        """Go on from what `to_bytes` returned; refuses a state of other weights."""
-        like = self.model.init_state(self.batch_size or 1)
-        self.state = state_from_bytes(blob, like=like, fingerprint=self.model.fingerprint())
+        """Go on from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
+        like = self._empty()
+        state = state_from_bytes(blob, like=like, fingerprint=self.model.fingerprint())
+        held = count_streams(state)
+        if held != count_streams(like):
+            raise StateError(
+                f"the saved state holds {held} streams; this session has {self._num_streams}. Open one with "
+                f"stream(batch_size={held}), restore it there, and pick streams with its state.select."
+            )
+        self.state = state
+
+    @property
+    def _num_streams(self) -> int:
+        return 1 if self.batch_size is None else self.batch_size
+
+    def _empty(self) -> StateT:
+        """Return the state before the first item."""
+        return self.model.init_state(self._num_streams)
+
+    def _mask(self, mask: Item | list[bool]) -> Tensor:
+        """Return which streams take part, (b,) bool; in a session of one stream one truth will do."""
+        real = torch.as_tensor(mask, dtype=torch.bool, device=self._weight.device)
+        if self.batch_size is None and real.ndim == 0:
+            real = real.unsqueeze(0)
+        if real.shape != (self._num_streams,):
+            raise ShapeError(f"mask must be ({self._num_streams},), one per stream; got {tuple(real.shape)}.")
+        return real
 
     def _tensor(self, value: Item) -> Tensor:
         # Through numpy, which keeps all digits of a list of floats; torch would round them to float32.
@@ -94,8 +126,9 @@ class Session(Generic[StateT]):
             tensor = tensor.to(self._weight.dtype)
         return tensor.unsqueeze(0) if self.batch_size is None else tensor
 
-    def _require_finite(self, item: Tensor, mask: Tensor | None) -> None:
-        if bool(item.isfinite().all()):
+    def _require_finite(self, item: Tensor, mask: Tensor | None, *, where: str = "") -> None:
+        # Three times as fast as isfinite; where finite numbers overflow, the next lines look closely.
+        if math.isfinite(item.sum().item()):
             return
         wrong = ~item.isfinite()
         if mask is not None:
@@ -103,6 +136,7 @@ class Session(Generic[StateT]):
         if bool(wrong.any()):
             place = tuple(wrong.nonzero()[0].tolist())[1 if self.batch_size is None else 0 :]
             raise DataError(
-                f"item {self.count} of this session holds {item[wrong][0].item()} at {place}; one such value "
-                f"would stay in the state for ever. Leave the item out, or give mask=False for its stream."
+                f"item {self.count} of this session holds {item[wrong][0].item()} at {place}{where}; one "
+                f"such value would stay in the state for ever. Leave the item out, or give mask=False for "
+                f"its stream."
             )

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, require_at_least
+from aaren.models.inputs import check_mask, check_streams
 from aaren.models.running_statistics import RunningStatistics
 from aaren.models.session import Session
 from aaren.models.streaming_state import StreamingState
@@ -131,9 +132,10 @@ class StreamingForecaster(nn.Module):
         Returns:
             The forecasts after each row (or position), (b, t or k, horizon steps, series), and the state.
         """
-        self._check(rows, marks, ("b", "t"))
+        self._check(rows, marks, ("b", "t"), mask)
         rows = rows.to(self.head.weight.dtype)
-        state = self.init_state(rows.shape[0], device=rows.device) if state is None else self._own(state)
+        streams = rows.shape[0]
+        state = self.init_state(streams, device=rows.device) if state is None else self._own(state, streams)
         if mask is None:
             outputs, mean, deviation, state = self._run(rows, marks, state, None)
         else:
@@ -158,8 +160,8 @@ class StreamingForecaster(nn.Module):
             marks: (b, marks), of the row's date.
             mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its forecast.
         """
-        self._check(row, marks, ("b",))
-        row, state = row.to(self.head.weight.dtype), self._own(state)
+        self._check(row, marks, ("b",), mask)
+        row, state = row.to(self.head.weight.dtype), self._own(state, row.shape[0])
         if mask is not None:  # what stands in a missing row, even NaN, has no effect
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
         mean, deviation, statistics = self.statistics.step(row, state.statistics, mask=mask)
@@ -257,12 +259,14 @@ class StreamingForecaster(nn.Module):
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.config.dropout) if self.training else x
 
-    def _own(self, state: StreamingState) -> StreamingState:
+    def _own(self, state: StreamingState, streams: int | None = None) -> StreamingState:
         if not isinstance(state, StreamingState):
             raise wrong_kind(StreamingState, state)
+        if streams is not None:
+            check_streams(state.output.shape[0], streams)
         return state
 
-    def _check(self, rows: Tensor, marks: Tensor | None, axes: tuple[str, ...]) -> None:
+    def _check(self, rows: Tensor, marks: Tensor | None, axes: tuple[str, ...], mask: Tensor | None) -> None:
         for name, tensor, size in (
             ("rows", rows, self.config.num_series),
             ("marks", marks, self.config.num_marks),
@@ -279,3 +283,4 @@ class StreamingForecaster(nn.Module):
                     f"{name} must be ({', '.join(axes)}, {size}), the columns that this model was built for; "
                     f"got {tuple(tensor.shape)}."
                 )
+        check_mask(mask, rows.shape[:-1])

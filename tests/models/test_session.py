@@ -1,0 +1,97 @@
+"""Sessions: what they refuse before it reaches a state, and how many streams they hold."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aaren.errors import DataError, ShapeError, StateError
+from aaren.models import StreamingForecaster, StreamingForecasterConfig
+
+ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
+
+
+@pytest.fixture
+def model() -> StreamingForecaster:
+    config = StreamingForecasterConfig(num_series=3, horizon_steps=4, width=16, num_heads=4)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return StreamingForecaster(config).eval()
+
+
+def rows(count: int) -> dict[str, Tensor]:
+    return {"item": ROW.expand(count, -1), "marks": MARKS.expand(count, -1)}
+
+
+def test_an_extra_that_is_not_finite_leaves_no_trace(model: StreamingForecaster) -> None:
+    session = model.stream(2)
+    marks = torch.zeros(2, 4)
+    marks[1, 3] = torch.nan
+    with pytest.raises(DataError, match=r"item 0 of this session holds nan at \(1, 3\) of its marks.*mask="):
+        session.push(ROW.expand(2, -1), marks=marks)
+    held_back = session.push(ROW.expand(2, -1), marks=marks, mask=[True, False])
+    assert held_back.isfinite().all()
+    assert session.push(**rows(2)).isfinite().all()
+    with pytest.raises(DataError, match=r"item 0 of this session holds inf at \(0,\) of its marks"):
+        model.stream().push(ROW, marks=[float("inf"), 0.0, 0.0, 0.0])
+
+
+def test_numbers_whose_sum_overflows_are_finite(model: StreamingForecaster) -> None:
+    largest = torch.finfo(torch.float32).max
+    assert model.stream().push(ROW, marks=[largest, largest, 0.0, 0.0]).shape == (4, 3)
+
+
+@pytest.mark.parametrize("mask", [[0, 1], [0.0, 1.0], torch.tensor([0, 1]), torch.tensor([False, True])])
+def test_a_mask_of_noughts_and_ones_will_do(model: StreamingForecaster, mask: Any) -> None:
+    session = model.stream(2)
+    before = session.state
+    session.push(**rows(2), mask=mask)
+    assert session.state.select([0]).to_bytes() == before.select([0]).to_bytes()
+    assert session.state.select([1]).to_bytes() != before.select([1]).to_bytes()
+
+
+def test_one_stream_can_be_held_back(model: StreamingForecaster) -> None:
+    session = model.stream()
+    before = session.state.to_bytes()
+    session.push(ROW * torch.nan, marks=MARKS, mask=False)
+    session.push(ROW, marks=MARKS, mask=[False])
+    assert session.state.to_bytes() == before
+
+
+def test_a_mask_of_another_size_is_refused(model: StreamingForecaster) -> None:
+    with pytest.raises(ShapeError, match=r"mask must be \(2,\), one per stream; got \(3,\)"):
+        model.stream(2).push(**rows(2), mask=[True, False, True])
+    with pytest.raises(ShapeError, match=r"mask must be \(2,\), one per stream; got \(2, 1\)"):
+        model.stream(2).push(**rows(2), mask=torch.ones(2, 1))
+
+
+@pytest.mark.parametrize(("saved", "opened"), [(2, None), (3, 2), (1, 0)])
+def test_a_state_of_another_number_of_streams_is_refused(
+    model: StreamingForecaster, saved: int, opened: int | None
+) -> None:
+    blob = model.stream(saved).to_bytes()
+    session = model.stream(opened)
+    before = session.state
+    size = 1 if opened is None else opened
+    words = rf"holds {saved} streams; this session has {size}.*stream\(batch_size={saved}\).*select"
+    with pytest.raises(StateError, match=words):
+        session.restore(blob)
+    assert session.state is before
+
+
+def test_one_stream_is_one_stream_with_and_without_its_axis(model: StreamingForecaster) -> None:
+    session = model.stream()
+    session.restore(model.stream(1).to_bytes())
+    assert session.push(ROW, marks=MARKS).shape == (4, 3)
+
+
+def test_a_session_may_have_no_stream(model: StreamingForecaster) -> None:
+    session = model.stream(0)
+    assert session.push(**rows(0)).shape == (0, 4, 3)
+    assert session.push(**rows(0), mask=[]).shape == (0, 4, 3)
+    session.restore(session.to_bytes())
+    session.reset()
+    assert session.push(**rows(0)).shape == (0, 4, 3)
+    with pytest.raises(StateError, match="0 streams; items for 1 came"):
+        session.push(**rows(1))
