@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from aaren.bench import startup
+from aaren.bench.page import read_generated
 from aaren.bench.progress import silent
 from aaren.bench.publish import page_text
+from aaren.bench.record import read_record
 
 
 @pytest.mark.slow
@@ -14,3 +18,10 @@ def test_measures_imports_and_calls_in_fresh_processes(monkeypatch):
     (sheet,) = startup.sheets(record)
     assert [row[1] for row in sheet.rows] == ["under 0.3 s", "under 20 s", "under 0.5 s"]
     assert "fresh installation" in page_text(record)
+
+
+def test_page_shows_the_committed_record():
+    root = Path(__file__).parents[2]
+    record = read_record(root / "results" / "bench" / "startup.json", kind="startup")
+    shown = read_generated(root / "docs" / "benchmarks.md", "startup")
+    assert shown == page_text(record), "aaren bench show results/bench/startup.json --page docs/benchmarks.md"

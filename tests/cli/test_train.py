@@ -50,7 +50,7 @@ def test_train_from_a_file() -> None:
     record = json.loads(Path("here/record.json").read_text())
     assert (record["seed"], record["updates"], record["profile"]) == (2, 8, "custom")
     assert record["command"] == "aaren train run.toml --seed 2"
-    with pytest.raises(ConfigError, match="only --seed, --set and --out go with it"):
+    with pytest.raises(ConfigError, match="a dataset, --data, --model and --profile do not go with it"):
         run("train", "run.toml", "--profile", "cpu")
 
 

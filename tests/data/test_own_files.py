@@ -1,3 +1,4 @@
+import gzip
 import pickle
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 from aaren.data.own_files import check_file, guess_setting
 from aaren.errors import ConfigError, DataError
 
-TS = "@problemName X\n@timeStamps false\n@classLabel true a b\n@data\n1,2,3:4,5,6:a\n4,?,6:1,1,1:b\n"
+HEADER = "@problemName X\n@timeStamps false\n@classLabel true a b c\n@data\n"
+TS = HEADER + "1,2,3:4,5,6:a\n4,?,6:1,1,1:b\n1,3,5:2,4,6:a\n"
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +42,36 @@ def test_a_folder_of_series(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 missing value"):
         check_file(folder)
     finding = check_file(folder, allow_irregular=True)
-    assert dict(finding.measured) == {"train": 2, "test": 2, "channels": 2, "length": 3, "classes": 2}
+    assert dict(finding.measured) == {"train": 3, "test": 3, "channels": 2, "length": 3, "classes": 2}
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "words"),
+    [
+        ("1,2:a\n3,4:a\n5,6:b\n", "1,2:c\n", "labels unseen in TRAIN: c"),
+        ("1,2:a\n3,4:a\n", "", "one class only"),
+        ("1,2:a\n3,4:b\n", "", "every case has a label of its own"),
+        ("1,2:a\n3,4:a\n1:b\n", "1,2:a\n", r"case 2 has 1 time step\(s\)"),
+        ("1,2:a\n3,4:a\n1,inf:b\n", "1,2:a\n", "case 2, channel 0 holds inf"),
+        ("1,2:a\n3,4:a\n5,6:b\n7,8:b\n", "", "2 of 4 cases are held out"),
+    ],
+)
+def test_series_that_training_would_refuse(tmp_path: Path, train: str, test: str, words: str) -> None:
+    path = tmp_path / "mine_TRAIN.ts"
+    path.write_text(HEADER + train)
+    if test:
+        path.with_name("mine_TEST.ts.gz").write_bytes(gzip.compress((HEADER + test).encode()))
+    with pytest.raises(DataError, match=words):
+        check_file(path)
+
+
+def test_a_test_part_alone_need_not_be_fit_for_training(tmp_path: Path) -> None:
+    path = tmp_path / "mine_TEST.ts"
+    path.write_text(HEADER + "1,2:a\n")
+    assert check_file(path).measured["classes"] == 1
+    path.write_text(path.read_text() + "1:a\n")
+    with pytest.raises(DataError, match=r"mine_TEST\.ts: case 1 has 1 time step"):
+        check_file(path)
 
 
 def test_an_event_table(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from aaren.data.dataset import Dataset
 from aaren.data.registry import DATASETS, EXTRAS, lookup, select
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, DataError
 
 # rows: windows of train, validation, test at horizons 96 and 720, input length 96
 WINDOWS = {
@@ -73,3 +73,9 @@ def test_a_row_checks_itself() -> None:
         Dataset(name="x", setting="vision", files=("x",), facts={}, licence="-", source="-")
     with pytest.raises(ConfigError, match="uncertain names"):
         Dataset(name="x", setting="rl", files=("x",), facts={}, uncertain=("y",), licence="-", source="-")
+
+
+@pytest.mark.parametrize("name", ["my.csv", "data/mine"])
+def test_a_path_is_not_looked_for_among_names(name: str) -> None:
+    with pytest.raises(DataError, match=f"no file {name}. A file of yours goes with --data"):
+        lookup(name)

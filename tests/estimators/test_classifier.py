@@ -10,7 +10,7 @@ pytest.importorskip("sklearn")
 
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -97,6 +97,76 @@ def test_lists_of_unequal_series() -> None:
     np.testing.assert_allclose(alone, model.predict_proba(others), atol=1e-12)
     flat = [case[0] for case in cases]
     assert small().fit(flat, names).predict([row.tolist() for row in flat]).shape == (40,)
+
+
+def collections_of(series: list[Any]) -> dict[str, Any]:
+    """The same series of one channel in every form that is no table."""
+    import pandas
+
+    holder = np.empty(len(series), dtype=object)
+    holder[:] = series
+    return {
+        "list": series,
+        "tuple": tuple(series),
+        "lists": [item.tolist() for item in series],
+        "object array": holder,
+        "pandas series": pandas.Series(series),
+        "nested frame": pandas.DataFrame({"wave": [pandas.Series(item) for item in series]}),
+    }
+
+
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_series_of_one_channel_in_every_form(is_equal: bool) -> None:
+    pytest.importorskip("pandas")
+    panel, names = waves(8, channels=1)
+    series = [case[0, : 20 if is_equal else 20 - place] for place, case in enumerate(panel)]
+    model = small(head="pooled", epochs=1).fit([item[np.newaxis] for item in series], names)
+    expected = model.predict_proba(series)
+    for form, given in collections_of(series).items():
+        np.testing.assert_array_equal(model.predict_proba(given), expected, err_msg=form)
+        fitted = small(head="pooled", epochs=1).fit(given, names)
+        np.testing.assert_array_equal(fitted.predict_proba(series), expected, err_msg=form)
+        assert hasattr(fitted, "n_features_in_") == (is_equal and form == "lists"), form  # a table
+
+
+def test_a_nested_frame_of_several_channels() -> None:
+    pandas = pytest.importorskip("pandas")
+    panel, names = waves(8)
+    columns = {f"channel {place}": [pandas.Series(case[place]) for case in panel] for place in range(2)}
+    frame = pandas.DataFrame(columns)
+    model = small(epochs=1).fit(frame, names)
+    np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(panel))
+    frame.iat[3, 1] = pandas.Series([1.0, 2.0])
+    with pytest.raises(DataError, match="case 3: expected numbers of equal length per channel"):
+        model.predict(frame)
+
+
+def test_a_fold_of_equal_series_among_unequal_ones() -> None:
+    panel, names = waves(12, channels=1)
+    series = [case[0, : 10 if place < 6 else 16] for place, case in enumerate(panel)]
+    assert cross_val_score(small(head="pooled", epochs=1), series, names, cv=KFold(2)).shape == (2,)
+
+
+def test_series_of_another_length_than_the_fitted_table() -> None:
+    panel, names = waves(8, channels=1)
+    model = small(head="pooled", epochs=1).fit(panel[:, 0], names)
+    longer, _ = waves(8, channels=1, steps=26)
+    expected = model.predict(longer)
+    assert model.predict(list(longer[:, 0])).tolist() == expected.tolist()
+    assert model.predict([longer[0, 0]]).tolist() == expected[:1].tolist()
+    with pytest.raises(
+        DataError, match=r"X has 26 features, but AarenClassifier is expecting 20.*pass X\[:, np\.newaxis\]"
+    ):
+        model.predict(longer[:, 0])
+    assert model.predict(longer[:, 0][:, np.newaxis]).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("embedding", ["causal", "circular"])
+def test_an_answer_does_not_depend_on_what_else_is_asked(embedding: str) -> None:
+    model = small(embedding=embedding, head="pooled", epochs=2).fit(*waves())
+    cases = [waves(1, steps=steps, seed=steps)[0][0] for steps in (20, 31, 12, 26, 20, 31)]
+    alone = np.concatenate([model.predict_proba([case]) for case in cases])
+    np.testing.assert_allclose(model.predict_proba(cases), alone, atol=1e-12)
 
 
 def test_the_same_random_state_gives_the_same_fit() -> None:
@@ -206,9 +276,30 @@ def test_a_channel_that_never_moves() -> None:
 def test_labels_unseen_in_training(fitted: AarenClassifier) -> None:
     panel, names = waves(4)
     with pytest.raises(
-        DataError, match=r"labels unseen in fit: odd; fit saw fast, slow.*Leave these cases out"
+        DataError, match=r"labels unseen in fit: 'odd'; fit saw 'fast', 'slow'.*Leave these cases out"
     ):
         fitted.score(panel, np.where(names == "slow", "odd", names))
+
+
+def test_labels_of_another_type() -> None:
+    panel, _ = waves(4)
+    numbers = np.array([1, 2, 1, 2])
+    with pytest.raises(
+        DataError,
+        match=r"unseen in fit: 1, 2; fit saw '1', '2'\. The same text, another type: y\.astype\(str\)",
+    ):
+        small(epochs=1).fit(panel, numbers.astype(str)).score(panel, numbers)
+    model = small(epochs=1).fit(panel, numbers)
+    with pytest.raises(DataError, match=r"unseen in fit: '1', '2'; fit saw 1, 2\. .* y\.astype\(int\)"):
+        model.score(panel, numbers.astype(str))
+    with pytest.raises(DataError, match=r"unseen in fit: '1', 'x'; fit saw 1, 2\. Leave these cases out"):
+        model.score(panel, ["1", "x", "1", "x"])
+    words = r"y holds labels of several types: int, str, such as 1 and 'a'\..* y\.astype\(str\)"
+    for attempt in (small().fit, model.score):
+        with pytest.raises(DataError, match=words):
+            attempt(panel, np.array([1, "a", 1, "a"], dtype=object))
+        with pytest.raises(DataError, match=r"case 1 has no label \(None\)\. Leave it out"):
+            attempt(panel, np.array(["a", None, "a", "b"], dtype=object))
 
 
 def test_one_class_only() -> None:
@@ -221,16 +312,28 @@ def test_no_more_cases_than_classes() -> None:
     panel, _ = waves(4)
     with pytest.raises(DataError, match="4 cases for 4 classes: every case has a label of its own"):
         small().fit(panel, ["a", "b", "c", "d"])
-    with pytest.raises(DataError, match="X holds no case at all"):
-        small().fit(panel[:0], [])
+
+
+@pytest.mark.parametrize("nothing", [[], (), np.zeros((0, 2, 20)), np.empty(0, dtype=object)])
+def test_no_case_at_all(nothing: Any, fitted: AarenClassifier) -> None:
+    attempts = (lambda: small().fit(nothing, []), lambda: small().fit(nothing, ["a", "b"]))
+    for attempt in (*attempts, lambda: fitted.predict(nothing), lambda: fitted.predict_proba(nothing)):
+        with pytest.raises(DataError, match="X holds no case at all: expected at least one series"):
+            attempt()
 
 
 def test_series_without_steps_or_with_one(fitted: AarenClassifier) -> None:
     panel, names = waves(4)
     with pytest.raises(DataError, match=r"case 0 has 1 time step\(s\); a series has at least 2"):
         small().fit(panel[:, :, :1], names)
-    with pytest.raises(DataError, match=r"case 1 has 0 time step\(s\)"):
+    with pytest.raises(DataError, match=r"case 1 has 0 time step\(s\).*Leave it out\.$"):
         fitted.predict([panel[0], panel[1][:, :0]])
+    with pytest.raises(DataError, match=r"case 0 has 1 time step.*\(cases, channels, steps\): transpose it"):
+        small().fit(panel.transpose(0, 2, 1)[:, :, :1], names)
+    with pytest.raises(DataError, match=r"case 0 has 0 time step\(s\).*Leave it out\.$"):
+        small().fit(panel[:, :, :0], names)
+    with pytest.raises(DataError, match=r"X, case 0: no channel at all"):
+        small().fit(panel[:, :0], names)
     with pytest.raises(DataError, match="n_features = 1: each row of a 2-D array is a series of one channel"):
         small().fit(panel[:, 0, :1], names)
 
@@ -247,6 +350,17 @@ def test_missing_values(fitted: AarenClassifier) -> None:
         fitted.stream().push([1.0, np.nan])
 
 
+def test_complex_numbers(fitted: AarenClassifier) -> None:
+    panel, names = waves(4)
+    for given in (panel + 1j, list(panel + 1j)):
+        for attempt in (
+            lambda given=given: small().fit(given, names),
+            lambda given=given: fitted.predict(given),
+        ):
+            with pytest.raises(DataError, match=r"complex numbers.*real and imaginary parts as two channels"):
+                attempt()
+
+
 def test_other_channels_than_in_fit(fitted: AarenClassifier) -> None:
     panel, names = waves(4, channels=3)
     with pytest.raises(DataError, match=r"case 0: 3 channel\(s\); the estimator was fitted on 2"):
@@ -261,14 +375,25 @@ def test_other_channels_than_in_fit(fitted: AarenClassifier) -> None:
 
 def test_series_longer_than_the_flattened_head(fitted: AarenClassifier) -> None:
     panel, names = waves(4, steps=25)
-    with pytest.raises(ShapeError, match=r"weights for 20 steps.*has 25.*head='pooled'"):
-        fitted.predict(panel)
+    shorter = [panel[0, :, :20], panel[1]]
+    with pytest.raises(
+        ShapeError,
+        match=r"X, case 1: .*weights for 20 steps, the length it was built for.*has 25.*head='pooled'",
+    ) as caught:
+        fitted.predict(shorter)
+    assert "reset" not in str(caught.value)
     session = fitted.stream()
     for sample in panel[0].T[:20]:
         session.push(sample)
     with pytest.raises(ShapeError, match=r"weights for 20 steps.*session.reset"):
         session.push(panel[0, :, 20])
     assert small(head="pooled").fit(*waves()).predict(panel).shape == names.shape
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5, True, "2"])
+def test_streams_of_an_impossible_number(batch_size: Any, fitted: AarenClassifier) -> None:
+    with pytest.raises(ConfigError, match=f"batch_size must be None, or an integer.*got {batch_size!r}"):
+        fitted.stream(batch_size=batch_size)
 
 
 def test_the_published_embedding_cannot_be_streamed() -> None:
@@ -285,6 +410,13 @@ def test_settings_that_cannot_be() -> None:
         small(head="mean").fit(panel, names)
     with pytest.raises(ConfigError, match="epochs must be at least 1; got 0; batch_size must be at least 1"):
         small(epochs=0, batch_size=0).fit(panel, names)
+    with pytest.raises(
+        ConfigError, match=r"epochs must be an integer; got 1\.5; patience must be an integer; got 'x'"
+    ):
+        small(epochs=1.5, patience="x").fit(panel, names)
+    assert small(epochs=np.int64(1)).fit(panel, names).n_iter_ == 1
+    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
+        small(device="gpu").fit(panel, names)
     with pytest.raises(ConfigError, match=r"validation_fraction must be at least 0 and below 1; got 1.5"):
         small(validation_fraction=1.5).fit(panel, names)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

@@ -162,3 +162,9 @@ def test_what_does_not_fit_is_said(rng: torch.Generator) -> None:
         ForecasterConfig(**{**SMALL, "mixer": "aren"})
     with pytest.raises(ConfigError, match="num_heads must divide width"):
         ForecasterConfig(**{**SMALL, "num_heads": 5})
+
+
+def test_a_stream_names_the_model_that_has_one() -> None:
+    model = Forecaster(ForecasterConfig(**SMALL))
+    with pytest.raises(ConfigError, match="use StreamingForecaster"):
+        model.stream()

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.errors import ConfigError, DataError
+from aaren.errors import ConfigError, DataError, ShapeError
 from aaren.models import ReferenceClassifier, ReferenceClassifierConfig, load_model, save_model
 
 LENGTH = 20
@@ -59,6 +60,14 @@ def test_the_nearest_neighbour_of_a_case_is_itself(rng: torch.Generator) -> None
     assert torch.equal(model(values, mask=mask).argmax(-1), labels)
 
 
+@pytest.mark.slow
+def test_padding_beyond_what_minirocket_knows_is_cut(rng: torch.Generator) -> None:
+    pytest.importorskip("aeon")
+    model, (values, mask, _) = reference("minirocket", rng)
+    padded, padded_mask = F.pad(values, (0, 0, 0, 5)), F.pad(mask, (0, 5))
+    assert torch.equal(model(padded, mask=padded_mask), model(values, mask=mask))
+
+
 def test_what_cannot_be_is_said(rng: torch.Generator) -> None:
     sizes = {"num_channels": 2, "num_classes": 2, "num_cases": 24}
     with pytest.raises(
@@ -67,6 +76,12 @@ def test_what_cannot_be_is_said(rng: torch.Generator) -> None:
         ReferenceClassifierConfig(kind="minirocket", length=8, **sizes)
     with pytest.raises(ConfigError, match="unknown reference 'rocket'; did you mean 'minirocket'"):
         ReferenceClassifierConfig(kind="rocket", length=8, **sizes)
-    model, (values, _, _) = reference("majority", rng)
+    model, (values, mask, _) = reference("minirocket", rng)
+    longer, longer_mask = (torch.cat([given, given[:, :5]], dim=1) for given in (values, mask))
+    with pytest.raises(
+        ShapeError, match=r"knows series of up to 20 steps; this one has \d\d\. Cut it, or use dtw"
+    ):
+        model(longer, mask=longer_mask)
+    model, _ = reference("majority", rng)
     with pytest.raises(DataError, match=r"values must be \(b, t, 2\)"):
         model(values[..., :1])

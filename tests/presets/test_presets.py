@@ -57,3 +57,12 @@ def test_faults_of_such_a_file(tmp_path: Path) -> None:
     path.write_text("[preset]\ndataset = 'line'\n")
     with pytest.raises(ConfigError, match="'setting' must name its setting"):
         load_run(path)
+
+
+def test_faults_are_blamed_on_where_they_come_from(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('setting = "forecasting"\n[preset]\ndataset = "ETTh1"\n[task]\nhorizonn = 96\n')
+    with pytest.raises(ConfigError, match=r"run.toml: unknown key 'task.horizonn'"):
+        load_run(path)
+    with pytest.raises(ConfigError, match="'horizon' is no assignment: write key=value"):
+        make_run("forecasting", "ETTh1", assignments=["horizon"])

@@ -1,4 +1,5 @@
 import csv
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from aaren.tasks import find_task
 from aaren.tasks.classification import TASK, ClassificationExperiment
 from aaren.tasks.classification_config import ClassificationConfig, NetworkConfig
 from aaren.tasks.classification_earliness import accuracy_by_fraction, curve_of
-from aaren.tasks.classification_parts import hold_out
 from aaren.tasks.optimiser import OptimiserConfig
 from aaren.tasks.plan import Moment
 from aaren.train.evaluate import evaluate
@@ -224,11 +224,16 @@ def test_a_run_from_file_to_prediction(model: str, waves: Path, tmp_path: Path) 
 
 
 def test_new_data_with_other_channels_or_too_long_is_refused(waves: Path, tmp_path: Path) -> None:
+    write(waves.parent, "waves_TEST.ts", [case("slow", 0, length=16)])  # the longest need not be of TRAIN
+    too_long = (
+        r"new\.ts, case 0: the flattened head has weights for 16 steps, the length it was built for; this "
+        r"series has 99\. Cut it, or train with head='pooled' \(--set head=pooled\), which takes any length\."
+    )
     run = make_run("classification", data_file=str(waves), model="aaren-causal", profile="smoke")
     train(run, tmp_path / "run")
     for line, kind, words in (
         (case("slow", 0, channels=3), DataError, r"3 channel\(s\); the model was trained on 2"),
-        (case("slow", 0, length=99), ShapeError, "weights for 14 steps.*has 99"),
+        (case("slow", 0, length=99), ShapeError, too_long),
         (case("slow", 0, length=1), DataError, r"case 0 has 1 time step\(s\)"),
     ):
         source = write(tmp_path, "new.ts", [line])
@@ -236,18 +241,21 @@ def test_new_data_with_other_channels_or_too_long_is_refused(waves: Path, tmp_pa
             predict_run(tmp_path / "run", source=source, target=tmp_path / "classes.csv")
 
 
-def test_holding_out_keeps_every_class() -> None:
-    labels = torch.tensor([0] * 10 + [1] * 2 + [2])
-    kept, held = hold_out(labels, 0.2, seed=5)
-    assert torch.bincount(labels[kept]).tolist() == [8, 1, 1]
-    assert torch.bincount(labels[held]).tolist() == [2, 1]
-    with pytest.raises(DataError, match="none of 2 cases can be held out: every class has a single one"):
-        hold_out(torch.tensor([0, 1]), 0.5, seed=0)
+@pytest.mark.slow
+def test_new_data_too_long_for_minirocket_is_refused(waves: Path, tmp_path: Path) -> None:
+    pytest.importorskip("aeon")
+    train(
+        make_run("classification", data_file=str(waves), model="minirocket", profile="smoke"),
+        tmp_path / "run",
+    )
+    source = write(tmp_path, "new.ts", [case("slow", 0), case("slow", 1, length=15)])
+    with pytest.raises(ShapeError, match=r"new\.ts, case 1: MiniRocket.* up to 14 steps; this one has 15"):
+        predict_run(tmp_path / "run", source=source, target=tmp_path / "classes.csv")
 
 
 def test_labels_unseen_in_training(waves: Path) -> None:
     write(waves.parent, "waves_TEST.ts", [case("slow", 0), case("odd", 1)])
-    with pytest.raises(DataError, match=r"1 TEST case\(s\) have labels unseen in TRAIN: odd.*leave these"):
+    with pytest.raises(DataError, match=r"waves_TEST\.ts: 1 case\(s\) have labels unseen in TRAIN: odd"):
         opened(waves)
 
 
@@ -269,6 +277,51 @@ def test_series_of_one_step(waves: Path) -> None:
     write(waves.parent, waves.name, lines)
     with pytest.raises(DataError, match=r"case 1 has 1 time step\(s\); a series has at least 2"):
         opened(waves)
+
+
+def test_without_a_test_file_a_fault_is_named_by_its_place_in_the_file(waves: Path) -> None:
+    waves.with_name("waves_TEST.ts").unlink()
+    lines = [case(("slow", "fast")[n % 2], n) for n in range(20)]
+    write(waves.parent, waves.name, [*lines, case("slow", 20, length=1)])
+    with pytest.raises(DataError, match=r"waves_TRAIN\.ts: case 20 has 1 time step\(s\)"):
+        opened(waves)
+    write(waves.parent, waves.name, [*lines, "1,?,3:4,5,6:slow\n"])
+    with pytest.raises(DataError, match=r"waves_TRAIN\.ts: 1 missing value.*the first in case 20"):
+        opened(waves)
+
+
+def test_too_few_cases_to_test_on_some(waves: Path) -> None:
+    waves.with_name("waves_TEST.ts").unlink()
+    write(waves.parent, waves.name, [case(label, n) for n, label in enumerate(["slow", "fast"] * 2)])
+    with pytest.raises(DataError, match=r"2 of 4 cases are held out.*Bring more cases or a TEST part"):
+        opened(waves)
+
+
+def test_a_test_part_that_is_packed_otherwise(waves: Path) -> None:
+    test = waves.with_name("waves_TEST.ts")
+    test.with_name("waves_TEST.ts.gz").write_bytes(gzip.compress(test.read_bytes()))
+    test.unlink()
+    assert dict(opened(waves).facts())["tested_on"] == "TEST"
+
+
+def test_a_channel_that_never_moves_in_train(waves: Path, tmp_path: Path) -> None:
+    def beside(value: str, number: int) -> str:
+        moving, label = case(("slow", "fast")[number % 2], number, length=12, channels=1).split(":")
+        return f"{moving}:{','.join([value] * 12)}:{label}"
+
+    for name in (waves.name, "waves_TEST.ts"):
+        write(waves.parent, name, [beside("7.1", n) for n in range(20)])
+    run = make_run("classification", data_file=str(waves), model="aaren-causal", profile="smoke")
+    train(run, tmp_path / "run")
+    rows = []
+    for value in ("7.1", "7.1000001"):  # what moves by so little may not sweep the answers away
+        source = write(tmp_path, "new.ts", [beside(value, n) for n in range(20)])
+        predict_run(tmp_path / "run", source=source, target=tmp_path / "classes.csv")
+        rows.append(list(csv.DictReader((tmp_path / "classes.csv").read_text().splitlines())))
+    for before, after in zip(*rows, strict=True):
+        assert float(after["probability of slow"]) == pytest.approx(
+            float(before["probability of slow"]), abs=1e-5
+        )
 
 
 def test_missing_values_in_a_file_of_ones_own(waves: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from aaren.errors import ConfigError
+from aaren.tasks import find_task
 from aaren.train.config import (
     EngineConfig,
     RunConfig,
@@ -91,6 +92,30 @@ def test_override_reports_everything(config: RunConfig) -> None:
         "  - task.model.width: expected an integer, got 'wide'",
         "  - task: epochs must be at least 1; got 0.",
     ]
+
+
+@pytest.mark.parametrize("setting", ["forecasting", "classification", "events", "rl"])
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("width=abc", "task.network.width: expected an integer, got 'abc'"),
+        ("network.width=1.5", "task.network.width: expected an integer, got '1.5'"),
+        ("dropout=x", "task.network.dropout: expected a number, got 'x'"),
+    ],
+)
+def test_a_wrong_size_of_the_network_is_named_in_every_setting(
+    setting: str, assignment: str, words: str
+) -> None:
+    run = RunConfig(setting=setting, task=find_task(setting).config_type(dataset="x"))
+    with pytest.raises(ConfigError, match=f"--set: {words}"):
+        override(run, [assignment])
+
+
+def test_a_device_that_does_not_exist() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown device 'gpu'; did you mean 'cpu'.*Known: auto, cpu, cuda"
+    ):
+        EngineConfig(device="gpu")  # type: ignore[arg-type]
 
 
 def test_a_key_that_could_be_several() -> None:

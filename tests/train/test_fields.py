@@ -25,6 +25,8 @@ class Outer:
     spare: Inner | None = None
 
     def __post_init__(self) -> None:
+        if self.inner.width < 1:
+            raise ConfigError(f"inner.width must be 1 or more; got {self.inner.width}.")
         if self.limit is not None and self.limit < 0:
             raise ConfigError(f"limit must be 0 or more; got {self.limit}.")
 
@@ -66,6 +68,15 @@ def test_the_own_check_of_a_config_is_a_fault_too() -> None:
     faults: list[str] = []
     assert build(Outer, {"name": "n", "limit": -1.0, "kind": "c"}, faults) is None
     assert faults == ["kind: expected one of 'a', 'b', got 'c'", "limit must be 0 or more; got -1.0."]
+
+
+def test_a_config_whose_check_looks_into_a_table_at_fault() -> None:
+    faults: list[str] = []
+    assert build(Outer, {"name": "n", "limit": -1.0, "inner": {"width": Text("abc")}}, faults) is None
+    assert faults == [
+        "inner.width: expected an integer, got 'abc'",
+        "limit must be 0 or more; got -1.0.",
+    ]
 
 
 @pytest.mark.parametrize(

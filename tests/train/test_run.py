@@ -167,3 +167,11 @@ def test_a_stopped_run_can_be_finished_as_it_is(toy_run: ToyRun, tmp_path: Path)
     )
     assert record.metric("test.mse") > 0.0
     assert train(toy_run(), tmp_path) == record
+
+
+def test_a_run_that_failed_before_it_began_may_be_mended(toy_run: ToyRun, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="diverged"):
+        train(toy_run(penalty=1e38, checkpoint_seconds=99.0), tmp_path)
+    assert train(toy_run(), tmp_path).status == "finished"  # an error's own cure is another config
+    with pytest.raises(ConfigError, match="holds a run of another config"):
+        train(toy_run(epochs=9), tmp_path)

@@ -28,6 +28,8 @@ def test_evaluation_takes_changes(run: Path) -> None:
     assert evaluate_run(run, assignments=["batch_size=4"])[1] == evaluate_run(run)[1]
     with pytest.raises(ConfigError, match="unknown key 'episods'"):
         evaluate_run(run, assignments=["episods=20"])
+    with pytest.raises(ConfigError, match=r"model\.width is part of what was trained"):
+        evaluate_run(run, assignments=["width=8"])
     with pytest.raises(ConfigError, match=r"unknown part 'tset'; did you mean 'test'\?"):
         evaluate_run(run, part="tset")
 

@@ -1,6 +1,6 @@
 """`aaren evaluate`: score a finished run again."""
 
-import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,6 +44,7 @@ def evaluate(
     if sweep is not None:
         _sweep(run, sweep, part, chosen, as_json)
         return
+    from aaren.train.record import strict_json
     from aaren.train.use import draw_run, evaluate_run
 
     if figures:
@@ -51,24 +52,26 @@ def evaluate(
         return
     _record, metrics = evaluate_run(run, part=part, assignments=chosen)
     if as_json:
-        print(json.dumps({part: dict(metrics)}, indent=1))
+        print(strict_json({part: metrics}, indent=1))
     else:
         for name, value in metrics.items():
             print(f"{part}.{name} {value:.6g}")
 
 
 def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -> None:
+    from aaren.train.record import strict_json
     from aaren.train.sweep import Sweep, sweep_run
 
     wanted = Sweep.parse(sweep)
 
     def tell(row: "SweepRow") -> None:
         if as_json:
-            print(json.dumps({wanted.key: row.value, part: dict(row.metrics)}))
+            print(strict_json({wanted.key: row.value, part: row.metrics}))
         else:
             print(
                 f"{wanted.key}={row.value}  "
                 + "  ".join(f"{name} {row.metrics[name]:.6g}" for name in row.metrics)
             )
 
-    print(sweep_run(run, wanted, part=part, assignments=chosen, on_row=tell))
+    path = sweep_run(run, wanted, part=part, assignments=chosen, on_row=tell)
+    print(path, file=sys.stderr if as_json else sys.stdout)

@@ -1,6 +1,7 @@
 """The command `aaren`: parse, call one function, print. Heavy imports wait inside the verbs."""
 
 import sys
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -37,6 +38,8 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line: a user's mistake is one clear line and exit code 2, never a traceback."""
+    # A user's own settings and environments are found where the command is typed, as `python -m` finds them.
+    sys.path.append(str(Path.cwd()))
     try:
         app()
     except AarenError as error:

@@ -9,18 +9,21 @@ import typer
 from aaren.errors import ConfigError
 
 RUNS = Path("runs")
+SETTING_HELP = "forecasting, classification, events, rl, a module of your own, or a run's file."
+MODEL_HELP = "aaren (the default), transformer, or another row of the setting: an unknown one lists them."
+SET_HELP = "Change the config; repeatable. Keys: those of run.toml in any run's folder."
 
 
 def train(
-    what: Annotated[str, typer.Argument(metavar="SETTING|RUN.TOML", help="forecasting ..., or a file.")],
+    what: Annotated[str, typer.Argument(metavar="SETTING|RUN.TOML", help=SETTING_HELP)],
     dataset: Annotated[str, typer.Argument(metavar="[DATASET]", help="See: aaren data list.")] = "",
-    model: Annotated[str | None, typer.Option(help="aaren (the default) or transformer.")] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
     profile: Annotated[
         str | None, typer.Option(help="smoke: seconds; cpu (the default): minutes; paper: as published.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, dropout and order; 0 by default.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the config; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/SETTING/NAME.")
@@ -48,7 +51,9 @@ def train(
     chosen = list(assignments or ())
     if what.endswith(".toml"):
         if dataset or data or model or profile:
-            raise ConfigError(f"{what} says what to train: only --seed, --set and --out go with it.")
+            raise ConfigError(
+                f"{what} says what to train: a dataset, --data, --model and --profile do not go with it."
+            )
         config = load_run(Path(what), [*chosen, *([] if seed is None else [f"seed={seed}"])])
         command = ["aaren", "train", what, *([] if seed is None else ["--seed", str(seed)])]
     else:

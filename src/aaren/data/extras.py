@@ -5,7 +5,7 @@ They carry names of their own, so that no result on a part can be mistaken for a
 
 from aaren.data.dataset import Dataset
 
-_MIRROR = "put together from public repositories; see docs/data.md"
+_MIRROR = "put together from public repositories: docs/data.md names them"
 
 
 def _part(name: str, file: str, digest: str, of: str, sizes: tuple[int, ...], remark: str) -> Dataset:

@@ -5,6 +5,7 @@ registry.
 """
 
 from pathlib import Path
+from typing import Literal
 
 from aaren.data.dataset import SETTINGS, Fact
 from aaren.data.files.packed import plain_name, refuse_pickle
@@ -63,10 +64,19 @@ def _forecasting(path: Path, allow_irregular: bool) -> dict[str, Fact]:
 
 
 def _classification(path: Path, allow_irregular: bool) -> dict[str, Fact]:
-    from aaren.data.classification.loading import open_files
+    from aaren.data.classification.checks import require_series, require_trainable
+    from aaren.data.classification.loading import find_test_part, open_files
+    from aaren.data.classification.ts_format import read_ts
 
-    train, test = _ts_files(path)
-    data = open_files(train, test, irregular="protocol" if allow_irregular else "strict")
+    train = _training_file(path) if path.is_dir() else path
+    test = find_test_part(train)
+    irregular: Literal["protocol", "strict"] = "protocol" if allow_irregular else "strict"
+    parts = {plain_name(part): read_ts(part) for part in (train, test) if part is not None}
+    if "_TEST." in train.name:  # a test part looked at alone: nothing is to be learned from it
+        require_series(parts[plain_name(train)], name=plain_name(train), irregular=irregular)
+    else:
+        require_trainable(parts, irregular=irregular)
+    data = open_files(train, test, irregular=irregular)
     measured: dict[str, Fact] = {"train": len(data.train)}
     if data.test is not None:
         measured["test"] = len(data.test)
@@ -74,16 +84,11 @@ def _classification(path: Path, allow_irregular: bool) -> dict[str, Fact]:
     return {**measured, "channels": channels, "length": length, "classes": len(data.classes)}
 
 
-def _ts_files(path: Path) -> tuple[Path, Path | None]:
-    if path.is_dir():
-        trains = sorted(item for item in path.iterdir() if plain_name(item).endswith("_TRAIN.ts"))
-        if len(trains) != 1:
-            raise DataError(
-                f"{path}: expected one file NAME_TRAIN.ts (plain, .gz or .xz); found {len(trains)}."
-            )
-        path = trains[0]
-    test = path.with_name(path.name.replace("_TRAIN.ts", "_TEST.ts"))
-    return path, test if test != path and test.is_file() else None
+def _training_file(folder: Path) -> Path:
+    found = sorted(item for item in folder.iterdir() if plain_name(item).endswith("_TRAIN.ts"))
+    if len(found) != 1:
+        raise DataError(f"{folder}: expected one file NAME_TRAIN.ts (plain, .gz or .xz); found {len(found)}.")
+    return found[0]
 
 
 def _events(path: Path, _allow_irregular: bool) -> dict[str, Fact]:

@@ -5,6 +5,7 @@ reports, the entry names it in `uncertain`. Reads nothing: `aaren.data.verify` c
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from aaren.data.dataset import MEGABYTE, SETTINGS, Dataset
 from aaren.data.extras import GENERATED, PARTIAL
@@ -19,7 +20,7 @@ from aaren.data.rows import (
     regenerated_row,
     ts_row,
 )
-from aaren.errors import unknown_name
+from aaren.errors import DataError, unknown_name
 
 _JODIE = "https://snap.stanford.edu/jodie/"
 _UBER = "https://github.com/fivethirtyeight/uber-tlc-foil-response/raw/master/uber-trip-data/"
@@ -182,6 +183,10 @@ def lookup(name: str) -> Dataset:
     """
     known = {row.name.lower(): row for row in (*DATASETS, *EXTRAS)}
     row = known.get(name.lower())
+    if row is None and ("/" in name or Path(name).suffix):
+        raise DataError(
+            f"no file {name}. A file of yours goes with --data, datasets by name: aaren data list."
+        )
     if row is None:
         raise unknown_name("dataset", name, (known_row.name for known_row in known.values()))
     return row

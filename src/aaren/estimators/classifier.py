@@ -12,14 +12,26 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from aaren.data.classification.checks import require_learnable
+from aaren.data.classification.hold_out import hold_out
+from aaren.data.classification.loading import steady_statistics
 from aaren.errors import ConfigError, DataError, MissingDependencyError
 from aaren.estimators.classifier_experiment import EVALUATION_BATCH, ArrayExperiment, FitSettings
-from aaren.estimators.classifier_input import Case, check_cases, from_table, pad, read_panel
+from aaren.estimators.classifier_input import (
+    Case,
+    batches,
+    check_cases,
+    from_table,
+    is_table,
+    pad,
+    read_panel,
+)
+from aaren.estimators.classifier_labels import require_comparable, require_seen
 from aaren.estimators.classifier_stream import LabelledSession
 from aaren.models import Classifier, ClassifierConfig
-from aaren.tasks.classification_parts import hold_out, require_learnable, select
+from aaren.tasks.classification_files import require_room
+from aaren.tasks.classification_parts import select
 from aaren.train.config import EngineConfig
 from aaren.train.loop import fit as fit_experiment
 from aaren.train.observe import choose_observer
@@ -40,7 +52,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     """Classify time series; with the causal embedding also while they come in.
 
     X is a 3-D array (cases, channels, steps), a 2-D array of series of one channel, or a list of series of
-    unequal length, each (channels, steps) or (steps,).
+    any lengths, each (channels, steps) or (steps,).
 
     Args:
         width: of the model; with num_layers the knob for capacity.
@@ -132,15 +144,13 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         )
         cases, labels = self._read_training(X, y)
         num_channels = check_cases(cases)
+        require_comparable(labels)
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
         require_learnable(torch.from_numpy(numbers), where="y")
-        steps = np.concatenate(cases)
         mean, deviation = np.zeros(num_channels), np.ones(num_channels)
         if self.standardise:
-            mean, spread = steps.mean(axis=0), steps.std(axis=0, ddof=1)
-            # A channel that never moved has no scale: whatever moves in it later keeps its own.
-            deviation = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+            mean, deviation = steady_statistics(cases)
         length = max(len(case) for case in cases)
         config = self._config(num_channels, len(classes), length)
         series = pad([(case - mean) / deviation for case in cases], numbers.astype(np.int64), length=length)
@@ -167,16 +177,18 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         cases = self._read(X)
         # In float64, so that an answer does not depend on what else is in the batch.
         model = copy.deepcopy(self.model_).double().eval()
-        found: list[Tensor] = []
+        found = np.empty((len(cases), len(self.classes_)))
+        # The ends of a circular series see each other, and so would padding that others in the batch need.
+        parted = batches(
+            cases, size=EVALUATION_BATCH, by_length=not model.config.is_causal, least=self.length_
+        )
         with torch.no_grad():
-            for start in range(0, len(cases), EVALUATION_BATCH):
-                some = [
-                    (case - self.mean_) / self.deviation_ for case in cases[start : start + EVALUATION_BATCH]
-                ]
+            for numbers in parted:
+                some = [(cases[number] - self.mean_) / self.deviation_ for number in numbers]
                 longest = max(len(case) for case in some)
                 part = pad(some, np.zeros(len(some), dtype=np.int64), length=longest)
-                found.append(model(part.values, mask=part.mask).softmax(-1))
-        return cast("NDArray[np.float64]", torch.cat(found).numpy())
+                found[numbers] = model(part.values, mask=part.mask).softmax(-1).numpy()
+        return found
 
     def predict(self, X: object) -> NDArray[np.generic]:  # noqa: N803  scikit-learn's name
         """Return the most probable class of every case."""
@@ -186,12 +198,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def score(self, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:  # noqa: N803
         """Return the accuracy; labels that `fit` never saw are refused, for they cannot be right."""
         check_is_fitted(self, "model_")
-        strange = [label for label in np.unique(np.asarray(y)) if label not in self.classes_]
-        if strange:
-            raise DataError(
-                f"y holds labels unseen in fit: {', '.join(map(str, strange[:6]))}; fit saw "
-                f"{', '.join(map(str, self.classes_[:6]))}. Leave these cases out, or fit with cases of them."
-            )
+        require_seen(np.asarray(y), self.classes_)
         return float(super().score(X, y, sample_weight))
 
     def stream(self, batch_size: int | None = None) -> LabelledSession:
@@ -253,7 +260,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         )
 
     def _read_training(self, X: object, y: ArrayLike | None) -> tuple[list[Case], NDArray[np.generic]]:  # noqa: N803
-        cases = None if y is None else read_panel(X)
+        cases = None if y is None or is_table(X) else read_panel(X)
         if cases is None:
             table, labels = validate_data(self, X, y, dtype=np.float64)
             return from_table(table), labels
@@ -267,11 +274,23 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         check_is_fitted(self, "model_")
         cases = read_panel(X)
         if cases is None and hasattr(self, "n_features_in_"):
+            self._require_same_width(X)
             cases = from_table(validate_data(self, X, reset=False, dtype=np.float64))
         elif cases is None:
             cases = from_table(check_array(X, dtype=np.float64))
         check_cases(cases, num_channels=self.n_channels_)
+        for place, case in enumerate(cases):
+            require_room(self.model_.config, len(case), where=f"X, case {place}")
         return cases
+
+    def _require_same_width(self, X: object) -> None:  # noqa: N803
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if len(shape) == 2 and shape[1] != self.n_features_in_:
+            raise DataError(  # in scikit-learn's words, which its own checks look for, and with the cure
+                f"X has {shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                f"features as input: a table has the length of the fitted one. For series of another pass "
+                f"X[:, np.newaxis], a panel (cases, channels, steps)."
+            )
 
 
 def _draw_seed(random_state: int | np.random.RandomState | None) -> int:

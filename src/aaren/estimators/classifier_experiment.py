@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -32,11 +33,13 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Report every number that cannot be."""
-        faults = [
-            f"{name} must be at least 1; got {getattr(self, name)}"
-            for name in ("epochs", "batch_size", "patience")
-            if getattr(self, name) < 1
-        ]
+        faults = []
+        for name in ("epochs", "batch_size", "patience"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                faults.append(f"{name} must be an integer; got {value!r}")
+            elif value < 1:
+                faults.append(f"{name} must be at least 1; got {value}")
         if not 0.0 <= self.validation_fraction < 1.0:
             faults.append(
                 f"validation_fraction must be at least 0 and below 1; got {self.validation_fraction}"

@@ -1,25 +1,28 @@
 """Panels of series as people have them, brought into one form: a list of (steps, channels) arrays.
 
-Panels are 3-D arrays (cases, channels, steps) or lists of unequal series, as aeon gives them. A 2-D table is
+Panels are 3-D arrays (cases, channels, steps) or collections of series, as aeon gives them. A 2-D table is
 left to scikit-learn's own checks. Knows nothing of models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aaren.data.classification.checks import SHORTEST
 from aaren.data.classification.loading import LabelledSeries
 from aaren.errors import DataError
-from aaren.tasks.classification_parts import SHORTEST
 
 Case: TypeAlias = NDArray[np.float64]  # (steps, channels)
 
 
 def read_panel(panel: object) -> list[Case] | None:
-    """Return the cases of a 3-D array or of a list of series; None if it is neither: a table, or nonsense.
+    """Return the cases of a 3-D array or of a collection of series; None for a table, or for nonsense.
+
+    A collection is a list, a tuple, an array of objects or a pandas series; its series are (channels, steps)
+    or (steps,). A nested frame has a series in every cell, a row per case and a column per channel.
 
     >>> [case.shape for case in read_panel([np.zeros((2, 5)), np.ones((2, 7))])]
     [(5, 2), (7, 2)]
@@ -27,15 +30,16 @@ def read_panel(panel: object) -> list[Case] | None:
     True
     """
     if getattr(panel, "ndim", None) == 3:
-        found = _numbers(panel, "X")
-        return [np.ascontiguousarray(case.T) for case in found]
-    is_list = isinstance(panel, list | tuple)
-    is_array_of_series = isinstance(panel, np.ndarray) and panel.ndim == 1 and panel.dtype.kind == "O"
-    if not (is_list or is_array_of_series):
-        return None
-    items: Sequence[object] = list(panel)  # type: ignore[call-overload]  # one of the two
+        items: Sequence[object] = list(_numbers(panel, "X"))
+    else:
+        found = _items(panel)
+        if found is None:
+            return None
+        items = found
+    if not items:
+        raise DataError("X holds no case at all: expected at least one series.")
     axes = {_depth(item) for item in items}
-    if axes == {1} and len({len(item) for item in items}) > 1:  # type: ignore[arg-type]  # of depth 1
+    if axes == {1}:
         return [_numbers(item, f"case {place}").reshape(-1, 1) for place, item in enumerate(items)]
     if axes == {2}:
         return [np.ascontiguousarray(_numbers(item, f"case {place}").T) for place, item in enumerate(items)]
@@ -44,6 +48,13 @@ def read_panel(panel: object) -> list[Case] | None:
             "a list of series must hold one array (channels, steps) per case; some of these have other axes."
         )
     return None
+
+
+def is_table(panel: object) -> bool:
+    """Tell whether lists of numbers are a table to scikit-learn: all of one length."""
+    if not (isinstance(panel, list | tuple) and all(isinstance(row, list | tuple) for row in panel)):
+        return False
+    return len({len(row) for row in panel}) == 1 and all(_depth(row) == 1 for row in panel)
 
 
 def from_table(table: Case) -> list[Case]:
@@ -58,9 +69,9 @@ def from_table(table: Case) -> list[Case]:
 
 def check_cases(cases: Sequence[Case], *, num_channels: int | None = None) -> int:
     """Raise unless all cases are series without gaps and of the same channels; return how many channels."""
-    if not cases:
-        raise DataError("X holds no case at all: expected at least one series.")
     expected = cases[0].shape[1] if num_channels is None else num_channels
+    if not expected:
+        raise DataError("X, case 0: no channel at all; a panel is (cases, channels, steps).")
     for place, case in enumerate(cases):
         if case.shape[1] != expected:
             whose = "the first case has" if num_channels is None else "the estimator was fitted on"
@@ -69,9 +80,11 @@ def check_cases(cases: Sequence[Case], *, num_channels: int | None = None) -> in
                 f"steps), a panel (cases, channels, steps)."
             )
         if len(case) < SHORTEST:
+            cure = "Leave it out."
+            if expected > 1 and all(len(other) == 1 for other in cases):
+                cure = "A panel is (cases, channels, steps): transpose it, X.transpose(0, 2, 1)."
             raise DataError(
-                f"X, case {place} has {len(case)} time step(s); a series has at least {SHORTEST}. Leave it "
-                f"out."
+                f"X, case {place} has {len(case)} time step(s); a series has at least {SHORTEST}. {cure}"
             )
         if not np.isfinite(case).all():
             step, channel = np.argwhere(~np.isfinite(case))[0]
@@ -94,11 +107,45 @@ def pad(cases: Sequence[Case], labels: NDArray[np.int64], *, length: int) -> Lab
     )
 
 
+def batches(cases: Sequence[Case], *, size: int, by_length: bool, least: int) -> Iterator[list[int]]:
+    """Part case numbers into batches, if asked so that all cases of a batch are padded to the same length.
+
+    Args:
+        cases: all of them.
+        size: of a batch, at most.
+        by_length: never mix lengths above `least`.
+        least: length that shorter cases are padded to anyway.
+    """
+    groups: dict[int, list[int]] = {}
+    for number, case in enumerate(cases):
+        groups.setdefault(max(least, len(case)) if by_length else 0, []).append(number)
+    for numbers in groups.values():
+        yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
 def _numbers(given: object, name: str) -> Case:
     try:
-        return np.asarray(given, dtype=np.float64)
+        found = np.asarray(given)
+        if found.dtype.kind != "c":
+            return found.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected numbers of equal length per channel; {error}.") from error
+        why = str(error).rstrip(".")
+        raise DataError(f"{name}: expected numbers of equal length per channel; {why}.") from error
+    raise DataError(
+        f"{name} holds complex numbers; a series is real. Give real and imaginary parts as two channels."
+    )
+
+
+def _items(panel: object) -> list[object] | None:
+    """Return what a collection holds, one item per case; None if it is no collection."""
+    if isinstance(panel, list | tuple):
+        return list(panel)
+    array = panel.to_numpy() if hasattr(panel, "to_numpy") else panel  # of pandas
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "O":
+        return None
+    if array.ndim == 2 and array.size and all(_depth(cell) == 1 for cell in array.flat):
+        return [list(row) for row in array]
+    return list(array) if array.ndim == 1 else None
 
 
 def _depth(item: object) -> int:

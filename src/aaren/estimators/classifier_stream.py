@@ -1,11 +1,13 @@
 """LabelledSession: a stream of raw samples, standardised as in training, and the class that they suggest."""
 
+from numbers import Integral
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aaren.errors import ShapeError
+from aaren.errors import ConfigError, ShapeError
 from aaren.models import Classifier
 from aaren.models.classifier_session import ClassifierSession
 from aaren.models.session import Item
@@ -23,6 +25,13 @@ class LabelledSession(ClassifierSession):
         deviation: NDArray[np.float64],
         batch_size: int | None = None,
     ) -> None:
+        given: object = batch_size  # whatever the type says
+        is_integer = isinstance(given, Integral) and not isinstance(given, bool)
+        if batch_size is not None and (not is_integer or batch_size < 1):
+            raise ConfigError(
+                f"batch_size must be None, or an integer of at least 1 for streams side by side; got "
+                f"{batch_size!r}."
+            )
         super().__init__(model, batch_size=batch_size)
         self.classes = classes
         self._classifier, self._mean, self._deviation = model, mean, deviation

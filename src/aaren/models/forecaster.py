@@ -7,7 +7,7 @@ circular and the normalisation sees the whole window, it cannot be stepped: that
 
 import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -147,6 +147,13 @@ class Forecaster(nn.Module):
         if self.config.reading != "C":
             folded.decoder = nn.ModuleList(layer.fold() for layer in self._layers())
         return folded.requires_grad_(False).eval()
+
+    def stream(self) -> NoReturn:
+        """Say what can be streamed: this one reads windows of a fixed length."""
+        raise ConfigError(
+            "the paper's forecaster reads a whole window for every forecast and cannot go along a stream: "
+            "use StreamingForecaster (aaren train forecasting --model streaming)."
+        )
 
     def _decode(self, memory: Tensor, past: Tensor, past_marks: Tensor, future_marks: Tensor) -> Tensor:
         horizon, label_start = self.config.horizon_steps, self.config.past_steps - self.config.label_steps

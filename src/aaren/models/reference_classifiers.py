@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, DataError, require_extra, unknown_name
+from aaren.errors import ConfigError, DataError, ShapeError, require_extra, unknown_name
 from aaren.shapes import Mask
 
 REFERENCES = ("majority", "dtw", "minirocket")
@@ -98,6 +98,7 @@ class ReferenceClassifier(nn.Module):
             counts = torch.bincount(self.labels, minlength=self.config.num_classes)
             found = counts.argmax().expand(len(values))
         else:
+            self._require_room(mask)
             with warnings.catch_warnings():
                 # Of numba, when it compiles aeon's distances for series of unequal length; they are right.
                 warnings.filterwarnings("ignore", message="unsafe cast from uint64 to int64")
@@ -130,5 +131,15 @@ class ReferenceClassifier(nn.Module):
         if self.config.kind == "dtw" and is_padded:
             lengths = mask.sum(1).tolist()
             return [np.ascontiguousarray(case[:, :n]) for case, n in zip(panel, lengths, strict=True)]
-        missing = self.config.length - panel.shape[2] if self.config.kind == "minirocket" else 0
-        return np.pad(panel, ((0, 0), (0, 0), (0, max(0, missing))))
+        if self.config.kind == "dtw":
+            return np.ascontiguousarray(panel)
+        missing = self.config.length - panel.shape[2]
+        return np.pad(panel[:, :, : self.config.length], ((0, 0), (0, 0), (0, max(0, missing))))
+
+    def _require_room(self, mask: Mask) -> None:
+        longest = int(mask.sum(1).max()) if len(mask) else 0
+        if self.config.kind == "minirocket" and longest > self.config.length:
+            raise ShapeError(
+                f"MiniRocket, once fitted, knows series of up to {self.config.length} steps; this one has "
+                f"{longest}. Cut it, or use dtw, which takes any length."
+            )

@@ -30,6 +30,7 @@ def make_run(
     seed: int = 0,
     data_file: str = "",
     assignments: Sequence[str] = (),
+    source: str = "--set",
 ) -> RunConfig:
     """Build a run from a preset.
 
@@ -41,6 +42,7 @@ def make_run(
         seed: Of weights, dropout and order.
         data_file: The user's own data, instead of a dataset.
         assignments: `key=value`, as after `--set`.
+        source: Where they come from, for errors.
     """
     preset = _find_preset(setting)
     if profile not in PROFILES:
@@ -49,9 +51,9 @@ def make_run(
         raise ConfigError(f"name a dataset (aaren data list {setting}) or give your own: --data FILE.")
     if dataset and data_file:
         raise ConfigError(f"both a dataset ({dataset}) and --data {data_file} were given: choose one.")
-    choices, rest = _split(preset, assignments)
+    choices, rest = _split(preset, assignments, source)
     config = preset(dataset, model=model, profile=profile, seed=seed, data_file=data_file, **choices)
-    return override(config, rest) if rest else config
+    return override(config, rest, source=source) if rest else config
 
 
 def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
@@ -76,7 +78,9 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
         raise faults_error(faults, str(path))
     changes = [f"{key}={_text(value)}" for key, value in flatten(values).items()]
     seed = int(start.get("seed", 0))
-    return make_run(setting, **given, seed=seed, assignments=[*choices, *changes, *assignments])
+    return make_run(
+        setting, **given, seed=seed, assignments=[*choices, *changes, *assignments], source=str(path)
+    )
 
 
 def _find_preset(setting: str) -> Callable[..., RunConfig]:
@@ -96,7 +100,7 @@ def _choices(preset: Callable[..., RunConfig]) -> dict[str, object]:
 
 
 def _split(
-    preset: Callable[..., RunConfig], assignments: Sequence[str]
+    preset: Callable[..., RunConfig], assignments: Sequence[str], source: str
 ) -> tuple[dict[str, object], list[str]]:
     """Tell the choices that the preset itself takes from the keys of its result."""
     kinds = _choices(preset)
@@ -104,9 +108,9 @@ def _split(
     rest: list[str] = []
     faults: list[str] = []
     for assignment in assignments:
-        key, _, text = assignment.partition("=")
+        key, sign, text = assignment.partition("=")
         name = key.strip().removeprefix("task.")
-        if name not in kinds:
+        if name not in kinds or not sign:
             rest.append(assignment)
             continue
         try:
@@ -114,7 +118,7 @@ def _split(
         except WrongValueError as error:
             faults.append(f"{name}: {error}")
     if faults:
-        raise faults_error(faults, "--set")
+        raise faults_error(faults, source)
     return taken, rest
 
 

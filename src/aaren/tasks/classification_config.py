@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from aaren.data.classification.checks import HELD_OUT
 from aaren.errors import ConfigError
 from aaren.models import Classifier, ClassifierConfig, ReferenceClassifier, ReferenceClassifierConfig
 from aaren.tasks.optimiser import OptimiserConfig
@@ -42,7 +43,7 @@ class ClassificationConfig:
     model: ModelName = "aaren"
     rule: Rule = "protocol"
     standardise: Literal["protocol", "train"] = "protocol"  # each part by its own statistics, or by TRAIN's
-    held_out: float = 0.2  # of TRAIN: to choose the epoch (clean), and to test where there is no TEST
+    held_out: float = HELD_OUT  # of TRAIN: to choose the epoch (clean), and to test where there is no TEST
     network: NetworkConfig = field(default_factory=NetworkConfig)
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(name="radam", learning_rate=1e-3)

@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from aaren.data.classification.checks import require_steps
 from aaren.data.classification.loading import normalise_across_channels
 from aaren.data.classification.ts_cases import complete
 from aaren.data.classification.ts_format import read_ts
 from aaren.data.files.atomic import replacing
-from aaren.errors import DataError
-from aaren.models import ReferenceClassifier
+from aaren.errors import DataError, ShapeError
+from aaren.models import Classifier, ClassifierConfig, ReferenceClassifier
 from aaren.tasks.base import Json
 from aaren.tasks.classification_config import ClassificationConfig
-from aaren.tasks.classification_parts import require_steps
 
 
 def classify_file(
@@ -49,7 +49,14 @@ def classify_file(
     classes = [str(name) for name in cast("Sequence[str]", preprocessing["classes"])]
     rows = []
     for number, case in enumerate(cases):
-        probabilities = classify(model, scaled(case, preprocessing, where=f"{source}, case {number}"))
+        where = f"{source}, case {number}"
+        if isinstance(model, Classifier):
+            require_room(model.config, len(case), where=where)
+        ready = scaled(case, preprocessing, where=where)
+        try:
+            probabilities = classify(model, ready)
+        except ShapeError as error:
+            raise ShapeError(f"{where}: {error}") from error
         shown = (f"{value:.6g}" for value in probabilities)
         rows.append([str(number), classes[int(np.argmax(probabilities))], *shown])
     text = io.StringIO()
@@ -75,6 +82,16 @@ def scaled(
         )
     found: NDArray[np.float64] = (case - mean) / (deviation + np.finfo(np.float64).eps)
     return normalise_across_channels(found) if preprocessing["is_normalised_across_channels"] else found
+
+
+def require_room(config: ClassifierConfig, steps: int, *, where: str) -> None:
+    """Raise if a series is longer than the model has weights for."""
+    if config.head == "flattened" and steps > config.length:
+        raise ShapeError(
+            f"{where}: the flattened head has weights for {config.length} steps, the length it was built "
+            f"for; this series has {steps}. Cut it, or train with head='pooled' (--set head=pooled), which "
+            f"takes any length."
+        )
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, unknown_name
 from aaren.tasks import find_task
 from aaren.train.fields import NONE, Text, build, flatten, to_mapping, unknown_key
 
@@ -21,13 +21,14 @@ else:
     DataclassInstance = object  # so that the annotations can be read at run time
 
 PROFILES = ("smoke", "cpu", "paper")
+Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineConfig:
     """How a run is computed; with `deterministic`, the same numbers every time."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     threads: int = 0  # of torch, fixed for the whole run; 0: what torch chooses when the run begins
     accumulate: int = 1  # cut every batch into so many parts, for less memory; the result is the same
     autocast: Literal["none", "bfloat16"] = "none"
@@ -37,7 +38,9 @@ class EngineConfig:
     predictions: bool = False  # keep what the model says about the test part
 
     def __post_init__(self) -> None:
-        """Report every number that cannot be."""
+        """Report a device that does not exist, and every number that cannot be."""
+        if self.device not in get_args(Device):
+            raise unknown_name("device", str(self.device), get_args(Device))
         faults = []
         if self.threads < 0:
             faults.append(f"threads must be 0 or more; got {self.threads}")
@@ -116,7 +119,7 @@ def from_mapping(
     return config
 
 
-def override(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
+def override(config: RunConfig, assignments: Sequence[str], *, source: str = "--set") -> RunConfig:
     """Change values by `key=value`, as `--set` does; types come from the config.
 
     A key is a full path (`engine.threads`), a path inside the setting's config (`horizon`), or the end of
@@ -145,7 +148,7 @@ def override(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
             changed.append(matches[0])
     if config.profile != "custom":
         mapping["changed"] = changed
-    return from_mapping(mapping, source="--set", faults=faults)
+    return from_mapping(mapping, source=source, faults=faults)
 
 
 def find_key(key: str, known: Sequence[str]) -> list[str]:

@@ -61,12 +61,14 @@ def build(
         if field.name in arguments:
             continue
         if field.name in values:
+            known = len(faults)
             try:
-                arguments[field.name] = _read(
-                    hints[field.name], values[field.name], faults, path + field.name
-                )
+                value = _read(hints[field.name], values[field.name], faults, path + field.name)
             except WrongValueError as error:
                 faults.append(f"{path}{field.name}: {error}")
+            else:
+                if len(faults) == known:  # a table at fault is none: its default stands in for it
+                    arguments[field.name] = value
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             faults.append(f"{path}{field.name} is missing: expected {describe(hints[field.name])}")
     try:

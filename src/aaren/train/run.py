@@ -116,14 +116,19 @@ def _held(folder: Path, world: World) -> Iterator[None]:
 def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
     """Make the folder this run's; return the record if there is nothing left to do."""
     if (folder / CONFIG).exists():
-        require_same_config(read_toml(folder / CONFIG), tomllib.loads(to_toml(config)), where=str(folder))
-        if (folder / RECORD).exists():
-            record = read_record(folder / RECORD)
-            if record.status == "finished":
-                return record
+        record = read_record(folder / RECORD) if (folder / RECORD).exists() else None
+        if record is None or record.status == "finished" or _has_checkpoint(folder):
+            require_same_config(read_toml(folder / CONFIG), tomllib.loads(to_toml(config)), where=str(folder))
+        if record is not None and record.status == "finished":
+            return record
     with writing(folder):
         write_text(folder / CONFIG, to_toml(config))
     return None
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Tell whether anything would be lost; a run that failed before may be mended by another config."""
+    return any((folder / CHECKPOINTS).glob("update-*"))
 
 
 @contextmanager

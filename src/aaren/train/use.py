@@ -12,9 +12,12 @@ from aaren.tasks.base import PARTS, Json, Part
 from aaren.train.config import RunConfig, load, override
 from aaren.train.determinism import repeatable
 from aaren.train.evaluate import evaluate
+from aaren.train.fields import flatten, to_mapping
 from aaren.train.figures import collect_figures, write_figures
 from aaren.train.record import RunRecord, read_record
 from aaren.train.run import CONFIG, MODEL, PREPROCESSING, RECORD
+
+_OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as settings call them
 
 
 def evaluate_run(
@@ -27,7 +30,7 @@ def evaluate_run(
     chosen: Part = found[0]
     config, record = open_run(folder)
     if assignments:
-        config = override(config, assignments)
+        config = _overridden(config, assignments)
     task = find_task(config.setting)
     with repeatable(config.engine, seed=config.seed):
         experiment = task.open(config.task, seed=config.seed)
@@ -56,6 +59,19 @@ def predict_run(folder: Path, *, source: Path, target: Path) -> None:
     with repeatable(config.engine, seed=config.seed), torch.no_grad():
         model = task.load_model(folder / MODEL).eval()
         task.predict(model, config.task, preprocessing, source=source, target=target)
+
+
+def _overridden(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
+    """Change what evaluating depends on; a key of the training would change nothing, and is refused."""
+    new = override(config, assignments)
+    before, after = flatten(to_mapping(config)), flatten(to_mapping(new))
+    for key in after:
+        if after[key] != before.get(key) and key.startswith(_OF_TRAINING):
+            raise ConfigError(
+                f"{key.removeprefix('task.')} is part of what was trained: evaluating with another value "
+                "would change nothing. Train a run with it."
+            )
+    return new
 
 
 def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:

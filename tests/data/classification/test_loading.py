@@ -147,6 +147,33 @@ def test_a_users_own_files(tmp_path: Path) -> None:
     assert len(data.train) == 2
 
 
+def test_the_test_part_beside_a_training_file_may_be_packed_otherwise(tmp_path: Path) -> None:
+    train = tmp_path / "mine_TRAIN.ts"
+    train.touch()
+    assert classification.find_test_part(train) is None
+    for name in ("mine_TEST.ts.gz", "mine_TEST.ts"):  # packed like TRAIN is the first choice
+        (tmp_path / name).touch()
+        assert classification.find_test_part(train) == tmp_path / name
+    packed = tmp_path / "mine_TRAIN.ts.xz"
+    packed.touch()
+    assert classification.find_test_part(packed) == tmp_path / "mine_TEST.ts"
+    alone = tmp_path / "mine.ts"
+    alone.touch()
+    assert classification.find_test_part(alone) is None
+
+
+def test_a_channel_that_never_moves_in_train_has_no_scale_of_its_own() -> None:
+    still = [HEADER + "1,2,3:7,7,7:10\n5,6:7,7:2\n", HEADER + "1,2,3:7.5,7,6.5:1\n"]
+    parts = [parse_ts(text.encode(), name="text") for text in still]
+    data = classification.prepare(parts, name="X", standardise="train", irregular="strict")
+    assert data.test is not None
+    assert data.deviation.tolist() == [pytest.approx(np.std([1, 2, 3, 5, 6], ddof=1)), 1.0]
+    assert data.mean.tolist() == pytest.approx([3.4, 7.0])
+    assert data.test.values[0, :, 1].tolist() == [0.5, 0.0, -0.5]
+    protocol = classification.prepare(parts, name="X", standardise="protocol", irregular="strict")
+    assert protocol.deviation[1] == 0.0  # as published: what TRAIN was divided by
+
+
 def test_batches_cover_every_case_once() -> None:
     part = parse_ts((HEADER + "1,2:3,4:1\n" * 37).encode(), name="text")
     data = classification.prepare([part], name="X", standardise="train", irregular="strict").train

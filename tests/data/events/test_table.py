@@ -144,3 +144,19 @@ def test_repairs_are_by_name(csv: Path) -> None:
 
 def test_blank_lines_at_the_end_are_harmless(csv: Path) -> None:
     assert len(read(csv, "sequence,time\n1,1\n1,2\n\n\n")) == 1
+
+
+def test_dates_become_seconds(csv: Path) -> None:
+    csv.write_text("sequence,time\na,2024-01-01 00:00:00\na,2024-01-01 00:01:30\na,2024-01-02\n")
+    events = read_table(csv, columns=Columns(), repairs=Repairs())
+    assert events.unit == "seconds"
+    assert events.times.tolist() == [0.0, 90.0, 86_400.0]
+    csv.write_text("sequence,time\na,2024-01-01\na,yesterday\n")
+    with pytest.raises(DataError, match=r"line 3: expected a date, as in the first row, .* got 'yesterday'"):
+        read_table(csv, columns=Columns(), repairs=Repairs())
+
+
+def test_a_misspelt_mark_column_is_not_taken_for_none(csv: Path) -> None:
+    csv.write_text("sequence,time,action\na,1,login\n")
+    with pytest.raises(DataError, match="no column 'acton' for marks; it has sequence, time, action"):
+        read_table(csv, columns=Columns(mark="acton"), repairs=Repairs())

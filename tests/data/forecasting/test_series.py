@@ -101,7 +101,7 @@ def test_a_file_without_columns_or_rows_is_refused(write: Write) -> None:
 )
 def test_oddities_are_errors_unless_allowed(write: Write, row: str, words: str, kind: str) -> None:
     path = write(*GOOD, row)
-    with pytest.raises(DataError, match=words + r".*--allow-irregular"):
+    with pytest.raises(DataError, match=words + r".*--set allow_irregular=true.*--allow-irregular"):
         read_series(path)
     assert read_series(path, allow_irregular=True).irregular == {kind: 1}
     assert read_series(path, accepted={kind: 1}).irregular == {kind: 1}

@@ -20,6 +20,7 @@ from aaren.data.classification.ts_cases import complete, longest
 from aaren.data.classification.ts_format import Cases, read_ts
 from aaren.data.dataset import Dataset, Fact
 from aaren.data.files import folders
+from aaren.data.files.packed import plain_name
 from aaren.data.files.shipped import shipped_file
 from aaren.data.loader import BatchLoader
 from aaren.data.registry import lookup
@@ -66,6 +67,8 @@ class ClassificationData:
     classes: tuple[str, ...]  # in sorted order of their texts; a label is a place in this list
     train: LabelledSeries
     test: LabelledSeries | None  # None where only a training part exists
+    mean: NDArray[np.float64]  # (channels,), over all steps of TRAIN
+    deviation: NDArray[np.float64]  # what TRAIN was divided by, but for a last digit
 
 
 def load(
@@ -103,6 +106,17 @@ def open_files(
     return prepare(parts, name=train.name, standardise=standardise, irregular=irregular)
 
 
+def find_test_part(train: Path) -> Path | None:
+    """Find NAME_TEST.ts beside NAME_TRAIN.ts, packed like it or otherwise."""
+    name = plain_name(train)
+    expected = name.replace("_TRAIN.", "_TEST.")
+    if expected == name:
+        return None
+    packings = [train.name.removeprefix(name), "", ".gz", ".xz"]
+    places = (train.with_name(expected + packing) for packing in packings)
+    return next((place for place in places if place.is_file()), None)
+
+
 def prepare(
     parts: Sequence[Cases],
     *,
@@ -119,17 +133,33 @@ def prepare(
         raise DataError(f"{name}: TRAIN and TEST must have the same channels; got {sorted(widths)}.")
     classes = tuple(sorted({str(label) for part in parts for label in part.labels}))
     cases = [complete(part, name=name, irregular=irregular) for part in parts]
-    statistics = [
-        _statistics(part) for part in (cases if standardise == "protocol" else cases[:1] * len(cases))
-    ]
+    if standardise == "protocol":
+        statistics = [_statistics(part) for part in cases]
+    else:
+        statistics = [steady_statistics(cases[0])] * len(cases)
     length = longest(cases)
     ready = [
         _pad([_scale(case, *numbers, finish) for case in part], _numbers(raw.labels, classes), length)
         for part, raw, numbers in zip(cases, parts, statistics, strict=True)
     ]
+    mean, deviation = statistics[0]
     return ClassificationData(
-        name=name, classes=classes, train=ready[0], test=ready[1] if len(ready) > 1 else None
+        name=name,
+        classes=classes,
+        train=ready[0],
+        test=ready[1] if len(ready) > 1 else None,
+        mean=mean,
+        deviation=deviation,
     )
+
+
+def steady_statistics(cases: Sequence[Case]) -> tuple[Case, Case]:
+    """Return mean and deviation of every channel over all steps; a channel that never moves has deviation 1.
+
+    Such a channel has no scale: whatever moves in it later keeps its own.
+    """
+    mean, deviation = _statistics(cases)
+    return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
 
 
 def normalise_across_channels(case: Case) -> Case:

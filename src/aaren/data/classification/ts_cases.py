@@ -1,5 +1,7 @@
 """Cases of a `.ts` file as full arrays: gaps are interpolated and uneven channels evened out, or refused.
 
+Infinity is always refused: it would spoil the scale of its whole channel.
+
 The protocol's rule: if any case has channels of different lengths, every channel longer than 256 is thinned
 to every second value; shorter channels of a case are then filled up at the end; missing values are
 interpolated in a line, and at the ends the nearest known value is repeated.
@@ -16,12 +18,23 @@ from aaren.errors import ConfigError, DataError
 
 Case: TypeAlias = NDArray[np.float64]  # (t, channels)
 THINNED_ABOVE = 256
+_CURE = (
+    "Repair the file, or accept the protocol's rule: `aaren train` with --set allow_irregular=true, also for "
+    "`aaren predict` of that run; `aaren data verify --allow-irregular`; in Python irregular='protocol'."
+)
 
 
 def complete(cases: Cases, *, name: str, irregular: Literal["protocol", "strict"]) -> list[Case]:
-    """Turn every case into a (t, channels) array without NaN."""
+    """Turn every case into a (t, channels) array of finite numbers."""
     if irregular not in ("protocol", "strict"):
         raise ConfigError(f"irregular must be 'protocol' or 'strict'; got {irregular!r}.")
+    infinite = np.isinf(cases.values)
+    if infinite.any():
+        where = "case {}, channel {}".format(*_first(cases, infinite))
+        raise DataError(
+            f"{name}: {where} holds {cases.values[infinite][0]} ({infinite.sum()} such value(s)); infinity "
+            f"cannot be learned from. Write it as '?', a missing value, or leave the case out."
+        )
     uneven = np.flatnonzero((cases.lengths != cases.lengths[:, :1]).any(axis=1))
     if irregular == "strict":
         _refuse(cases, uneven, name)
@@ -45,22 +58,26 @@ def longest(parts: Sequence[Sequence[Case]]) -> int:
 
 
 def _refuse(cases: Cases, uneven: NDArray[np.intp], name: str) -> None:
-    cure = "Repair the file, or accept the protocol's rule with --allow-irregular (irregular='protocol')."
     if len(uneven):
         found = cases.lengths[uneven[0]]
         raise DataError(
             f"{name}: case {uneven[0]} has channels of different lengths, {found.min()} to {found.max()}. "
-            f"{cure}"
+            f"{_CURE}"
         )
     missing = np.isnan(cases.values)
     if missing.any():
-        ends = np.cumsum(cases.lengths.ravel())
-        place = int(np.searchsorted(ends, missing.argmax(), side="right"))
-        case, channel = divmod(place, cases.lengths.shape[1])
+        case, channel = _first(cases, missing)
         raise DataError(
             f"{name}: {int(missing.sum())} missing value(s), the first in case {case}, channel {channel}. "
-            f"{cure}"
+            f"{_CURE}"
         )
+
+
+def _first(cases: Cases, flags: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return case and channel of the first value that is flagged."""
+    ends = np.cumsum(cases.lengths.ravel())
+    place = int(np.searchsorted(ends, flags.argmax(), side="right"))
+    return divmod(place, int(cases.lengths.shape[1]))
 
 
 def _interpolate(case: Case, place: int, name: str) -> None:

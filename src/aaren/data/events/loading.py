@@ -141,7 +141,10 @@ def _process(name: str) -> tuple[PointProcess, float]:
 def _fractions(count: int) -> NDArray[np.int64]:
     train, validation = count * 6 // 10, count * 2 // 10
     if not train or not validation:
-        raise DataError(f"{count} sequences are too few for a 60/20/20 split; give at least 5.")
+        raise DataError(
+            f"{count} sequences are too few for a 60/20/20 split; give at least 5. One long stream can be "
+            "cut by day or by session, each a sequence of its own."
+        )
     return np.repeat([TRAIN, VALIDATION, TEST], [train, validation, count - train - validation])
 
 

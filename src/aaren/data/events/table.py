@@ -6,6 +6,7 @@ with its line (of a CSV, whose header is line 1) or row (of a Parquet table, fro
 
 import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ from aaren.errors import DataError, require_extra
 
 Column: TypeAlias = NDArray[np.object_]  # (rows,) what stands in the file: text in a CSV, values in Parquet
 
+MARK = "mark"
 _PURPOSE = "reading a table of events"
 
 
@@ -27,8 +29,8 @@ class Columns:
     """What the columns are called."""
 
     sequence: str = "sequence"  # any values; sequences are numbered in the order of their first rows
-    time: str = "time"  # numbers; in Parquet also dates, which become seconds
-    mark: str | None = "mark"  # whole numbers from 0, or names; may be absent; None: not read
+    time: str = "time"  # numbers, or dates, which become seconds since the first
+    mark: str | None = MARK  # whole numbers from 0, or names; may be absent; None: not read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +61,16 @@ def read_table(
         if column not in table:
             found = ", ".join(table)
             raise DataError(
-                f"{path}: no column {column!r}; it has {found}. Name the columns with Columns(...)."
+                f"{path}: no column {column!r}; it has {found}. Name the columns with Columns(...). One long "
+                "stream needs a column of sequences too: cut it by day or by session."
             )
     if not len(table[columns.time]):
         raise DataError(f"{path}: the table has no rows. Give one row per event.")
     sequence, names = _sequences(table[columns.sequence], columns.sequence, place)
     times, is_date = _times(table[columns.time], columns.time, place)
     marks = None
+    if columns.mark not in (None, MARK, *table):  # under its usual name it may be absent
+        raise DataError(f"{path}: no column {columns.mark!r} for marks; it has {', '.join(table)}.")
     if columns.mark is not None and columns.mark in table:
         marks, mark_names = _marks(table[columns.mark], columns.mark, mark_names, place)
     return group(
@@ -115,14 +120,18 @@ def _sequences(column: Column, name: str, place: Place) -> tuple[Integers, list[
 
 def _times(column: Column, name: str, place: Place) -> tuple[Times, bool]:
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
+    read_dates = partial(pandas.to_datetime, format="ISO8601", utc=True, errors="coerce")
+    numbers = np.full(len(column), np.nan)
     is_date = isinstance(column[0], pandas.Timestamp)
-    if is_date:
-        dates = pandas.Series(pandas.to_datetime(column, errors="coerce"))
-        numbers = (dates - dates.min()).dt.total_seconds().to_numpy(dtype=np.float64)
-    else:
+    if not is_date:
         numbers = np.asarray(pandas.to_numeric(column, errors="coerce"), dtype=np.float64)
+        is_date = bool(np.isnan(numbers[0])) and not pandas.isna(read_dates(column[:1])[0])
+    if is_date:
+        dates = pandas.Series(read_dates(column))
+        numbers = (dates - dates.min()).dt.total_seconds().to_numpy(dtype=np.float64)
     for row in np.flatnonzero(np.isnan(numbers))[:1]:
-        raise DataError(f"{place.say(row)}: expected a number in column {name!r}; got {column[row]!r}.")
+        wanted = "a date, as in the first row," if is_date else "a number"
+        raise DataError(f"{place.say(row)}: expected {wanted} in column {name!r}; got {column[row]!r}.")
     return numbers, is_date
 
 

@@ -87,6 +87,14 @@ class ForecastingData:
         """
         if last_batch not in ("protocol", "keep"):
             raise ConfigError(f"last_batch must be 'protocol' or 'keep'; got {last_batch!r}.")
+        drops = last_batch == "protocol"
+        for part in ("train", "validation"):
+            count = len(self.windows(part, horizon_steps=horizon_steps, past_steps=past_steps))
+            if drops and count < batch_size:
+                raise ConfigError(
+                    f"the {part} part makes {count} windows, no full batch of {batch_size}, and the protocol "
+                    f"drops what is not full: give more rows, --set last_batch=keep, or a smaller batch_size."
+                )
         train, validation, test = (
             BatchLoader(size=len(windows), take=windows.take, batch_size=batch_size, seed=seed)
             for windows in (
@@ -94,7 +102,6 @@ class ForecastingData:
                 for part in ("train", "validation", "test")
             )
         )
-        drops = last_batch == "protocol"
         return Loaders(
             train=replace(train, is_shuffled=True, drops_last=drops),
             validation=replace(validation, is_shuffled=True, drops_last=drops),

@@ -80,7 +80,10 @@ def read_series(
     return series
 
 
-_CURE = "Repair the file, or accept this with --allow-irregular (allow_irregular=True)."
+_CURE = (
+    "Repair the file, or accept this: `aaren train` with --set allow_irregular=true; `aaren data verify "
+    "--allow-irregular`; in Python allow_irregular=True."
+)
 
 
 def _parse(path: Path) -> dict[str, NDArray[np.generic]]:
