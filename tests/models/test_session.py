@@ -95,3 +95,13 @@ def test_a_session_may_have_no_stream(model: StreamingForecaster) -> None:
     assert session.push(**rows(0)).shape == (0, 4, 3)
     with pytest.raises(StateError, match="0 streams; items for 1 came"):
         session.push(**rows(1))
+
+
+def test_a_state_of_other_weights_is_refused(model: StreamingForecaster) -> None:
+    session = model.stream()
+    session.push(ROW, marks=MARKS)
+    model.stream().restore(session.to_bytes())
+    with torch.no_grad():
+        model.value.weight.mul_(2.0)  # outside of the encoder
+    with pytest.raises(StateError, match="Load the weights that made it"):
+        model.stream().restore(session.to_bytes())

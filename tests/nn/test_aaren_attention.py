@@ -189,6 +189,27 @@ def test_bad_inputs_name_what_was_expected() -> None:
         layer(torch.randn(2, 3, 8), mask=torch.ones(2, 4, dtype=torch.bool))
 
 
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_a_decay_of_another_shape_is_refused_everywhere(is_folded: bool) -> None:
+    layer = AarenAttention(8, 2)
+    layer = layer.fold() if is_folded else layer
+    x, mask = torch.randn(3, 4, 8), torch.ones(3, 4, dtype=torch.bool)
+    with pytest.raises(ShapeError, match=r"log_decay must be \(b, t, h\) = \(3, 4, 2\).*got \(3, 4\)"):
+        layer(x, mask=mask, log_decay=torch.zeros(3, 4))
+    for decay in (torch.zeros(3, 1), torch.zeros(2), torch.zeros(3, 2, dtype=torch.int64)):
+        with pytest.raises(ShapeError, match=r"log_decay must be \(b, h\) = \(3, 2\), floating point; got"):
+            layer.step(x[:, 0], layer.init_state(3), log_decay=decay)
+
+
+def test_masked_content_reaches_no_weight_in_a_step() -> None:
+    layer = AarenAttention(8, 2)
+    x = torch.randn(2, 8)
+    x[1] = torch.nan
+    y, _ = layer.step(x, layer.init_state(2), mask=torch.tensor([True, False]))
+    y.sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
 def test_a_foreign_state_is_refused_and_left_alone() -> None:
     layer = AarenAttention(8, 2)
     x = torch.randn(3, 8)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from aaren.errors import ShapeError
 from aaren.nn import Block, EncoderConfig
 
 
@@ -73,6 +74,12 @@ def test_learned_decay_adds_to_the_one_passed_in() -> None:
     learned = block.decay((1, 5))
     block.decay = None
     torch.testing.assert_close(block(x, log_decay=decay + learned)[0], both)
+
+
+def test_a_decay_of_another_shape_is_not_broadcast() -> None:
+    block = Block(EncoderConfig(width=8, num_heads=2, decay="learned"))
+    with pytest.raises(ShapeError, match=r"log_decay must be \(b, t, h\) = \(3, 4, 2\)"):
+        block(torch.randn(3, 4, 8), log_decay=torch.zeros(2))
 
 
 def test_folding_leaves_the_original_untouched() -> None:

@@ -63,6 +63,30 @@ def test_views_and_odd_cases() -> None:
     assert drop(torch.ones(2, 64, dtype=torch.bfloat16), 0.5).dtype == torch.bfloat16
 
 
+def test_another_default_device_does_not_matter() -> None:
+    x, pairs = torch.ones(50, 60), torch.ones(3, 1, 2, 5, 4)
+    with torch.device("meta"):
+        dropped, attended = drop(x, 0.5), attend_with_dropout(*pairs, 0.5)
+    assert sorted(set(dropped.flatten().tolist())) == [0.0, 2.0]
+    assert attended.device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, for forward mode
+def test_function_transforms_see_through_it() -> None:
+    x = torch.randn(50, 60)
+    gradient = torch.func.grad(lambda y: drop(y, 0.5).sum())(x)
+    assert sorted(set(gradient.flatten().tolist())) == [0.0, 2.0]
+    _, tangent = torch.func.jvp(lambda y: drop(y, 0.5), (x,), (torch.ones_like(x),))
+    assert sorted(set(tangent.flatten().tolist())) == [0.0, 2.0]
+
+
+def test_attention_of_nothing_is_nothing() -> None:
+    query = torch.randn(2, 3, 0, 4, requires_grad=True)
+    found = attend_with_dropout(query, query, query, 0.5, is_causal=True)
+    found.sum().backward()
+    assert found.shape == (2, 3, 0, 4)
+
+
 def test_it_compiles_as_torchs_own() -> None:
     compiled = torch.compile(lambda x: drop(x, 0.5), backend="eager", fullgraph=True)
     assert 0.3 < (compiled(torch.ones(1000)) == 0).double().mean() < 0.7

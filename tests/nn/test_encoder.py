@@ -64,7 +64,21 @@ def test_the_fingerprint_knows_the_weights_and_survives_folding() -> None:
     name = encoder.fingerprint()
     assert encoder.fold().fingerprint() == name
     assert copy.deepcopy(encoder).double().fingerprint() == name
+    assert copy.deepcopy(encoder).double().fold().fingerprint() == name
     assert small().fingerprint() != name
+
+
+@pytest.mark.parametrize("options", [*({"mixer": mixer} for mixer in MIXERS), {"decay": "learned"}], ids=str)
+def test_the_fingerprint_knows_every_weight_that_makes_a_state(options: dict[str, str]) -> None:
+    encoder = small(**options)
+    name = encoder.fingerprint()
+    for parameter in encoder.parameters():
+        with torch.no_grad():
+            parameter.view(-1)[0].add_(1.0)
+            changed = encoder.fingerprint()
+            assert encoder.fold().fingerprint() == changed
+            assert changed != name
+            parameter.view(-1)[0].sub_(1.0)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +117,18 @@ def test_bad_input() -> None:
         encoder.step(torch.randn(1, 8), AarenAttention(8, 2).init_state(1))
     with pytest.raises(StateError, match="needs a state of kind ScanState; got GRUState"):
         encoder.step(torch.randn(1, 8), small(mixer="gru").init_state(1))
+    with pytest.raises(StateError, match=r"needs a state of kind EncoderState; got NoneType.*init_state"):
+        encoder.step(torch.randn(1, 8), None)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_masked_content_reaches_no_weight_in_a_step(mixer: str) -> None:
+    encoder = small(mixer=mixer)
+    x, inject = torch.randn(2, 2, 8)
+    x[1] = inject[1] = torch.nan
+    y, _ = encoder.step(x, encoder.init_state(2), mask=torch.tensor([True, False]), inject=inject)
+    y.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
 
 
 def test_a_refused_step_leaves_the_stream_as_it_was() -> None:

@@ -19,6 +19,8 @@ def test_select_picks_streams_in_the_order_given(encoder: Encoder) -> None:
         expected, _ = encoder.step(x[:, 0], state)
     torch.testing.assert_close(y, expected[[2, 0, 2]])
     torch.testing.assert_close(encoder.step(x[1:2, 0], state.select(torch.tensor([1])))[0], expected[1:2])
+    y, _ = encoder.step(x[:0, 0], state.select([]))
+    assert y.shape == (0, 8)
 
 
 def test_detach_stops_gradients(encoder: Encoder) -> None:

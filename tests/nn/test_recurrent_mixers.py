@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from aaren.errors import ConfigError, StateError
-from aaren.nn import GRU, LSTM
+from aaren.nn import GRU, LSTM, WKV
 
 
 @pytest.mark.parametrize(("kind", "reference"), [(GRU, torch.nn.GRU), (LSTM, torch.nn.LSTM)])
@@ -51,6 +51,32 @@ def test_dropout_acts_on_outputs_only() -> None:
     assert not (state.hidden == 0).any()
     y, _ = mixer.step(x[:, 0], state)
     assert (y == 0).any()
+
+
+@pytest.mark.parametrize("kind", [GRU, LSTM])
+def test_masked_content_reaches_no_weight_in_a_step(kind: type[GRU | LSTM]) -> None:
+    mixer, x = kind(6), torch.randn(2, 6)
+    x[1] = torch.nan
+    y, _ = mixer.step(x, mixer.init_state(2), mask=torch.tensor([True, False]))
+    y.sum().backward()
+    assert all(p.grad.isfinite().all() for p in mixer.parameters())
+
+
+@pytest.mark.parametrize("kind", [GRU, LSTM])
+@pytest.mark.parametrize("shape", [(0, 3, 6), (2, 0, 6)])
+def test_nothing_in_gives_nothing_out(kind: type[GRU | LSTM], shape: tuple[int, ...]) -> None:
+    mixer, x = kind(6), torch.randn(shape)
+    y, state = mixer(x, mask=torch.ones(shape[:2], dtype=torch.bool))
+    assert (y.shape, state.hidden.shape) == (shape, (shape[0], 6))
+
+
+@pytest.mark.parametrize("kind", [GRU, LSTM, WKV])
+def test_bad_settings(kind: type[GRU | LSTM | WKV]) -> None:
+    with pytest.raises(ConfigError, match="width must be at least 1; got 0"):
+        kind(0)
+    for dropout in (1.5, -1.0):
+        with pytest.raises(ConfigError, match=f"dropout must be at least 0 and below 1; got {dropout}"):
+            kind(6, dropout=dropout)
 
 
 def test_bad_input() -> None:

@@ -67,6 +67,45 @@ def test_both_twins_are_regularised(kind: type[torch.nn.Module], dropout_on: str
     assert torch.equal(layer(x)[0], layer(x)[0])
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_steps_with_frozen_keys_and_values_can_be_differentiated(masked: bool) -> None:
+    """The query's gradient needs the cache as it was, though nothing in the cache has a gradient itself."""
+    layer = SoftmaxAttention(8, 2)
+    layer.k_proj.requires_grad_(False)
+    layer.v_proj.requires_grad_(False)
+    x, state = torch.randn(2, 5, 8), layer.init_state(2)
+    real = torch.ones(2, 5, dtype=torch.bool)
+    real[1, 2] = not masked
+    outputs = []
+    for k in range(5):
+        y, state = layer.step(x[:, k], state, mask=real[:, k])
+        outputs.append(y)
+    found = torch.autograd.grad(torch.stack(outputs, 1).square().sum(), layer.q_proj.weight)
+    want = torch.autograd.grad(layer(x, mask=real)[0].square().sum(), layer.q_proj.weight)
+    torch.testing.assert_close(found, want)
+
+
+def test_streaming_on_leaves_what_autograd_needs_alone() -> None:
+    layer = SoftmaxAttention(8, 2)
+    x = torch.randn(2, 5, 8)
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    y, state = layer(x[:, :3], mask=mask)
+    y_next, branch = layer.step(x[:, 3], state, mask=torch.tensor([True, False]))
+    with torch.no_grad():
+        layer.step(x[:, 4], state)
+        layer.step(x[:, 4], branch)
+    (y.sum() + y_next.sum()).backward()
+    assert layer.k_proj.weight.grad.any()
+
+
+def test_training_on_nothing() -> None:
+    layer = SoftmaxAttention(8, 2, dropout=0.5)
+    for shape in ((2, 0, 8), (0, 3, 8)):
+        y, _ = layer(torch.randn(shape))
+        y.sum().backward()
+        assert y.shape == shape
+
+
 def test_bad_input() -> None:
     with pytest.raises(ConfigError, match="window must be at least 1, the item itself; got 0"):
         SoftmaxAttention(8, 2, window=0)

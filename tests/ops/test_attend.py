@@ -99,6 +99,37 @@ def test_masked_tokens_do_not_exist(method, rng):
     assert torch.equal(state.u[1], torch.zeros_like(state.u[1]))
 
 
+@every_method
+@pytest.mark.parametrize("where", ["key", "value"])
+@pytest.mark.parametrize("is_per_query", [False, True])
+def test_what_a_query_may_not_see_cannot_poison_it(method, where, is_per_query, rng):
+    leaves = inputs(rng, queries=2)
+    mask = torch.ones(2, 2, 20, dtype=torch.bool)
+    mask[:, 0, 7], mask[:, 1, 7] = False, is_per_query  # whether the second query sees the bad token
+    dirty = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    with torch.no_grad():
+        dirty[1 if where == "key" else 2][:, 7, 1, 2] = torch.nan
+    outputs = [
+        attend(*some, method=method, block_size=3, mask=mask if is_per_query else mask[:, 0])[0]
+        for some in (leaves, dirty)
+    ]
+    torch.testing.assert_close(outputs[1][:, 0], outputs[0][:, 0])
+    assert outputs[1][:, 1].isnan().any() == is_per_query
+    grads = [
+        torch.autograd.grad(output[:, 0].sum(), some)
+        for output, some in zip(outputs, (leaves, dirty), strict=True)
+    ]
+    torch.testing.assert_close(grads[1][0][:, 0], grads[0][0][:, 0])
+
+
+def test_dtypes_may_differ(rng):
+    query, keys, values = (x.detach() for x in inputs(rng))
+    want, _ = attend(query, keys, values)
+    output, _ = attend(query.float(), keys, values.half())
+    assert output.dtype == torch.float16
+    torch.testing.assert_close(output.double(), want, rtol=1e-2, atol=1e-2)
+
+
 def test_the_papers_block_sums_count_the_border_twice(rng):
     query, keys, values = (x.detach() for x in inputs(rng))
     want, _ = attend(query, keys, values)
@@ -133,6 +164,8 @@ def test_wrong_inputs_are_refused_with_their_cure(rng):
         attend(query, keys, values, mask=torch.ones(2, 20, 2, dtype=torch.bool))
     with pytest.raises(ShapeError, match="mask must be bool"):
         attend(query, keys, values, mask=torch.ones(2, 20))
+    with pytest.raises(ShapeError, match=r"values must be floating point; got torch\.int64"):
+        attend(query, keys, values.long())
     with pytest.raises(StateError, match="initial_state must have m, u of shape"):
         attend(query, keys, values, initial_state=ScanState.empty((2, 1, 3), 5))
     with pytest.raises(ConfigError, match="unknown method 'blocks'; did you mean 'block'"):

@@ -58,6 +58,7 @@ def test_initial_state():
     refuse(r"m, u of shape \(2, 3\) and w of shape \(2, 3, 4\)", initial_state=ScanState.empty((1, 3), 4))
     mixed = ScanState.empty((2, 3), 4)._replace(m=torch.zeros(2, 3))
     refuse("one floating dtype; got torch.float32, torch.float64", initial_state=mixed)
+    refuse("initial_state must be a ScanState; got tuple", initial_state=(SCORES[:, 0], SCORES[:, 0], VALUES))
     with pytest.raises(StateError):
         scan_attention(
             ONE_SCORES,

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 
 from aaren.errors import ConfigError
 from aaren.ops import ScanState, combine, read, scan_attention, update
@@ -153,6 +154,13 @@ def test_nan_poisons_only_its_own_stream_from_its_position_on(backend, where):
 
 
 @every_backend
+def test_a_score_of_plus_infinity_is_a_nan(backend):
+    scores = torch.tensor([0.0, torch.inf, 1.0, torch.inf]).view(1, 4, 1)
+    outputs, _ = scan_attention(scores, torch.ones(1, 4, 1, 2), backend=backend)
+    assert outputs.isnan().all(-1).flatten().tolist() == [False, True, True, True]
+
+
+@every_backend
 def test_padding_may_hold_anything(backend):
     case = make_case(13, length=20, masked=True)
     mask = case.options["mask"]
@@ -247,3 +255,54 @@ def test_unknown_backend_gets_a_suggestion():
         ConfigError, match=r"unknown backend 'fussed'; did you mean 'fused'\? Known: auto, chunked"
     ):
         scan_attention(case.scores, case.values, backend="fussed")
+    with pytest.raises(ConfigError, match="unknown backend 'None'"):
+        scan_attention(case.scores, case.values, backend=None)
+
+
+@every_backend
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"width": 0}, {"heads": 0}], ids=str)
+@pytest.mark.parametrize("decaying", [False, True])
+def test_nothing_in_gives_nothing_out(backend, sizes, decaying):
+    case = make_case(43, length=70, decaying=decaying, **sizes)
+    outputs, state = scan_attention(case.scores, case.values, backend=backend, **case.options)
+    assert outputs.shape == case.values.shape
+    assert state.w.shape == (*case.values[:, 0].shape,)
+    outputs.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, for forward mode
+def test_forward_mode_tangents_are_those_of_the_definition():
+    case = make_case(47, length=9)
+    scores, values = case.scores.detach(), case.values.detach()
+    tangents = torch.randn_like(scores), torch.randn_like(values)
+    found = [
+        torch.func.jvp(lambda s, v, b=backend: scan_attention(s, v, backend=b)[0], (scores, values), tangents)
+        for backend in ("auto", "naive")
+    ]
+    assert_same(list(found[0]), list(found[1]), tolerance=1e-12)
+    with forward_ad.dual_level():
+        outputs, _ = scan_attention(forward_ad.make_dual(scores, tangents[0]), values)
+        assert forward_ad.unpack_dual(outputs).tangent.any()
+
+
+def test_function_transforms_give_per_sample_gradients():
+    case = make_case(53, length=9, masked=True, decaying=True)
+    scores, values, log_decay = (leaf.detach() for leaf in case.leaves())
+
+    def loss(*items: torch.Tensor) -> torch.Tensor:
+        s, v, real, rate = (item.unsqueeze(0) for item in items)
+        return scan_attention(s, v, mask=real, log_decay=rate)[0].pow(2).sum()
+
+    found = torch.func.vmap(torch.func.grad(loss))(scores, values, case.options["mask"], log_decay)
+    outputs, _ = scan_attention(case.scores, case.values, **case.options)
+    want = torch.autograd.grad(outputs.pow(2).sum(), case.scores)
+    assert_same([found], list(want), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["fused", "triton"])
+def test_compiled_backends_refuse_function_transforms(backend):
+    case = make_case(59, length=3)
+    with pytest.raises(ConfigError, match=f"backend='{backend}' .*torch.func.*Use backend='auto'"):
+        torch.func.grad(lambda s: scan_attention(s, case.values.detach(), backend=backend)[0].sum())(
+            case.scores.detach()
+        )

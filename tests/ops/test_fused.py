@@ -190,3 +190,31 @@ def test_noncontiguous_and_expanded_inputs(rng):
     got, _ = scan_attention(scores, values)
     want, _ = scan_attention(scores.contiguous(), values.contiguous(), backend="naive")
     torch.testing.assert_close(got, want)
+
+
+def test_gradients_of_permuted_states_equal_the_definition(rng):
+    """The initial state, and what comes back through the final one, may lie in memory in any order."""
+    scores = torch.randn(2, 3, 2, generator=rng, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(2, 3, 2, 4, generator=rng, dtype=torch.float64)
+    log_decay = torch.full((2, 3, 2), -0.1, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(2, 4, 2, generator=rng, dtype=torch.float64).transpose(1, 2)
+    state = ScanState(torch.zeros(2, 2).double(), torch.ones(2, 2).double(), w)
+    found = []
+    for backend in ("fused", "naive"):
+        _, final = scan_attention(scores, values, log_decay=log_decay, initial_state=state, backend=backend)
+        means = (final.w / final.u.unsqueeze(-1)).transpose(1, 2).flatten(1)
+        found.append(torch.autograd.grad((means * torch.arange(8.0)).sum(), (scores, log_decay)))
+    assert_same(list(found[0]), list(found[1]), tolerance=1e-12)
+
+
+def test_third_derivatives_equal_those_of_plain_torch(rng):
+    scores = torch.randn(1, 5, 2, generator=rng, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(1, 5, 2, 3, generator=rng, dtype=torch.float64, requires_grad=True)
+    found = []
+    for backend in ("fused", "chunked"):
+        outputs, _ = scan_attention(scores, values, backend=backend)
+        total = outputs.pow(2).sum()
+        for _ in range(2):
+            total = torch.autograd.grad(total, scores, create_graph=True)[0].pow(2).sum()
+        found.append(torch.autograd.grad(total, (scores, values)))
+    assert_same(list(found[0]), list(found[1]), tolerance=1e-9)

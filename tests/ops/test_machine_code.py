@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from aaren.ops import machine_code
+
 CALL = """
 import sys, torch
 from aaren.ops import scan_attention
@@ -21,6 +23,16 @@ def call(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", CALL], env=environment, capture_output=True, text=True, check=True
     )
+
+
+def test_no_home_costs_only_time(monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert [folder.name for folder in machine_code._folders()] == ["__pycache__"]
 
 
 @pytest.mark.slow

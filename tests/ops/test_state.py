@@ -1,7 +1,9 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aaren.errors import ShapeError
 from aaren.ops import ScanState, combine, decay, read, update
 from aaren.ops.state import as_token, leaf
 
@@ -103,3 +105,15 @@ def test_state_and_its_token_are_interchangeable():
 
 def test_nbytes_counts_all_parts():
     assert ScanState.empty((4,), 128).nbytes == 8 * (4 + 4 + 512)
+
+
+def test_items_of_other_shapes_are_refused_not_broadcast():
+    state, score, value = ScanState.empty((1, 3), 4), torch.zeros(1, 3), torch.zeros(1, 3, 4)
+    for bad in ({"score": torch.zeros(5, 3)}, {"value": torch.zeros(1, 3, 1)}, {"log_decay": torch.zeros(1)}):
+        given = {"score": score, "value": value, **bad}
+        with pytest.raises(ShapeError, match=r"score, value .* \(1, 3\), \(1, 3, 4\) .* as the state"):
+            update(state, **given)
+    with pytest.raises(ShapeError, match=r"mask must broadcast to \(1, 3\); got \(5, 1\)"):
+        update(state, score, value, mask=torch.ones(5, 1, dtype=torch.bool))
+    for shape in ((), (3,), (1, 1), (1, 3)):
+        update(state, score, value, mask=torch.ones(shape, dtype=torch.bool))

@@ -20,6 +20,7 @@ from aaren.models.inputs import check_mask, check_streams
 from aaren.nn import Encoder
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
+from aaren.nn.fingerprint import fingerprint_around
 from aaren.nn.inputs import hide_padding, wrong_kind
 from aaren.shapes import Activations, Mask, TokenMask
 
@@ -193,7 +194,7 @@ class Classifier(nn.Module):
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
-        return self.encoder.fingerprint()
+        return fingerprint_around(self.encoder, self)
 
     def _follow(
         self, values: Tensor, state: ClassifierState, mask: Mask | None

@@ -18,6 +18,7 @@ from aaren.models.decision_config import DecisionModelConfig
 from aaren.models.decision_state import DecisionState, Steps
 from aaren.models.inputs import check_streams
 from aaren.nn import Encoder
+from aaren.nn.fingerprint import fingerprint_around
 from aaren.nn.inputs import hide_padding, wrong_kind
 from aaren.shapes import Activations, Mask
 
@@ -177,7 +178,7 @@ class DecisionModel(nn.Module):
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
-        return self.encoder.fingerprint()
+        return fingerprint_around(self.encoder, self)
 
     def stream(
         self,

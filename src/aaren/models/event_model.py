@@ -19,6 +19,7 @@ from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_lognormal import LogNormalMixture
 from aaren.models.event_state import EventState
 from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
+from aaren.nn.fingerprint import fingerprint_around
 from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 ENCODINGS = ("gaps", "times")
@@ -201,7 +202,7 @@ class EventModel(EventForecaster):
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
-        return self.encoder.fingerprint()
+        return fingerprint_around(self.encoder, self)
 
     def _inputs(self, events: Events, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return gaps in float64 and rows of the embedding, both 0 at padding."""

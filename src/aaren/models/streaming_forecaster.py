@@ -24,6 +24,7 @@ from aaren.models.streaming_state import StreamingState
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding
+from aaren.nn.fingerprint import fingerprint_around
 from aaren.nn.inputs import hide_padding, wrong_kind
 from aaren.shapes import Mask, TokenMask
 
@@ -199,7 +200,7 @@ class StreamingForecaster(nn.Module):
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
-        return self.encoder.fingerprint()
+        return fingerprint_around(self.encoder, self)
 
     def _run(
         self, rows: Tensor, marks: Tensor | None, state: StreamingState, mask: Mask | None

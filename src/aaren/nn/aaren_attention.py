@@ -15,8 +15,17 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError
 from aaren.nn.dropout import drop
+from aaren.nn.fingerprint import hash_weights
 from aaren.nn.folded_attention import FoldedAttention
-from aaren.nn.inputs import check_scan_state, check_sequence, check_token, hide_padding, require_divides
+from aaren.nn.inputs import (
+    check_decay,
+    check_scan_state,
+    check_sequence,
+    check_token,
+    hide_padding,
+    require_divides,
+    require_probability,
+)
 from aaren.nn.mixer import Mixer
 from aaren.nn.scan_step import scan_step
 from aaren.nn.scores import full_precision, project_scores, shift_scores
@@ -128,6 +137,7 @@ class AarenAttention(Mixer[ScanState]):
             cu_seqlens: (n + 1,) int: n sequences end to end in one row; states have one row per sequence.
         """
         check_sequence(x, self.width, mask, cu_seqlens)
+        check_decay(log_decay, (*x.shape[:2], self.num_heads))
         x = hide_padding(x, mask)
         if mask is not None and log_decay is not None:
             log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
@@ -171,10 +181,12 @@ class AarenAttention(Mixer[ScanState]):
             x: (b, c).
             state: from `init_state`, `forward` or an earlier `step`.
             mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its output.
-            log_decay: (b, h), <= 0.
+            log_decay: (b, h), <= 0; the sign is not checked here.
         """
         check_token(x, self.width, mask)
+        check_decay(log_decay, (x.shape[0], self.num_heads))
         check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
+        x = hide_padding(x, mask)
         weight, offset = self.folded_keys()
         score = project_scores(x, weight)
         if offset is not None:
@@ -196,7 +208,13 @@ class AarenAttention(Mixer[ScanState]):
                 dtype=weight.dtype,
             )
             folded.load_parts(self.v_proj, weight, offset, self.out_proj)
+        folded.key_fingerprint = self._hash_keys()
         return folded
+
+    def fingerprint(self) -> str:
+        """Return a name of these weights; the folded layer has the same."""
+        values_and_output = hash_weights([*self.v_proj.parameters(), *self.out_proj.parameters()])
+        return values_and_output + self._hash_keys()
 
     def folded_keys(self) -> tuple[Tensor, Tensor | None]:
         """Return W_k^T q' / sqrt(d), (h, c), and q'·b_k / sqrt(d), (h,), or None where keys have no bias."""
@@ -206,6 +224,10 @@ class AarenAttention(Mixer[ScanState]):
             weight = (query.unsqueeze(1) @ self.k_proj.weight.view(*split, self.width)).squeeze(1)
             bias: Tensor | None = self.k_proj.bias
             return weight, None if bias is None else (query * bias.view(split)).sum(-1)
+
+    def _hash_keys(self) -> str:
+        """Name what folding makes one: query, W_q and W_k."""
+        return hash_weights([self.query, *self.q_proj.parameters(), *self.k_proj.parameters()])
 
     def _split(self, x: Tensor) -> Values:
         return x.view(*x.shape[:-1], self.num_heads, self.head_width)
@@ -224,7 +246,6 @@ class AarenAttention(Mixer[ScanState]):
 
 def check_dropout(dropout: float, dropout_on: str) -> None:
     """Raise unless the attention's dropout is a probability and acts on something known."""
-    if not 0.0 <= dropout < 1.0:
-        raise ConfigError(f"dropout must be at least 0 and below 1; got {dropout}.")
+    require_probability("dropout", dropout)
     if dropout_on not in ("weights", "output"):
         raise ConfigError(f"dropout_on must be 'weights' or 'output'; got {dropout_on!r}.")

@@ -16,6 +16,7 @@ from aaren.nn.aaren_attention import AarenAttention
 from aaren.nn.dropout import drop
 from aaren.nn.encoder_config import EncoderConfig
 from aaren.nn.feed_forward import FeedForward
+from aaren.nn.inputs import check_decay
 from aaren.nn.learned_decay import LearnedDecay
 from aaren.nn.mixer import Mixer, State
 from aaren.nn.recurrent_mixers import GRU, LSTM
@@ -107,6 +108,7 @@ class Block(nn.Module):
         if self.decay is None:
             return log_decay
         learned: Tensor = self.decay(tuple(x.shape[:-1]), mask)
+        check_decay(log_decay, tuple(learned.shape))
         return learned if log_decay is None else learned + log_decay
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Dropout at the cost of a copy: on a CPU, torch's random numbers are most of a small model's step.
 
 One number is drawn from torch's generator per call, so seeds and checkpoints hold as with `F.dropout`; the
-rest is hashed from it (see `dropout_kernel`). On other devices, in half precision and under torch.compile
-this is `F.dropout`.
+rest is hashed from it (see `dropout_kernel`). On other devices, in half precision, under torch.compile and
+under torch.func this is `F.dropout`.
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.ops import machine_code, team
+from aaren.ops.transforms import is_transformed
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
 SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
@@ -30,8 +31,7 @@ def drop(x: Tensor, probability: float) -> Tensor:
         return x
     if not _is_ours(x):
         return F.dropout(x, probability)
-    key = int(torch.empty((), dtype=torch.int64).random_())
-    dropped: Tensor = _Drop.apply(x, probability, key)  # type: ignore[no-untyped-call]  # torch has no types here
+    dropped: Tensor = _Drop.apply(x, probability, _draw_key())  # type: ignore[no-untyped-call]  # torch has no types here
     return dropped
 
 
@@ -47,15 +47,19 @@ def attend_with_dropout(
         return F.scaled_dot_product_attention(query, keys, values, dropout_p=probability, is_causal=is_causal)
     from aaren.nn.dropped_attention import DroppedAttention  # which needs `drop_by_key` of this file
 
-    pairs = [part.reshape(-1, *part.shape[2:]) for part in (query, keys, values)]  # (b · h, t, d)
-    key = int(torch.empty((), dtype=torch.int64).random_())
-    outputs: Tensor = DroppedAttention.apply(*pairs, probability, is_causal, key)  # type: ignore[no-untyped-call]  # as above
+    pairs = [part.flatten(0, 1) for part in (query, keys, values)]  # (b · h, t, d)
+    outputs: Tensor = DroppedAttention.apply(*pairs, probability, is_causal, _draw_key())  # type: ignore[no-untyped-call]  # as above
     return outputs.view(*query.shape[:3], values.shape[-1])
 
 
 def _is_ours(x: Tensor) -> bool:
     is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    return is_plain and x.numel() < LARGEST and not torch.compiler.is_compiling()
+    is_seen_through = torch.compiler.is_compiling() or is_transformed()
+    return is_plain and 0 < x.numel() < LARGEST and not is_seen_through
+
+
+def _draw_key() -> int:
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())  # whatever device is the default
 
 
 class _Drop(torch.autograd.Function):
@@ -79,7 +83,7 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     target = torch.empty_like(source)
     count = source.numel()
     cuts, num_threads = share_items(count, 1)
-    scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype)
+    scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype, device=source.device)
     fields = (count, threshold_of(probability), key & 0xFFFFFFFF, key >> 32, source, target, scale)
     job = machine_code.load("aaren.nn.dropout_kernel", "drop_job", source.dtype)
     team.run(job, cuts, fields, num_threads=num_threads)

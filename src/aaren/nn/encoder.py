@@ -10,6 +10,7 @@ from aaren.errors import ShapeError, StateError
 from aaren.nn.block import Block
 from aaren.nn.encoder_config import EncoderConfig
 from aaren.nn.encoder_state import EncoderState
+from aaren.nn.fingerprint import hash_weights
 from aaren.nn.inputs import check_sequence, check_token, hide_padding, wrong_kind
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
@@ -72,8 +73,9 @@ class Encoder(nn.Module):
         _check_inject(inject, x)
         x = hide_padding(x, mask)
         inject = None if inject is None else hide_padding(inject, mask)
+        before = (None,) * len(self.layers) if state is None else self._layer_states(state)
         states = []
-        for block, layer_state in zip(self._blocks(), self._layer_states(state), strict=True):
+        for block, layer_state in zip(self._blocks(), before, strict=True):
             x = x if inject is None else x + inject
             x, layer_state = block(x, layer_state, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
             states.append(layer_state)
@@ -91,10 +93,11 @@ class Encoder(nn.Module):
         """Encode one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit."""
         check_token(x, self.config.width, mask)
         _check_inject(inject, x)
+        x = hide_padding(x, mask)
+        inject = None if inject is None else hide_padding(inject, mask)
         states = []
         for block, layer_state in zip(self._blocks(), self._layer_states(state), strict=True):
             x = x if inject is None else x + inject
-            assert layer_state is not None
             x, layer_state = block.step(x, layer_state, mask=mask, log_decay=log_decay)
             states.append(layer_state)
         return (x if self.final_norm is None else self.final_norm(x)), EncoderState(tuple(states))
@@ -108,22 +111,19 @@ class Encoder(nn.Module):
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states; the folded copy has the same.
 
-        A hash of what folding leaves untouched: sizes, norms and feed-forward weights.
+        All weights that make a state count. Those of `final_norm` do not: it comes after the last one.
         """
         digest = hashlib.sha256()
         for block in self._blocks():
-            for part in (block.mixer_norm, block.feed_forward, block.feed_forward_norm):
-                for parameter in part.parameters():
-                    digest.update(str(tuple(parameter.shape)).encode())
-                    digest.update(parameter.detach().to("cpu", torch.float32).numpy().tobytes())
+            digest.update(block.mixer.fingerprint().encode())
+            for part in (block.mixer_norm, block.feed_forward, block.feed_forward_norm, block.decay):
+                digest.update(hash_weights([] if part is None else part.parameters()).encode())
         return digest.hexdigest()[:16]
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.layers if isinstance(block, Block)]
 
-    def _layer_states(self, state: EncoderState | None) -> tuple[tuple[object, ...] | None, ...]:
-        if state is None:
-            return (None,) * len(self.layers)
+    def _layer_states(self, state: EncoderState) -> tuple[tuple[object, ...], ...]:
         if not isinstance(state, EncoderState):
             raise wrong_kind(EncoderState, state)
         if len(state.layers) != len(self.layers):

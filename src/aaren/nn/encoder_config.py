@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from aaren.errors import ConfigError, unknown_name
-from aaren.nn.inputs import require_divides
+from aaren.nn.inputs import require_divides, require_probability
 
 MIXERS = ("aaren", "softmax", "gru", "lstm", "wkv")
 ACTIVATIONS = ("gelu", "relu", "silu")
@@ -51,8 +51,8 @@ class EncoderConfig:
             if size is not None and size < 1:
                 raise ConfigError(f"{name} must be at least 1; got {size}.")
         for name, value in (("dropout", self.dropout), ("attention_dropout", self.attention_dropout)):
-            if value is not None and not 0.0 <= value < 1.0:
-                raise ConfigError(f"{name} must be at least 0 and below 1; got {value}.")
+            if value is not None:
+                require_probability(name, value)
         for kind, name, known in (
             ("mixer", self.mixer, MIXERS),
             ("activation", self.activation, ACTIVATIONS),

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.nn.inputs import check_scan_state, check_sequence, check_token
+from aaren.nn.fingerprint import hash_weights
+from aaren.nn.inputs import check_decay, check_scan_state, check_sequence, check_token
 from aaren.nn.mixer import Mixer
 from aaren.nn.scan_step import scan_step
 from aaren.nn.scores import project_scores
@@ -45,6 +46,7 @@ class FoldedAttention(Mixer[ScanState]):
         self.bias = frozen(width + num_heads) if bias else None
         self.out_weight = frozen(width, width)
         self.out_bias = frozen(width) if out_bias else None
+        self.key_fingerprint = ""  # of the query and weights that were folded, which are gone
 
     @torch.no_grad()
     def load_parts(
@@ -80,6 +82,7 @@ class FoldedAttention(Mixer[ScanState]):
     ) -> tuple[Activations, ScanState]:
         """Attend to every prefix at once, as `AarenAttention.forward` does."""
         check_sequence(x, self.width, mask, cu_seqlens)
+        check_decay(log_decay, (*x.shape[:2], self.num_heads))
         if state is not None:
             num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
             check_scan_state(state, num_streams, self.num_heads, self.head_width)
@@ -109,6 +112,7 @@ class FoldedAttention(Mixer[ScanState]):
     ) -> tuple[Token, ScanState]:
         """Take in one item per stream, as `AarenAttention.step` does."""
         check_token(x, self.width, mask)
+        check_decay(log_decay, (x.shape[0], self.num_heads))
         check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
         item = F.linear(x, self.weight, self.bias)
         precise = item.to(state.m.dtype)
@@ -121,6 +125,12 @@ class FoldedAttention(Mixer[ScanState]):
 
     def _split(self, x: Tensor) -> Values:
         return x.view(*x.shape[:-1], self.num_heads, self.head_width)
+
+    def fingerprint(self) -> str:
+        """Return a name of these weights, that of the layer they were folded from."""
+        rows = None if self.bias is None else self.bias[: self.width]
+        weights = [self.weight[: self.width], rows, self.out_weight, self.out_bias]
+        return hash_weights(weights) + self.key_fingerprint
 
     def fold(self) -> "FoldedAttention":
         """Return itself: there is nothing left to fold."""

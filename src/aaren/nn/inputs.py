@@ -8,6 +8,7 @@ from torch import Tensor
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.ops import ScanState
+from aaren.ops.checks import check_bounds_form
 from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
 
 
@@ -30,18 +31,24 @@ def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> N
         )
 
 
+def require_probability(name: str, value: float) -> None:
+    """Raise unless the value is a probability of dropping an item: at least 0 and below 1."""
+    if not 0.0 <= value < 1.0:
+        raise ConfigError(f"{name} must be at least 0 and below 1; got {value}.")
+
+
 def check_sequence(x: Activations, width: int, mask: Mask | None, cu_seqlens: SequenceBounds | None) -> None:
-    """Raise unless x is (b, t, width) and its mask, if any, is bool (b, t)."""
+    """Raise unless x is (b, t, width) and its mask, if any, bool (b, t).
+
+    Of bounds only the form is checked: what they say, by those who read them.
+    """
     if x.ndim != 3 or x.shape[2] != width:
         hint = " For one item per stream, call step." if x.ndim == 2 and x.shape[-1] == width else ""
         raise ShapeError(f"x must be (b, t, c) with c = {width}; got {tuple(x.shape)}.{hint}")
     if mask is not None:
         _check_mask(mask, (x.shape[0], x.shape[1]), "(b, t)")
-    if cu_seqlens is not None and x.shape[0] != 1:
-        raise ShapeError(
-            f"packed sequences lie end to end in one row, so b must be 1 with cu_seqlens; got b = "
-            f"{x.shape[0]}. Concatenate them along time, or pass mask instead of cu_seqlens."
-        )
+    if cu_seqlens is not None:
+        check_bounds_form(cu_seqlens, x.shape[0])
 
 
 def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
@@ -53,6 +60,19 @@ def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
         )
     if mask is not None:
         _check_mask(mask, (x.shape[0],), "(b,)")
+
+
+def check_decay(log_decay: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Raise unless the decay, if any, is floating and (b, t, h) or, for a step, (b, h).
+
+    Its sign is left to the operator over whole sequences: a stream would pay for reading it at every step.
+    """
+    if log_decay is not None and (log_decay.shape != shape or not log_decay.is_floating_point()):
+        letters = "(b, t, h)" if len(shape) == 3 else "(b, h)"
+        raise ShapeError(
+            f"log_decay must be {letters} = {shape}, floating point; got {tuple(log_decay.shape)} of "
+            f"{log_decay.dtype}. Expand it: log_decay.expand{shape}."
+        )
 
 
 def check_scan_state(state: ScanState, batch_size: int, num_heads: int, head_width: int) -> None:

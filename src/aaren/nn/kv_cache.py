@@ -2,8 +2,9 @@
 
 Buffers are preallocated and double when full, so that appending costs constant time on average. Branches
 share them: a cache only reads the slots it filled or inherited, and only the newest branch may write on in
-place; a step from an older one copies first. Axes are `scaled_dot_product_attention`'s own, (b, h, slots, d):
-at 8,192 items its step is 1.6 times faster than over (b, slots, h, d).
+place; a step from an older one copies first, and so does one whose query, keys or values want a gradient:
+autograd needs the slots as they were. Axes are `scaled_dot_product_attention`'s own, (b, h, slots, d): at
+8,192 items its step is 1.6 times faster than over (b, slots, h, d).
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from aaren.errors import StateError
 from aaren.nn.inputs import wrong_kind
 
 SMALLEST_CAPACITY = 16
+NOT_OURS = -1  # no write of ours: the buffers came from elsewhere, and autograd may need them as they are
 
 
 class WriteCount:
@@ -51,7 +53,7 @@ class KVCache(NamedTuple):
         length = keys.shape[2]
         if lengths is not None:
             length, lengths = _longest(lengths, length)
-        return cls(keys, values, length, lengths, window, 0, WriteCount())
+        return cls(keys, values, length, lengths, window, NOT_OURS, WriteCount())
 
     @property
     def nbytes(self) -> int:
@@ -83,9 +85,9 @@ class KVCache(NamedTuple):
                 f"select."
             )
 
-    def reserve(self, num_items: int) -> "KVCache":
+    def reserve(self, num_items: int, query: Tensor | None = None) -> "KVCache":
         """Return this cache with room for more items, writable; autograd copies anyway and needs none."""
-        if self._needs_autograd():
+        if self._needs_autograd(query):
             return self._latest()
         capacity = self.keys.shape[2]
         is_newest = self.write == self.writes.number
@@ -97,12 +99,14 @@ class KVCache(NamedTuple):
         keys, values = (_grow(part[:, :, : kept.length], capacity) for part in (kept.keys, kept.values))
         return KVCache(keys, values, kept.length, kept.lengths, self.window, 0, WriteCount())
 
-    def append(self, keys: Tensor, values: Tensor, counts: Tensor | None = None) -> "KVCache":
+    def append(
+        self, keys: Tensor, values: Tensor, counts: Tensor | None = None, *, query: Tensor | None = None
+    ) -> "KVCache":
         """Return the cache with new items (b, h, t, d), after `reserve`; stream i takes counts[i]."""
         keys, values = keys.to(self.keys.dtype), values.to(self.values.dtype)
         num_items = keys.shape[2]
         if self.lengths is None and counts is None:
-            if self._needs_autograd(keys):
+            if self._needs_autograd(query, keys, values):
                 old_keys, old_values = self.keys[:, :, : self.length], self.values[:, :, : self.length]
                 return self._fresh(torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2), None)
             stop = self.length + num_items
@@ -116,13 +120,13 @@ class KVCache(NamedTuple):
         index = slots[:, None, :, None].expand_as(keys)
         lengths = self.ends + (num_items if counts is None else counts)
         length, even_lengths = _longest(lengths, self.length + num_items)
-        if self._needs_autograd(keys):
+        if self._needs_autograd(query, keys, values):
             room = (0, 0, 0, max(0, self.length + num_items - self.keys.shape[2]))
             grown = (
                 F.pad(self.keys, room).scatter(2, index, keys),
                 F.pad(self.values, room).scatter(2, index, values),
             )
-            return KVCache(*grown, length, even_lengths, self.window, 0, WriteCount())
+            return KVCache(*grown, length, even_lengths, self.window, NOT_OURS, WriteCount())
         self.keys.scatter_(2, index, keys)
         self.values.scatter_(2, index, values)
         self.writes.number += 1
@@ -179,10 +183,10 @@ class KVCache(NamedTuple):
         gathered = (self.keys.gather(2, index), self.values.gather(2, index))
         return self._fresh(*gathered, self.lengths - first_slots)
 
-    def _needs_autograd(self, new: Tensor | None = None) -> bool:
+    def _needs_autograd(self, *others: Tensor | None) -> bool:
         if not torch.is_grad_enabled():
             return False
-        return self.keys.requires_grad or self.values.requires_grad or (new is not None and new.requires_grad)
+        return any(part is not None and part.requires_grad for part in (self.keys, self.values, *others))
 
 
 def _longest(lengths: Tensor, bound: int) -> tuple[int, Tensor | None]:

@@ -9,6 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 import torch
 from torch import nn
 
+from aaren.nn.fingerprint import hash_weights
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
 State: TypeAlias = tuple[object, ...]
@@ -52,6 +53,10 @@ class Mixer(nn.Module, Generic[StateT]):
     ) -> tuple[Token, StateT]:
         """Take in one item per stream; a stream whose mask is False keeps its state bit for bit."""
         raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """Return a name of the weights that make the states; a folded copy has the same."""
+        return hash_weights(self.parameters())
 
     def fold(self) -> "Mixer[StateT]":
         """Return a frozen copy for inference, with all that is constant after training computed once."""

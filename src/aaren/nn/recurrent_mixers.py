@@ -12,8 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from aaren.errors import require_at_least
 from aaren.nn.dropout import drop
-from aaren.nn.inputs import check_sequence, check_tensor_state, check_token, hide_padding, refuse_decay
+from aaren.nn.inputs import (
+    check_sequence,
+    check_tensor_state,
+    check_token,
+    hide_padding,
+    refuse_decay,
+    require_probability,
+)
 from aaren.nn.mixer import Mixer, StateT
 from aaren.nn.packed import forward_packed
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
@@ -58,6 +66,8 @@ class RecurrentMixer(Mixer[StateT]):
         super().__init__()
         self.width = width
         self.dropout = dropout
+        require_at_least(self, width=1)
+        require_probability("dropout", dropout)
         rows = self.num_gates * width
         self.weight_input = nn.Parameter(torch.empty(rows, width, device=device, dtype=dtype))
         self.weight_hidden = nn.Parameter(torch.empty(rows, width, device=device, dtype=dtype))
@@ -101,7 +111,7 @@ class RecurrentMixer(Mixer[StateT]):
         if state is None:
             state = self.init_state(x.shape[0], device=x.device)
         parts = self._parts(state, x.shape[0])
-        if x.shape[1] == 0:
+        if 0 in x.shape[:2]:  # which packing refuses
             return x, state
         inputs = hide_padding(x, mask).to(self.weight_input.dtype)
         carried = [part.to(inputs.dtype) for part in parts]
@@ -127,7 +137,7 @@ class RecurrentMixer(Mixer[StateT]):
         check_token(x, self.width, mask)
         refuse_decay(log_decay, self.name)
         parts = self._parts(state, x.shape[0])
-        inputs = x.to(self.weight_input.dtype)
+        inputs = hide_padding(x, mask).to(self.weight_input.dtype)
         new = [
             a.to(b.dtype)
             for a, b in zip(self._cell([inputs, *(p.to(inputs.dtype) for p in parts)]), parts, strict=True)

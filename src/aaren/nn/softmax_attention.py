@@ -133,7 +133,7 @@ class SoftmaxAttention(Mixer[KVCache]):
             return self._finish(outputs), KVCache.of(keys, values, lengths)
         if state is None:
             state = self.init_state(x.shape[0], dtype=keys.dtype, device=x.device)
-        cache = state.reserve(x.shape[1])
+        cache = state.reserve(x.shape[1], query)
         if mask is None:
             counts = None
             ends = cache.ends.unsqueeze(1) + torch.arange(1, x.shape[1] + 1, device=x.device)  # (b, t)
@@ -142,7 +142,7 @@ class SoftmaxAttention(Mixer[KVCache]):
             ends = cache.ends.unsqueeze(1) + mask.cumsum(1)
             order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, None, :, None].expand_as(keys)
             keys, values = keys.gather(2, order), values.gather(2, order)  # real items to the front
-        cache = cache.append(keys, values, counts)
+        cache = cache.append(keys, values, counts, query=query)
         stop = cache.keys.shape[2] if torch.compiler.is_compiling() else cache.length
         visible = self._visible(ends, stop)
         outputs = self._attend(query, cache.keys[:, :, :stop], cache.values[:, :, :stop], visible)
@@ -174,7 +174,7 @@ class SoftmaxAttention(Mixer[KVCache]):
             project(x).view(x.shape[0], self.num_heads, 1, self.head_width)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        cache = state.reserve(1).append(keys, values)
+        cache = state.reserve(1, query).append(keys, values, query=query)
         stop = cache.length
         if cache.lengths is None:
             start = 0 if self.window is None else max(0, stop - self.window)

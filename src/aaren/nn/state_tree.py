@@ -52,7 +52,9 @@ def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
     """Return the states of some streams, in the order given; an index may come twice."""
 
     def pick(tensor: Tensor) -> Tensor:
-        chosen = torch.as_tensor(streams, device=tensor.device)
+        # An empty list would become floating point.
+        dtype = None if len(streams) else torch.int64
+        chosen = torch.as_tensor(streams, dtype=dtype, device=tensor.device)
         return tensor[chosen]
 
     return map_tensors(pick, state)

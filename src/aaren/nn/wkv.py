@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import StateError
+from aaren.errors import StateError, require_at_least
 from aaren.nn.dropout import drop
 from aaren.nn.inputs import (
     check_scan_state,
@@ -22,6 +22,7 @@ from aaren.nn.inputs import (
     check_token,
     hide_padding,
     refuse_decay,
+    require_probability,
     wrong_kind,
 )
 from aaren.nn.log_weights import log_weight, log_weights
@@ -62,6 +63,8 @@ class WKV(Mixer[WKVState]):
         super().__init__()
         self.width = width
         self.dropout = dropout
+        require_at_least(self, width=1)
+        require_probability("dropout", dropout)
         # One row each for keys, values and gates: the current item's share in the blend.
         self.blend = nn.Parameter(torch.empty(3, width, device=device, dtype=dtype))
         self.log_rate = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
@@ -148,8 +151,7 @@ class WKV(Mixer[WKVState]):
         refuse_decay(log_decay, "wkv")
         self._check_state(state, x.shape[0])
         is_real = None if mask is None else mask.unsqueeze(-1)
-        if is_real is not None:
-            x = x.masked_fill(~is_real, 0.0)
+        x = hide_padding(x, mask)
         keys, values, gates = self._project(x, state.last.to(x.dtype))
         mean = read(state.sums).squeeze(-1).to(values.dtype)
         share = torch.sigmoid(keys + self.bonus - log_weight(state.sums)).to(values.dtype)

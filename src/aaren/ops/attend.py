@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, unknown_name
-from aaren.ops.checks import check_devices, check_mask, check_state
+from aaren.ops.checks import check_devices, check_floating, check_mask, check_state
 from aaren.ops.state import ScanState, combine, default_state_dtype, read
 
 Method: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, ScanState, int], ScanState]
@@ -38,7 +38,8 @@ def attend(
         method: "parallel" holds all (q, t) weights at once, as attention is usually computed; "recurrent"
             takes one token at a time in constant memory; "block" takes block_size of them at a time.
         block_size: tokens per block.
-        mask: (b, t) or (b, q, t) bool, True = attend. A query that sees nothing outputs 0.
+        mask: (b, t) or (b, q, t) bool, True = attend. A query that sees nothing outputs 0; what it does not
+            see, even NaN, has no effect on it.
         scale: factor on the scores; 1/sqrt(d) by default.
         initial_state: (b, q, h[, e]), what the queries have seen before.
 
@@ -115,18 +116,44 @@ def _summarise(
 ) -> ScanState:
     """Return the state of these tokens alone, for every query."""
     # Scores in the inputs' own precision (at least float32), sums in the state's.
-    scores = torch.einsum("bqhd,bthd->bqht", _widen(query), _widen(keys)).to(dtype)
+    precise = torch.promote_types(torch.promote_types(query.dtype, keys.dtype), torch.float32)
+    query, keys, values = query.to(precise), keys.to(precise), values.to(dtype)
+    is_per_query = mask is not None and mask.shape[1] > 1
     if mask is not None:
-        scores = torch.where(mask.unsqueeze(2), scores, -torch.inf)
-        values = torch.where(mask.any(1)[..., None, None], values, 0.0)  # padding may hold anything, even NaN
+        is_padding = ~mask.any(1)[..., None, None]  # it may hold anything, even NaN
+        keys, values = keys.masked_fill(is_padding, 0.0), values.masked_fill(is_padding, 0.0)
+    scores = (_score_apart(query, keys) if is_per_query else _score(query, keys)).to(dtype)
+    if mask is not None:
+        scores = scores.masked_fill(~mask.unsqueeze(2), -torch.inf)
     is_seen = scores != -torch.inf
     m = scores.amax(dim=-1).clamp(min=torch.finfo(dtype).min).detach()
     weights = torch.where(is_seen, torch.exp(scores - m.unsqueeze(-1)), 0.0)
-    return ScanState(m, weights.sum(dim=-1), torch.einsum("bqht,bthe->bqhe", weights, values.to(dtype)))
+    w = _mix_apart(weights, values, is_seen) if is_per_query else _mix(weights, values)
+    return ScanState(m, weights.sum(dim=-1), w)
 
 
-def _widen(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+def _score(query: Tensor, keys: Tensor) -> Tensor:
+    return torch.einsum("bqhd,bthd->bqht", query, keys)
+
+
+def _mix(weights: Tensor, values: Tensor) -> Tensor:
+    return torch.einsum("bqht,bthe->bqhe", weights, values)
+
+
+# Zero times NaN is NaN, in products and in their gradients. So what only some queries see stays out of the
+# products where it is not finite, and is put back, as NaN, for those who see it.
+
+
+def _score_apart(query: Tensor, keys: Tensor) -> Tensor:
+    is_bad = ~keys.isfinite().all(-1, keepdim=True)  # (b, t, h, 1)
+    scores = _score(query, keys.masked_fill(is_bad, 0.0))
+    return scores.masked_fill(is_bad.permute(0, 3, 2, 1), torch.nan)
+
+
+def _mix_apart(weights: Tensor, values: Tensor, is_seen: Tensor) -> Tensor:
+    is_bad = ~values.isfinite()
+    num_bad = _mix(is_seen.to(weights.dtype), is_bad.to(weights.dtype))
+    return _mix(weights, values.masked_fill(is_bad, 0.0)).masked_fill(num_bad > 0, torch.nan)
 
 
 def _check(
@@ -147,6 +174,8 @@ def _check(
             f"values must be (b, t, h, e) with the (b, t, h) of keys, {tuple(keys.shape[:3])}; got "
             f"{tuple(values.shape)}."
         )
+    for name, tensor in (("query", query), ("keys", keys), ("values", values)):
+        check_floating(name, tensor)
     if mask is not None and mask.ndim == 3:
         check_mask(mask, (batch, num_queries, keys.shape[1]), "mask", "(b, q, t)")
     elif mask is not None:

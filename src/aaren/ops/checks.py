@@ -2,7 +2,7 @@
 
 Every refusal says what was expected, what came and what to do, before anything is computed.
 Checks of shapes are free and always made. Checks of values read memory: they are left out while torch.compile
-traces, and on accelerators, where they would stall the queue.
+traces, under torch.func, and on accelerators, where they would stall the queue.
 """
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aaren.errors import ShapeError, StateError
 from aaren.ops.state import ScanState
+from aaren.ops.transforms import is_transformed
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
 
@@ -30,7 +31,9 @@ def check_scan(
         _check_log_decay(log_decay, scores)
     num_streams = batch
     if cu_seqlens is not None:
-        _check_bounds(cu_seqlens, batch, length)
+        check_bounds_form(cu_seqlens, batch)
+        if _may_read(cu_seqlens):
+            check_bounds(cu_seqlens, length)
         num_streams = cu_seqlens.shape[0] - 1
     if initial_state is not None:
         check_state(initial_state, (num_streams, heads), width)
@@ -38,6 +41,12 @@ def check_scan(
     if initial_state is not None:
         others["initial_state"] = initial_state.w
     check_devices("scores", scores, others)
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise unless the tensor is of floating point."""
+    if not tensor.is_floating_point():
+        raise ShapeError(f"{name} must be floating point; got {tensor.dtype}. Convert with {name}.float().")
 
 
 def check_mask(mask: Tensor, shape: tuple[int, ...], name: str, letters: str) -> None:
@@ -53,6 +62,11 @@ def check_mask(mask: Tensor, shape: tuple[int, ...], name: str, letters: str) ->
 
 def check_state(state: ScanState, streams: tuple[int, ...], width: int) -> None:
     """Raise unless the state belongs to these streams and this head width."""
+    if not isinstance(state, ScanState):
+        raise StateError(
+            f"initial_state must be a ScanState; got {type(state).__name__}. Wrap its parts: "
+            f"ScanState(m, u, w)."
+        )
     expected = (streams, streams, (*streams, width))
     if tuple(tuple(part.shape) for part in state) != expected:
         raise StateError(
@@ -77,6 +91,29 @@ def check_devices(name: str, tensor: Tensor, others: dict[str, Tensor | None]) -
             )
 
 
+def check_bounds_form(bounds: SequenceBounds, batch: int) -> None:
+    """Raise unless the bounds are a row of integers, for a batch of one row; reads nothing."""
+    if batch != 1:
+        raise ShapeError(
+            f"packed sequences lie end to end in one row, so b must be 1 with cu_seqlens; got b = {batch}. "
+            f"Concatenate them along time, or pass mask instead of cu_seqlens."
+        )
+    if bounds.ndim != 1 or bounds.shape[0] < 1 or bounds.dtype not in (torch.int32, torch.int64):
+        raise ShapeError(
+            f"cu_seqlens must be (n + 1,) of int32 or int64; got {tuple(bounds.shape)} of {bounds.dtype}. "
+            f"Build it as cat([0, lengths.cumsum(0)])."
+        )
+
+
+def check_bounds(bounds: SequenceBounds, length: int) -> None:
+    """Raise unless the bounds run from 0 to this length without a step back; reads them."""
+    if bounds[0] != 0 or bounds[-1] != length or bool((bounds.diff() < 0).any()):
+        raise ShapeError(
+            f"cu_seqlens must start at 0, never decrease and end at t = {length}; got {bounds.tolist()[:8]}"
+            f"{' ...' if len(bounds) > 8 else ''}. Build it as cat([0, lengths.cumsum(0)])."
+        )
+
+
 def _check_items(scores: Scores, values: Values) -> None:
     if scores.ndim != 3:
         raise ShapeError(
@@ -88,11 +125,8 @@ def _check_items(scores: Scores, values: Values) -> None:
             f"values must be (b, t, h, d) with the (b, t, h) of scores, {tuple(scores.shape)}; got "
             f"{tuple(values.shape)}. Split the heads first: values.unflatten(-1, (h, d))."
         )
-    for name, tensor in (("scores", scores), ("values", values)):
-        if not tensor.is_floating_point():
-            raise ShapeError(
-                f"{name} must be floating point; got {tensor.dtype}. Convert with {name}.float()."
-            )
+    check_floating("scores", scores)
+    check_floating("values", values)
 
 
 def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
@@ -112,25 +146,5 @@ def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
         )
 
 
-def _check_bounds(bounds: SequenceBounds, batch: int, length: int) -> None:
-    if batch != 1:
-        raise ShapeError(
-            f"packed sequences lie end to end in one row, so b must be 1 with cu_seqlens; got b = {batch}. "
-            f"Concatenate them along time, or pass mask instead of cu_seqlens."
-        )
-    if bounds.ndim != 1 or bounds.shape[0] < 1 or bounds.dtype not in (torch.int32, torch.int64):
-        raise ShapeError(
-            f"cu_seqlens must be (n + 1,) of int32 or int64; got {tuple(bounds.shape)} of {bounds.dtype}. "
-            f"Build it as cat([0, lengths.cumsum(0)])."
-        )
-    if not _may_read(bounds):
-        return
-    if bounds[0] != 0 or bounds[-1] != length or bool((bounds.diff() < 0).any()):
-        raise ShapeError(
-            f"cu_seqlens must start at 0, never decrease and end at t = {length}; got {bounds.tolist()[:8]}"
-            f"{' ...' if len(bounds) > 8 else ''}. Build it as cat([0, lengths.cumsum(0)])."
-        )
-
-
 def _may_read(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed()

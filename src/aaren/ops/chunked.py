@@ -46,7 +46,7 @@ def scan(
     carried = ScanState(*(part[:, :-1].unsqueeze(2) for part in before))
     if since_start is not None:
         carried = decay(carried, since_start)
-    outputs = read(combine(carried, local)).view(batch, -1, heads, width)
+    outputs = read(combine(carried, local)).view(batch, blocks[1] * BLOCK_LENGTH, heads, width)
     return outputs[:, :length], ScanState(*(part[:, -1] for part in before))
 
 

@@ -1,10 +1,11 @@
 """`scan_attention`: attention over every prefix at once, through any backend by name."""
 
-from aaren.errors import unknown_name
+from aaren.errors import ConfigError, unknown_name
 from aaren.ops import chunked, fused, naive, recurrent, tree_scan, triton_scan
 from aaren.ops.checks import check_scan
 from aaren.ops.packing import PackedScan, through_padding
 from aaren.ops.state import ScanState, default_state_dtype
+from aaren.ops.transforms import is_transformed
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
 BACKENDS: dict[str, PackedScan] = {
@@ -16,6 +17,7 @@ BACKENDS: dict[str, PackedScan] = {
     "fused": fused.scan,
     "triton": triton_scan.scan,
 }
+COMPILED = ("fused", "triton")
 
 
 def scan_attention(
@@ -31,7 +33,7 @@ def scan_attention(
     """Attend to every prefix at once: output k is softmax(scores[:k + 1]) @ values[:k + 1].
 
     Args:
-        scores: (b, t, h); -inf is a masked item.
+        scores: (b, t, h); -inf is a masked item; +inf, as NaN, makes NaN of its output and all later ones.
         values: (b, t, h, d).
         mask: (b, t) bool, True = real. A masked item changes nothing; the output there is that of the prefix
             so far, and 0 while the prefix is empty.
@@ -41,7 +43,8 @@ def scan_attention(
             cu_seqlens[i] : cu_seqlens[i + 1]. Initial and final states then have one row per sequence.
         initial_state: what came before, from an earlier call or from `update`; default: nothing.
         backend: naive, recurrent, hillis_steele, ladner_fischer, chunked (any device), fused (CPU), triton
-            (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere. All give the same result.
+            (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere, and under torch.func or
+            forward-mode differentiation. All give the same result.
 
     Returns:
         The outputs (b, t, h, d) in the dtype of values, and the state after the last item, in the dtype of
@@ -54,9 +57,14 @@ def scan_attention(
     """
     check_scan(scores, values, mask, log_decay, cu_seqlens, initial_state)
     if backend == "auto":
-        backend = "fused" if values.device.type == "cpu" else "chunked"
+        backend = "fused" if values.device.type == "cpu" and not is_transformed() else "chunked"
     if backend not in BACKENDS:
-        raise unknown_name("backend", backend, [*BACKENDS, "auto"])
+        raise unknown_name("backend", str(backend), [*BACKENDS, "auto"])
+    if backend in COMPILED and is_transformed():
+        raise ConfigError(
+            f"backend={backend!r} knows neither torch.func nor forward-mode differentiation: all it has is a "
+            f"backward pass. Use backend='auto', which is then chunked."
+        )
 
     # All backends sum in float64 (where the device has it); dtypes are settled here, once.
     sum_dtype = default_state_dtype(values.device)

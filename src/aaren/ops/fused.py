@@ -89,8 +89,9 @@ def prefix_attention_backward(
     grad_scores = scores.new_empty(scores.shape)
     grad_values = room(values.shape, values.dtype)
     grad_log_decay = scores.new_empty(decay_shape(scores, log_decay))
-    first_outputs = read(ScanState(m, u, w))
-    carry, carry_sum = grad_w * final_u.unsqueeze(-1), -grad_u * final_u
+    # Contiguous: these take on the strides of a state or a gradient, and the kernel knows addresses only.
+    first_outputs = read(ScanState(m, u, w)).contiguous()
+    carry, carry_sum = (grad_w * final_u.unsqueeze(-1)).contiguous(), (-grad_u * final_u).contiguous()
     fused_rows.backward(
         _flat(grad_outputs),
         _flat(values),

@@ -68,7 +68,7 @@ def _weigh(
                 weight = -math.inf
             elif not score <= peak:  # a new peak, or NaN; both are rare
                 shrink *= exp_double(peak - score)
-                weight, spaced[head, peak_at] = 0.0, score
+                weight, spaced[head, peak_at] = score - score, score  # not 0: +inf, like NaN, poisons
             weights[k * heads + head], shrinks[k * heads + head] = weight, shrink
     if first_head == 0 and stop_head == heads:  # the heads of all items lie side by side
         _exponentiate(weights[start * heads : stop * heads])

@@ -7,11 +7,11 @@ A backend has two operators of fixed signature:
               -> (grads of scores, values, log_decay, m, u, w)
 
 `register` gives them fake kernels, for torch.compile and torch.export, and derivatives: the first through the
-backward operator, the second, which few need, by recomputing through `chunked`.
+backward operator, all further ones, which few need, by recomputing through `chunked`.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -184,10 +184,10 @@ def _save_for_second(
 def _differentiate_twice(ctx: FunctionCtx, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
     """Differentiate the gradients by recomputing them through `chunked`, from the inputs alone."""
     saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch's types lack it
+    is_recorded = torch.is_grad_enabled()  # a third derivative is to follow
     with torch.enable_grad():
-        fresh = [
-            tensor.detach().requires_grad_() if tensor is not None and tensor.is_floating_point() else tensor
-            for tensor in saved
+        fresh: list[Any] = [  # Any: which are tensors and which None is known below
+            None if tensor is None else _fresh(tensor, is_recorded) for tensor in saved
         ]
         grad_outputs, grad_u, grad_w, scores, values, mask, log_decay, bounds, m, u, w = fresh
         outputs, final = through_padding(chunked.scan)(
@@ -211,8 +211,17 @@ def _differentiate_twice(ctx: FunctionCtx, *cotangents: Tensor) -> tuple[Tensor 
             [grad for grad, _ in varying],
             [tensor for tensor in fresh if tensor is not None and tensor.requires_grad],
             [cotangent for _, cotangent in varying],
+            create_graph=is_recorded,
             materialize_grads=True,
         )
     found = iter(second)
     grads = (next(found) if tensor is not None and tensor.requires_grad else None for tensor in fresh)
     return *grads, None, None, None, None
+
+
+def _fresh(tensor: Tensor, is_recorded: bool) -> Tensor:
+    """Return the tensor as one to differentiate by, tied to where it came from if that is recorded."""
+    if not tensor.is_floating_point():
+        return tensor
+    is_tied = is_recorded and tensor.requires_grad
+    return tensor.view_as(tensor) if is_tied else tensor.detach().requires_grad_()

@@ -125,7 +125,11 @@ def _folders() -> Iterator[Path]:
         yield Path(os.environ[FOLDER_VARIABLE])
         return
     yield Path(__file__).parent / "__pycache__"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aaren"
+    try:
+        cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return
+    yield cache_home / "aaren"
 
 
 def _read(path: Path) -> bytes | None:

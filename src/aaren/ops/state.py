@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from aaren.errors import ShapeError
+
 
 class ScanState(NamedTuple):
     """All that is remembered of a prefix; its size does not depend on the prefix's length.
@@ -152,6 +154,25 @@ def update(
     >>> read(state)
     tensor([[1.5000]], dtype=torch.float64)
     """
+    _check_item(state, score, value, mask, log_decay)
     if log_decay is not None:
         state = decay(state, log_decay)
     return combine(state, leaf(score.to(state.m.dtype), value, mask))
+
+
+def _check_item(
+    state: ScanState, score: Tensor, value: Tensor, mask: Tensor | None, log_decay: Tensor | None
+) -> None:
+    """Raise unless an item fits the state; broadcast, it would make new streams, or count for many."""
+    streams = state.m.shape
+    is_fitting = score.shape == streams and value.shape == state.w.shape
+    if not is_fitting or (log_decay is not None and log_decay.shape != streams):
+        raise ShapeError(
+            f"score, value and log_decay must be {tuple(streams)}, {tuple(state.w.shape)} and "
+            f"{tuple(streams)}, as the state's u and w; got {tuple(score.shape)}, {tuple(value.shape)} and "
+            f"{None if log_decay is None else tuple(log_decay.shape)}. Expand them, or select streams."
+        )
+    if mask is not None and mask.shape != streams:
+        sizes = zip(reversed(mask.shape), reversed(streams), strict=False)
+        if mask.ndim > len(streams) or any(size not in (1, own) for size, own in sizes):
+            raise ShapeError(f"mask must broadcast to {tuple(streams)}; got {tuple(mask.shape)}.")
