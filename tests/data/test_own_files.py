@@ -95,3 +95,12 @@ def test_a_pickle_is_refused(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(DataError, match="is a pickle"):
         check_file(path)
+
+
+def test_a_table_that_is_no_series_may_be_events(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("user,hour\na,1.5\na,2.5\n")
+    with pytest.raises(DataError, match=r"If it is a table of events, add --as events\.$"):
+        check_file(path)
+    with pytest.raises(DataError, match=r"training takes others: --set own\.time_column=NAME"):
+        check_file(path, setting="events")

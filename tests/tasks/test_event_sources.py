@@ -11,7 +11,7 @@ from aaren.data.events.loading import generate
 from aaren.data.events.sequences import EventSequences
 from aaren.errors import DataError
 from aaren.tasks.event_config import EventsConfig, OwnEventsConfig
-from aaren.tasks.event_sources import open_events
+from aaren.tasks.event_sources import PREDICTION_WORDS, open_events, read_own
 
 
 def write_csv(path: Path, rows: list[tuple[object, ...]], header: str = "sequence,time,mark") -> Path:
@@ -95,3 +95,13 @@ def test_single_events_in_arrays_are_refused_or_left_out(tmp_path: Path) -> None
         open_events(EventsConfig(data_file=str(path)))
     own = OwnEventsConfig(drop_single=True)
     assert len(open_events(EventsConfig(data_file=str(path), own=own))) == 1
+
+
+def test_new_data_is_told_what_training_has_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("user,time\na,1\n")
+    with pytest.raises(DataError, match="Call them as the training file did"):
+        read_own(path, OwnEventsConfig(), words=PREDICTION_WORDS)
+    path.write_text("sequence,time\na,2\na,1\n")
+    with pytest.raises(DataError, match=r"--set own\.sort=true when training"):
+        read_own(path, OwnEventsConfig(), words=PREDICTION_WORDS)

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -28,6 +29,23 @@ bench.app.command()(bench_policy.policy)
 bench.app.command()(bench_grid.grid)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    is_version_wanted: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Take what stands before the verb."""
+    del is_version_wanted
 
 
 @app.command()

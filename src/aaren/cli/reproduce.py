@@ -69,7 +69,7 @@ def reproduce(
             board = run_grid(prospect, view, is_pause_wanted)
     for line in outcome(board):
         _say(line)
-    print_tables(out, sorted({run.config.setting for run in prospect.runs}), profile)
+    print_tables(out, list(dict.fromkeys(run.config.setting for run in prospect.runs)), profile)
     if board.count("stopped"):
         _say("stopped; the same command goes on from there.")
         raise typer.Exit(130)

@@ -25,12 +25,17 @@ _SUFFIXES = {
 
 def check_file(path: Path, *, setting: str = "", allow_irregular: bool = False) -> Finding:
     """Read a file (or a folder of `.ts` files) strictly and report what is in it; a fault raises."""
-    setting = setting or guess_setting(path)
+    is_guessed, setting = not setting, setting or guess_setting(path)
     if setting not in SETTINGS:
         raise unknown_name("setting", setting, SETTINGS)
     if path.is_file():
         refuse_pickle(path)
-    measured = _READERS[setting](path, allow_irregular)
+    try:
+        measured = _READERS[setting](path, allow_irregular)
+    except DataError as error:
+        if is_guessed and setting == "forecasting":  # a CSV may be either
+            raise DataError(f"{error} If it is a table of events, add --as events.") from error
+        raise
     return Finding(name=str(path), status="verified", measured=measured)
 
 
@@ -94,7 +99,11 @@ def _training_file(folder: Path) -> Path:
 def _events(path: Path, _allow_irregular: bool) -> dict[str, Fact]:
     from aaren.data.events.files import read
 
-    return dict(read(path).counts())
+    try:
+        return dict(read(path).counts())
+    except DataError as error:
+        cure = "Only the usual names are looked for here; training takes others: --set own.time_column=NAME"
+        raise DataError(str(error).replace("Name the columns with Columns(...)", cure)) from error
 
 
 def _rl(path: Path, _allow_irregular: bool) -> dict[str, Fact]:

@@ -17,7 +17,7 @@ from aaren.models.event_forecaster import EventForecaster
 from aaren.tasks.base import Json
 from aaren.tasks.event_config import EventsConfig
 from aaren.tasks.event_scores import events_of
-from aaren.tasks.event_sources import read_own
+from aaren.tasks.event_sources import PREDICTION_WORDS, read_own
 
 QUANTILES = (0.05, 0.5, 0.95)
 HEADER = (
@@ -49,7 +49,8 @@ def forecast_file(
     """
     assert isinstance(model, EventForecaster)
     names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
-    events = read_own(source, config.own, num_marks=None if names else model.num_marks, mark_names=names)
+    num_marks = None if names else model.num_marks
+    events = read_own(source, config.own, num_marks=num_marks, mark_names=names, words=PREDICTION_WORDS)
     if events.marks is None and model.num_marks > 1:
         raise DataError(
             f"{source}: no column {config.own.mark_column!r}, but the run was trained on {model.num_marks} "

@@ -1,5 +1,6 @@
 """Where events come from: a registered set or the user's own file; and which published numbers they match."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,13 @@ CONFIG_WORDS = {  # what the readers of files call their arguments, and how they
     "sort=True": "--set own.sort=true",
     "drop_duplicates=True": "--set own.drop_duplicates=true",
     "drop_single=True": "--set own.drop_single=true",
+}
+
+
+# New data is read as the training data was: what can be chosen was chosen then.
+PREDICTION_WORDS = {
+    "Name the columns with Columns(...)": "Call them as the training file did",
+    **{argument: f"{key} when training" for argument, key in CONFIG_WORDS.items()},
 }
 
 
@@ -45,7 +53,12 @@ def open_events(config: EventsConfig) -> EventSequences:
 
 
 def read_own(
-    path: Path, own: OwnEventsConfig, *, num_marks: int | None = None, mark_names: tuple[str, ...] = ()
+    path: Path,
+    own: OwnEventsConfig,
+    *,
+    num_marks: int | None = None,
+    mark_names: tuple[str, ...] = (),
+    words: Mapping[str, str] = CONFIG_WORDS,
 ) -> EventSequences:
     """Read the user's own file; what a reader would be told to pass is named as the config calls it."""
     try:
@@ -59,7 +72,7 @@ def read_own(
         )
     except DataError as error:
         message = str(error)
-        for argument, key in CONFIG_WORDS.items():
+        for argument, key in words.items():
             message = message.replace(argument, key)
         raise DataError(message) from error
 
