@@ -108,7 +108,7 @@ def test_accuracies_of_classification():
         assert figures == recorded(dataset, columns)
     recipes = ("adam-halving", "radam-halving", "radam-constant")
     columns = [(model, "protocol", recipe) for recipe in recipes for model in pair]
-    for dataset, figures in shown("| accuracy by recipe |", num_rows=3):
+    for dataset, figures in shown("| accuracy by recipe |", num_rows=4):
         assert figures == recorded(dataset, columns)
 
 
