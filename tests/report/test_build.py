@@ -134,6 +134,8 @@ def test_numbers_that_are_not_finite_beside_a_record(tmp_path: Path, write_run: 
         with (folder / "curve.jsonl").open("ab") as curve:
             curve.write(b"\xff\xfe")
     write_report([tmp_path], tmp_path / "page")
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert '"y": [0.1, null, 0.3]' in page  # a gap, and the cut-off end is left out
 
 
 def test_the_benchmark_of_the_first_folder_counts(tmp_path: Path) -> None:
@@ -160,4 +162,4 @@ def test_a_profile_with_changed_rows_alone_says_so(tmp_path: Path, write_run: Wr
             tmp_path, "rl", "hopper-medium-regen", model, 50.0, profile="paper", changed=("task.updates",)
         )
     assert "**Reinforcement learning**, profile `paper`" in render_section(gather(tmp_path))
-    assert "only with something changed" in render_section(gather(tmp_path))
+    assert "none was run here as it stands" in render_section(gather(tmp_path))

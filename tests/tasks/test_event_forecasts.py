@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aaren.errors import DataError
+from aaren.models import load_model
 from aaren.presets import make_run
 from aaren.train.run import train
 from aaren.train.use import evaluate_run, predict_run
@@ -58,6 +59,12 @@ def test_own_files_are_trained_scored_and_spoken_about(tmp_path: Path) -> None:
         assert float(row["last_time"]) < low < middle < high
         assert row["mark"] in ("buy", "look", "leave")
         assert 1 / 3 <= float(row["mark_probability"]) <= 1.0
+    # The same run, live: times in the unit of the data, marks by the numbers in preprocessing.json.
+    names = json.loads((tmp_path / "run" / "preprocessing.json").read_text())["mark_names"]
+    stream = load_model(tmp_path / "run" / "model").stream()
+    for time, mark in ((1.0, "look"), (2.5, "buy"), (3.0, "leave")):
+        law = stream.push(time, names.index(mark))
+    assert 3.0 + float(law.gap.quantile(0.5)) == pytest.approx(float(rows[0]["next_time_q50"]), rel=1e-4)
 
 
 def test_predicting_refuses_kinds_it_does_not_know(tmp_path: Path) -> None:

@@ -1,8 +1,16 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from aaren.data.forecasting.time_marks import time_marks
 from aaren.errors import DataError
+from aaren.models import load_model
+from aaren.presets import make_run
 from aaren.tasks.forecast_files import continue_dates
+from aaren.train.run import train
+from aaren.train.use import predict_run
 
 
 def dates(*texts: str) -> np.ndarray:
@@ -23,3 +31,29 @@ def test_months_keep_their_day() -> None:
 def test_one_row_has_no_step() -> None:
     with pytest.raises(DataError, match=r"got 1 row\(s\), need 2"):
         continue_dates(dates("2024-01-01"), 3)
+
+
+def write_hours(path: Path, dates: NDArray[np.datetime64], rows: NDArray[np.float64]) -> Path:
+    lines = [
+        f"{str(date).replace('T', ' ')},{row[0]},{row[1]}" for date, row in zip(dates, rows, strict=True)
+    ]
+    path.write_text("\n".join(["date,load,wind", *lines]) + "\n")
+    return path
+
+
+def test_a_streaming_run_goes_live_in_the_units_of_the_data(tmp_path: Path) -> None:
+    hours = np.arange(900)
+    dates = np.datetime64("2024-01-01T00", "s") + hours * np.timedelta64(3600, "s")
+    rows = np.stack([100.0 + 20.0 * np.sin(hours / 4.0), 5.0 + np.cos(hours / 7.0)], axis=1)
+    known = write_hours(tmp_path / "known.csv", dates, rows)
+    run = make_run(
+        "forecasting", model="streaming", profile="smoke", data_file=str(known), assignments=["horizon=24"]
+    )
+    train(run, tmp_path / "run")
+    new = write_hours(tmp_path / "new.csv", dates[:96], rows[:96])
+    predict_run(tmp_path / "run", source=new, target=tmp_path / "forecast.csv")
+    said = np.loadtxt(tmp_path / "forecast.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    stream = load_model(tmp_path / "run" / "model").stream()
+    for row, marks in zip(rows[:96], time_marks(dates[:96]), strict=True):
+        forecast = stream.push(row, marks=marks)
+    assert forecast.numpy() == pytest.approx(said, rel=1e-3)

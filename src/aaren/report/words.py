@@ -25,7 +25,7 @@ SETTING_WORDS = {
     ],
 }
 
-NOTHING_AS_PUBLISHED = "Of the paper's rows none was run here as it stands, only with something changed."
+NOTHING_AS_PUBLISHED = "Of the paper's rows none was run here as it stands."
 
 HOW_TO_READ = [
     (

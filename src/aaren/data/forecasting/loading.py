@@ -88,24 +88,22 @@ class ForecastingData:
         if last_batch not in ("protocol", "keep"):
             raise ConfigError(f"last_batch must be 'protocol' or 'keep'; got {last_batch!r}.")
         drops = last_batch == "protocol"
-        for part in ("train", "validation"):
-            count = len(self.windows(part, horizon_steps=horizon_steps, past_steps=past_steps))
-            if drops and count < batch_size:
+        loaders = {}
+        for part in ("train", "validation", "test"):
+            windows = self.windows(part, horizon_steps=horizon_steps, past_steps=past_steps)
+            if drops and part != "test" and len(windows) < batch_size:
                 raise ConfigError(
-                    f"the {part} part makes {count} windows, no full batch of {batch_size}, and the protocol "
-                    f"drops what is not full: give more rows, --set last_batch=keep, or a smaller batch_size."
+                    f"the {part} part makes {len(windows)} windows, no full batch of {batch_size}, and the "
+                    f"protocol drops what is not full: give more rows, --set last_batch=keep, or a smaller "
+                    f"batch_size."
                 )
-        train, validation, test = (
-            BatchLoader(size=len(windows), take=windows.take, batch_size=batch_size, seed=seed)
-            for windows in (
-                self.windows(part, horizon_steps=horizon_steps, past_steps=past_steps)
-                for part in ("train", "validation", "test")
+            loaders[part] = BatchLoader(
+                size=len(windows), take=windows.take, batch_size=batch_size, seed=seed
             )
-        )
         return Loaders(
-            train=replace(train, is_shuffled=True, drops_last=drops),
-            validation=replace(validation, is_shuffled=True, drops_last=drops),
-            test=test,
+            train=replace(loaders["train"], is_shuffled=True, drops_last=drops),
+            validation=replace(loaders["validation"], is_shuffled=True, drops_last=drops),
+            test=loaders["test"],
         )
 
 
