@@ -1,9 +1,12 @@
 import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from aaren.errors import ConfigError, DataError
 from aaren.models import (
@@ -77,6 +80,83 @@ def test_a_summary_that_is_folded_is_found_too(tmp_path: Path) -> None:
     model = Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4, reading="B"))
     with pytest.raises(ConfigError, match="is folded"):
         save_model(model.fold(), tmp_path)
+
+
+def streaming() -> StreamingForecaster:
+    config = StreamingForecasterConfig(num_series=2, horizon_steps=3, **NARROW)
+    return StreamingForecaster(config).eval()
+
+
+def test_tied_weights_come_back_as_equal_ones(tmp_path: Path, rng: torch.Generator) -> None:
+    model = streaming()
+    first, second = model.encoder.layers
+    second.mixer.v_proj.weight = first.mixer.v_proj.weight
+    second.feed_forward = first.feed_forward
+    rows, marks = torch.randn(1, 9, 2, generator=rng), torch.randn(1, 9, 4, generator=rng)
+    again = load_model(save_model(model, tmp_path))
+    assert torch.equal(again(rows, marks)[0], model(rows, marks)[0])
+    assert again.fingerprint() == model.fingerprint() == model.fold().fingerprint()
+    model.encoder.layers[1] = model.encoder.layers[0]
+    again = load_model(save_model(model, tmp_path))
+    assert torch.equal(again(rows, marks)[0], model(rows, marks)[0])
+    assert again.fingerprint() == model.fingerprint() == model.fold().fingerprint()
+
+
+class Adapter(nn.Module):
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2.0 * self.base(x)
+
+
+def old_weight_norm(layer: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return nn.utils.weight_norm(layer)
+
+
+def hooked(layer: nn.Module) -> nn.Module:
+    layer.register_forward_hook(lambda _module, _inputs, output: 2.0 * output)
+    return layer
+
+
+CHANGES: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "adapter": Adapter,
+    "old weight_norm": old_weight_norm,
+    "new weight_norm": nn.utils.parametrizations.weight_norm,
+    "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+    "hooked": hooked,
+    "compiled": lambda layer: torch.compile(layer, backend="eager"),
+    "wider": lambda layer: nn.Linear(layer.in_features, layer.out_features + 1),
+    "without bias": lambda layer: nn.Linear(layer.in_features, layer.out_features, bias=False),
+    "without numbers": lambda layer: layer.to("meta"),
+}
+
+
+@pytest.mark.parametrize("place", ["head", "encoder.layers.0.mixer.k_proj"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_could_not_be_loaded_is_refused_before_anything_is_written(
+    change: str, place: str, tmp_path: Path
+) -> None:
+    model = streaming()
+    save_model(model, tmp_path / "good")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "good").iterdir()}
+    model.set_submodule(place, CHANGES[change](model.get_submodule(place)))
+    for folder in ("good", "new"):
+        with pytest.raises(ConfigError, match=r"not come back when loaded|could not be loaded"):
+            save_model(model, tmp_path / folder)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "good").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_was_made_permanent_can_be_saved(tmp_path: Path, rng: torch.Generator) -> None:
+    model = streaming()
+    prune.l1_unstructured(model.head, "weight", 0.5)
+    prune.remove(model.head, "weight")
+    rows, marks = torch.randn(1, 9, 2, generator=rng), torch.randn(1, 9, 4, generator=rng)
+    assert torch.equal(load_model(save_model(model, tmp_path))(rows, marks)[0], model(rows, marks)[0])
 
 
 @pytest.fixture

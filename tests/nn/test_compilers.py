@@ -89,3 +89,24 @@ def test_autocast_trains_and_streams(mixer: str) -> None:
     assert y_next.isfinite().all()
     y.float().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mixer", ["gru", "lstm"])
+def test_recurrent_mixers_run_under_autocast_on_any_processor(mixer: str, dtype: torch.dtype) -> None:
+    encoder, x = make(mixer), torch.randn(2, 5, 8, requires_grad=True)
+    mask = torch.tensor([[True, True, True, False, False], [True] * 5])
+    exact, exact_state = encoder(x, mask=mask)
+    exact_step, _ = encoder.step(x[:, 0], exact_state)
+    with torch.autocast("cpu", dtype=dtype):
+        y, state = encoder(x, mask=mask)
+        torch.testing.assert_close(encoder(x)[0][1].float(), exact[1], atol=0.05, rtol=0.05)
+        step, _ = encoder.step(x[:, 0], state)
+        (y[mask].float().sum() + encoder(x)[0].float().sum() + step.float().sum()).backward()
+    torch.testing.assert_close(y[mask].float(), exact[mask], atol=0.05, rtol=0.05)
+    torch.testing.assert_close(step.float(), exact_step, atol=0.05, rtol=0.05)
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=dtype), torch.no_grad():
+        torch.testing.assert_close(compiled(x, mask=mask)[0][mask], y[mask], atol=0.05, rtol=0.05)

@@ -97,16 +97,13 @@ def test_it_is_faster_than_torchs_own() -> None:
     from time import perf_counter
 
     x = torch.randn(32, 96, 2048)
-    seconds = []
-    for run in (drop, F.dropout):
-        run(x, 0.1)
-        times = []
-        for _ in range(5):
+    seconds: dict[object, list[float]] = {drop: [], F.dropout: []}
+    for _ in range(12):  # in turn, so that a busy machine slows both; the best of each counts
+        for run, times in seconds.items():
             start = perf_counter()
             run(x, 0.1)
             times.append(perf_counter() - start)
-        seconds.append(min(times))
-    assert seconds[0] < seconds[1]
+    assert min(seconds[drop]) < min(seconds[F.dropout])
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

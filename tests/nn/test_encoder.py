@@ -1,10 +1,14 @@
 import copy
+import functools
+from collections.abc import Callable
 
 import pytest
 import torch
+from tests.support.mixers import fold_steps
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from aaren.errors import ConfigError, ShapeError, StateError
-from aaren.nn import AarenAttention, Encoder, EncoderConfig, EncoderState
+from aaren.nn import AarenAttention, Encoder, EncoderConfig, EncoderState, SoftmaxAttention
 from aaren.nn.encoder_config import MIXERS
 
 
@@ -140,3 +144,94 @@ def test_a_refused_step_leaves_the_stream_as_it_was() -> None:
             encoder.step(x, broken)
         y, _ = encoder.step(x, state)
         torch.testing.assert_close(y, encoder(x.unsqueeze(1).expand(2, 2, 8))[0][:, 1])
+
+
+class Delegating(torch.nn.Module):
+    """A wrapper that hands on what it does not have itself."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    def forward(self, *args: object, **options: object) -> object:
+        return self.inner(*args, **options)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(
+    "wrap", [functools.partial(torch.compile, backend="eager"), checkpoint_wrapper, Delegating]
+)
+def test_wrapped_layers_are_layers(wrap: Callable[[torch.nn.Module], torch.nn.Module], mixer: str) -> None:
+    encoder, x = small(mixer=mixer).requires_grad_(False), torch.randn(2, 4, 8)
+    y, state = encoder(x)
+    name = encoder.fingerprint()
+    encoder.layers[1] = wrap(encoder.layers[1])
+    assert encoder.fingerprint() == name
+    assert len(encoder.init_state(2).layers) == 2
+    with torch.no_grad():
+        folded = encoder.fold()
+        assert folded.fingerprint() == name
+        torch.testing.assert_close(folded(x)[0], y)
+        stepped, _ = fold_steps(folded, x, folded.init_state(2))
+        torch.testing.assert_close(stepped, y, atol=1e-5, rtol=1e-5)
+        stepped, _ = fold_steps(encoder, x, encoder.init_state(2))
+        torch.testing.assert_close(stepped, y, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(folded(x, state)[0], encoder(x, state)[0])
+
+
+def test_wrapped_mixers_fold() -> None:
+    encoder, x = small().eval(), torch.randn(2, 4, 8)
+    y, _ = encoder(x)
+    encoder.layers[0].mixer = checkpoint_wrapper(encoder.layers[0].mixer)
+    torch.testing.assert_close(encoder.fold()(x)[0], y)
+
+
+def test_a_layer_that_can_do_less_is_named() -> None:
+    encoder = small()
+    encoder.layers[1] = torch.nn.Sequential(encoder.layers[1])
+    for ask in (encoder.fold, encoder.fingerprint, lambda: encoder.init_state(1)):
+        with pytest.raises(ConfigError, match="layer 1 is a Sequential, which has no init_state, step, fold"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm": "pre"},
+        {"activation": "relu"},
+        {"norm_eps": 1e-3},
+        {"num_heads": 4},
+        {"mixer": "softmax"},
+        {"mixer": "softmax", "num_heads": 4},
+        {"mixer": "softmax", "window": 3},
+    ],
+)
+def test_the_fingerprint_knows_how_weights_are_used(options: dict[str, object]) -> None:
+    base = {"width": 8, "num_heads": 2, "num_layers": 2, "mixer": options.get("mixer", "aaren")}
+    one, other = Encoder(EncoderConfig(**base)), Encoder(EncoderConfig(**{**base, **options}))
+    other.load_state_dict(one.state_dict())
+    if len(options) > 1 or "mixer" not in options:
+        assert other.fingerprint() != one.fingerprint()
+    assert other.fold().fingerprint() == other.fingerprint()
+    same = Encoder(EncoderConfig(**base, dropout=0.3, final_norm=True))
+    same.load_state_dict(one.state_dict(), strict=False)
+    assert same.fingerprint() == one.fingerprint()
+
+
+def test_a_layers_own_fingerprint_knows_heads_and_window() -> None:
+    names = set()
+    weights = SoftmaxAttention(8, 2).state_dict()
+    for layer in (SoftmaxAttention(8, 2), SoftmaxAttention(8, 4), SoftmaxAttention(8, 2, window=3)):
+        layer.load_state_dict(weights)
+        names.add(layer.fingerprint())
+    assert len(names) == 3
+    few, many = AarenAttention(8, 2), AarenAttention(8, 4)
+    many.load_state_dict(few.state_dict())
+    assert few.fingerprint() != many.fingerprint()
+    assert many.fold().fingerprint() == many.fingerprint()

@@ -55,8 +55,10 @@ class ModelClass(Protocol):
 def save_model(model: nn.Module, folder: str | Path) -> Path:
     """Write a model into a folder, which is made if need be, and return the folder.
 
-    Files that are there are replaced; at no moment is one of them half a file. A folded model is refused:
-    its keys and queries cannot be had back.
+    Files that are there are replaced; at no moment is one of them half a file. Before anything is written, a
+    model that could not be loaded again is refused: a folded one, whose keys and queries cannot be had back,
+    and one with parts that its config does not describe (adapters, hooks, quantised or pruned layers).
+    Weights that layers share are written for each of them: loaded, they are equal and no longer one.
     """
     name = type(model).__name__
     if MODELS.get(name) != type(model).__module__:
@@ -66,9 +68,11 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
             f"this {name} is folded, for inference alone (as all models that sessions hold are), and could "
             f"not be loaded again. Save the model that was folded."
         )
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {key: value.detach().to("cpu").contiguous() for key, value in model.state_dict().items()}
+    _require_as_built(model, _build(cast("ModelClass", type(model)), model.config))
+    tensors = {
+        key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for key, value in model.state_dict().items()
+    }
     weights = safetensors.torch.save(tensors)
     described = {
         "format_version": FORMAT_VERSION,
@@ -77,6 +81,8 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
         "config": asdict(model.config),  # type: ignore[call-overload]  # every class of MODELS has one
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / WEIGHTS_FILE, weights)
     _replace(folder / CONFIG_FILE, (json.dumps(described, indent=2) + "\n").encode())
     return folder
@@ -89,14 +95,49 @@ def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.
     model_class = _model_class(str(described.get("class", "")))
     config = build_config(model_class.config_type, described.get("config"), where=str(folder / CONFIG_FILE))
     tensors = _read_weights(folder / WEIGHTS_FILE, str(described.get("weights_sha256", "")))
-    with torch.random.fork_rng(devices=[]):  # the first weights are drawn only to be overwritten
-        model = model_class(config)
+    model = _build(model_class, config)
     try:
         model.load_state_dict(tensors, strict=True, assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{folder}: weights and config do not belong together: {reason}") from error
     return model.to(device).eval()
+
+
+def _build(model_class: ModelClass, config: object) -> nn.Module:
+    # The first weights are drawn only to be overwritten.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return model_class(config)
+
+
+def _require_as_built(model: nn.Module, fresh: nn.Module) -> None:
+    """Raise unless a model consists of what its config builds, so that its weights alone can restore it."""
+    parts = {name: type(part) for name, part in fresh.named_modules()}
+    shapes = {name: tuple(value.shape) for name, value in fresh.state_dict().items()}
+    for name, part in model.named_modules():
+        wrong = ""
+        if parts.get(name) is not type(part):
+            expected = parts[name].__name__ if name in parts else "nothing"
+            wrong = f"is a {type(part).__name__}, where the config puts {expected}"
+        elif part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part):
+            wrong = "has a hook or a forward of its own"
+        if wrong:
+            raise ConfigError(
+                f"{name or 'the model'} {wrong}: it would not come back when loaded. Before saving, merge "
+                f"adapters into the weights, make pruning and weight_norm permanent (prune.remove, "
+                f"remove_weight_norm, remove_parametrizations), remove hooks, and save the layers that were "
+                f"compiled or quantised as they were before."
+            )
+    for name, value in model.state_dict().items():
+        if shapes.pop(name, None) != tuple(value.shape) or value.is_meta:
+            raise ConfigError(
+                f"the weight {name}, {tuple(value.shape)} on {value.device}, is not one that the model's "
+                f"config describes, or has no numbers: the saved model could not be loaded."
+            )
+    if shapes:
+        raise ConfigError(
+            f"the model lacks {next(iter(shapes))}, which its config describes: it could not be loaded."
+        )
 
 
 def build_config(config_type: type, values: object, *, where: str) -> object:

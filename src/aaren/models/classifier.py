@@ -4,7 +4,6 @@ The Transformer of the Time-Series-Library for classification, its causal self-a
 mixer. Knows nothing of labels' names and of how series are standardised.
 """
 
-import copy
 from typing import ClassVar
 
 import torch
@@ -22,6 +21,7 @@ from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
 from aaren.nn.fingerprint import fingerprint_around
 from aaren.nn.inputs import hide_padding, wrong_kind
+from aaren.nn.linear import frozen_copy, refuse_hooks
 from aaren.shapes import Activations, Mask, TokenMask
 
 NUM_MARKS = 4  # numbers that describe a date, for a layer that is there and never used
@@ -81,7 +81,7 @@ class Classifier(nn.Module):
         self._check(values, ("b", "t"), mask)
         self._check_length(values.shape[1])
         _require_padding_at_the_end(mask)
-        values = hide_padding(values.to(self.head.weight.dtype), mask)
+        values = hide_padding(values.to(self.value.weight.dtype), mask)
         missing = self.config.length - values.shape[1]
         if missing > 0 and not self.config.is_causal:  # where the series ends, its beginning follows
             if mask is None:
@@ -100,7 +100,7 @@ class Classifier(nn.Module):
     ) -> ClassifierState:
         """Return the state before the first step, for `batch_size` streams."""
         self._require_causal()
-        device = device or self.head.weight.device
+        device = device or self.value.weight.device
         return ClassifierState(
             encoder=self.encoder.init_state(batch_size, dtype=dtype, device=device),
             tail=self.value.init_tail(batch_size, device=device),
@@ -125,7 +125,7 @@ class Classifier(nn.Module):
         """
         self._require_causal()
         self._check(values, ("b", "t"), mask)
-        values = values.to(self.head.weight.dtype)
+        values = values.to(self.value.weight.dtype)
         streams = values.shape[0]
         state = self.init_state(streams, device=values.device) if state is None else self._own(state, streams)
         if mask is None:
@@ -150,7 +150,7 @@ class Classifier(nn.Module):
         self._require_causal()
         self._check(row, ("b",), mask)
         state = self._own(state, row.shape[0])
-        row = row.to(self.head.weight.dtype)
+        row = row.to(self.value.weight.dtype)
         if mask is not None:  # what stands in a missing row, even NaN, has no effect
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
         position = self._require_room(state.position, 1 if mask is None else mask)
@@ -188,9 +188,10 @@ class Classifier(nn.Module):
 
     def fold(self) -> "Classifier":
         """Return a frozen copy for inference; states pass between it and the original."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
+        refuse_hooks(self.head, "head")  # of which a stream reads the weight
         folded.encoder = self.encoder.fold()
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""

@@ -102,7 +102,7 @@ class WindowContext(Context):
 
     def init_memory(self, batch_size: int) -> StepWindow:
         """Return a window without a step."""
-        config, weight = self.model.config, self.model.action_head.weight
+        config, weight = self.model.config, self.model.timestep_embedding.weight
         shape = (batch_size, self.steps)
         if config.is_discrete:
             actions = weight.new_zeros(shape, dtype=torch.int64)

@@ -6,7 +6,6 @@ cut at the same places: the last action waits in the state until the next step. 
 context policy.
 """
 
-import copy
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -20,6 +19,7 @@ from aaren.models.inputs import check_streams
 from aaren.nn import Encoder
 from aaren.nn.fingerprint import fingerprint_around
 from aaren.nn.inputs import hide_padding, wrong_kind
+from aaren.nn.linear import frozen_copy
 from aaren.shapes import Activations, Mask
 
 if TYPE_CHECKING:
@@ -92,14 +92,14 @@ class DecisionModel(nn.Module):
     def normalise(self, observations: Tensor) -> Tensor:
         """Turn raw observations (..., state size) into what `forward` reads."""
         normalised = (observations.double() - self.state_mean) / self.state_std
-        return normalised.to(self.action_head.weight.dtype)
+        return normalised.to(self.timestep_embedding.weight.dtype)
 
     def to_unit(self, actions: Tensor) -> Tensor:
         """Turn an environment's actions into what `forward` reads: bounds to [-1, 1]; discrete ones stay."""
         if self.config.is_discrete:
             return actions
         middle, half = self._middle_and_half()
-        return ((actions.double() - middle) / half).to(self.action_head.weight.dtype)
+        return ((actions.double() - middle) / half).to(self.timestep_embedding.weight.dtype)
 
     def to_environment(self, outputs: Tensor) -> Tensor:
         """Turn what `forward` says, (..., action size), into actions; discrete: the most probable one."""
@@ -112,7 +112,7 @@ class DecisionModel(nn.Module):
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> DecisionState:
         """Return the state before the first step of `batch_size` episodes."""
-        weight = self.action_head.weight
+        weight = self.timestep_embedding.weight
         device = device or weight.device
         if self.config.is_discrete:
             action = torch.zeros(batch_size, dtype=torch.int64, device=device)
@@ -172,9 +172,9 @@ class DecisionModel(nn.Module):
 
     def fold(self) -> "DecisionModel":
         """Return a frozen copy for inference; states pass between it and the original."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
         folded.encoder = self.encoder.fold()
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""

@@ -3,8 +3,6 @@
 Post-norm throughout, as the encoder. Knows nothing of series, dates or normalisation.
 """
 
-import copy
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -12,6 +10,7 @@ from aaren.nn import AarenAttention, EncoderConfig
 from aaren.nn.block import build_mixer
 from aaren.nn.dropout import attend_with_dropout, drop
 from aaren.nn.feed_forward import FeedForward
+from aaren.nn.linear import frozen_copy
 from aaren.shapes import Activations
 
 
@@ -99,12 +98,12 @@ class DecoderLayer(nn.Module):
 
     def fold(self) -> "DecoderLayer":
         """Return a frozen copy for inference, its mixers folded."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
         folded.mixer = self.mixer.fold()
         if isinstance(self.cross, SummaryAttention):
             assert isinstance(folded.cross, SummaryAttention)
             folded.cross.attention = self.cross.attention.fold()  # type: ignore[assignment]  # the same verbs
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.dropout) if self.training else x

@@ -4,7 +4,6 @@ The encoder of the Transformer Hawkes Process with the intensity-free decoder, a
 it: mark embedding, time encoding added before every layer, and any mixer over time.
 """
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +19,7 @@ from aaren.models.event_lognormal import LogNormalMixture
 from aaren.models.event_state import EventState
 from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
 from aaren.nn.fingerprint import fingerprint_around
+from aaren.nn.linear import frozen_copy
 from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 ENCODINGS = ("gaps", "times")
@@ -127,7 +127,7 @@ class EventModel(EventForecaster):
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> EventState:
         """Return the state before the first event, for `batch_size` streams, observed from time 0."""
-        weight = self.gap_hidden.weight
+        weight = self.mark_embedding.weight
         device = device or weight.device
         zeros = torch.zeros(batch_size, dtype=torch.float64, device=device)
         return EventState(
@@ -196,9 +196,9 @@ class EventModel(EventForecaster):
 
     def fold(self) -> "EventModel":
         """Return a frozen copy for inference; states pass between it and the original."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
         folded.encoder = self.encoder.fold()
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
@@ -223,7 +223,7 @@ class EventModel(EventForecaster):
         """Return sines (even places) and cosines (odd places), (..., c)."""
         angles = (moments / self.config.time_scale).unsqueeze(-1) * self._frequencies.to(moments.device)
         pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
-        return pairs.flatten(-2).to(self.gap_hidden.weight.dtype)
+        return pairs.flatten(-2).to(self.mark_embedding.weight.dtype)
 
     def _log_decay(self, gaps: Tensor) -> LogDecay | None:
         """Return how much each head forgets over each gap, (..., h)."""

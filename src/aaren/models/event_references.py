@@ -4,7 +4,6 @@ A Poisson process (exponential gaps) and a renewal process (log-normal gaps), bo
 likelihood. The same verbs as `EventModel`, so that they take its place in every experiment.
 """
 
-import copy
 import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,6 +17,7 @@ from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_lognormal import PROTOCOL_CLAMP, LogNormalMixture
 from aaren.models.event_state import EventState
 from aaren.nn import EncoderState
+from aaren.nn.linear import frozen_copy
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
 LAWS = ("poisson", "renewal")
@@ -189,7 +189,7 @@ class EventReference(EventForecaster):
 
     def fold(self) -> "EventReference":
         """Return a frozen copy."""
-        return copy.deepcopy(self).requires_grad_(False).eval()
+        return frozen_copy(self)
 
     def fingerprint(self) -> str:
         """Return a short name of the fitted numbers."""

@@ -5,7 +5,6 @@ causal self-attention in encoder and decoder replaceable by any mixer. Because t
 circular and the normalisation sees the whole window, it cannot be stepped: that is `StreamingForecaster`.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
@@ -18,6 +17,7 @@ from aaren.models.decoder import DecoderLayer
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import SeriesEmbedding
+from aaren.nn.linear import frozen_copy
 
 READINGS = ("A", "B", "C")
 EPSILON = 1e-5  # under the square root of the window's variance
@@ -142,11 +142,11 @@ class Forecaster(nn.Module):
 
     def fold(self) -> "Forecaster":
         """Return a frozen copy for inference, with all that is constant after training computed once."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
         folded.encoder = self.encoder.fold()
         if self.config.reading != "C":
             folded.decoder = nn.ModuleList(layer.fold() for layer in self._layers())
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def stream(self) -> NoReturn:
         """Say what can be streamed: this one reads windows of a fixed length."""

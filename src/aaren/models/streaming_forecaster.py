@@ -9,7 +9,6 @@ A different model from the published `Forecaster`, which sees its window from bo
 rows of their own.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding
 from aaren.nn.fingerprint import fingerprint_around
 from aaren.nn.inputs import hide_padding, wrong_kind
+from aaren.nn.linear import frozen_copy
 from aaren.shapes import Mask, TokenMask
 
 
@@ -103,7 +103,7 @@ class StreamingForecaster(nn.Module):
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> StreamingState:
         """Return the state before the first row, for `batch_size` streams."""
-        weight = self.head.weight
+        weight = self.value.weight
         device = device or weight.device
         return StreamingState(
             encoder=self.encoder.init_state(batch_size, dtype=dtype, device=device),
@@ -134,7 +134,7 @@ class StreamingForecaster(nn.Module):
             The forecasts after each row (or position), (b, t or k, horizon steps, series), and the state.
         """
         self._check(rows, marks, ("b", "t"), mask)
-        rows = rows.to(self.head.weight.dtype)
+        rows = rows.to(self.value.weight.dtype)
         streams = rows.shape[0]
         state = self.init_state(streams, device=rows.device) if state is None else self._own(state, streams)
         if mask is None:
@@ -162,7 +162,7 @@ class StreamingForecaster(nn.Module):
             mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its forecast.
         """
         self._check(row, marks, ("b",), mask)
-        row, state = row.to(self.head.weight.dtype), self._own(state, row.shape[0])
+        row, state = row.to(self.value.weight.dtype), self._own(state, row.shape[0])
         if mask is not None:  # what stands in a missing row, even NaN, has no effect
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
         mean, deviation, statistics = self.statistics.step(row, state.statistics, mask=mask)
@@ -194,9 +194,9 @@ class StreamingForecaster(nn.Module):
 
     def fold(self) -> "StreamingForecaster":
         """Return a frozen copy for inference; states pass between it and the original."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
         folded.encoder = self.encoder.fold()
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""

@@ -4,7 +4,8 @@
     y_k = W_o (Σ_{i<=k} softmax(s_1..s_k)_i v_i) + b_o
 
 Only q'·k_i is ever needed, never k_i itself: `forward` computes it as (W_k^T q')·x_i + q'·b_k, a (c, h)
-product instead of a (c, c) one. Every weight gets the gradient it would get the long way. Knows nothing of
+product instead of a (c, c) one. Every weight gets the gradient it would get the long way. Where W_k is no
+plain linear layer (an adapter, a hook, a quantised one), it is called, the long way. Knows nothing of
 residuals or norms.
 """
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError
 from aaren.nn.dropout import drop
-from aaren.nn.fingerprint import hash_weights
+from aaren.nn.fingerprint import hash_weights, tensors_of
 from aaren.nn.folded_attention import FoldedAttention
 from aaren.nn.inputs import (
     check_decay,
@@ -26,11 +27,13 @@ from aaren.nn.inputs import (
     require_divides,
     require_probability,
 )
+from aaren.nn.linear import frozen_copy, is_plain, refuse_hooks
 from aaren.nn.mixer import Mixer
 from aaren.nn.scan_step import scan_step
-from aaren.nn.scores import full_precision, project_scores, shift_scores
+from aaren.nn.scores import project_scores, shift_scores
 from aaren.ops import ScanState, scan_attention
-from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask, Values
+from aaren.ops.precision import full_precision
+from aaren.shapes import Activations, LogDecay, Mask, Scores, SequenceBounds, Token, TokenMask, Values
 
 if TYPE_CHECKING:
     from aaren.nn.sequence_parallel import StateExchange
@@ -143,8 +146,7 @@ class AarenAttention(Mixer[ScanState]):
             log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
         num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         values: Values = self._split(self.v_proj(x))
-        weight, offset = self.folded_keys()
-        scores = project_scores(x, weight)
+        scores, offset = self._score(x)
         if self.exchange is not None:
             state = self.exchange.receive(state, scores, values, cu_seqlens)
         if state is not None:
@@ -187,16 +189,23 @@ class AarenAttention(Mixer[ScanState]):
         check_decay(log_decay, (x.shape[0], self.num_heads))
         check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
         x = hide_padding(x, mask)
-        weight, offset = self.folded_keys()
-        score = project_scores(x, weight)
+        score, offset = self._score(x)
         if offset is not None:
             score = score + offset
         value = self._drop_values(self._split(self.v_proj(x)))
         output, state = scan_step(state, score, value, mask=mask, log_decay=log_decay)
         return self._finish(output.to(value.dtype)), state
 
-    def fold(self) -> FoldedAttention:
-        """Return a new module for inference: W_q, W_k and query become a vector and a number per head."""
+    def fold(self) -> Mixer[ScanState]:
+        """Return a new module for inference: W_q, W_k and query become a vector and a number per head.
+
+        A layer whose projections are not all plain linear ones stays as it is, as a frozen copy.
+        """
+        projections = (self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+        has_joint_bias = all(map(is_plain, projections)) and _has_bias(self.k_proj) == _has_bias(self.v_proj)
+        if not has_joint_bias:
+            return frozen_copy(self)
+        refuse_hooks(self, "")
         with torch.no_grad():
             weight, offset = self.folded_keys()
             folded = FoldedAttention(
@@ -213,21 +222,40 @@ class AarenAttention(Mixer[ScanState]):
 
     def fingerprint(self) -> str:
         """Return a name of these weights; the folded layer has the same."""
-        values_and_output = hash_weights([*self.v_proj.parameters(), *self.out_proj.parameters()])
-        return values_and_output + self._hash_keys()
+        values_and_output = hash_weights([*tensors_of(self.v_proj), *tensors_of(self.out_proj)])
+        return f"{self.num_heads}:{values_and_output}{self._hash_keys()}"
 
     def folded_keys(self) -> tuple[Tensor, Tensor | None]:
-        """Return W_k^T q' / sqrt(d), (h, c), and q'·b_k / sqrt(d), (h,), or None where keys have no bias."""
+        """Return W_k^T q' / sqrt(d), (h, c), and q'·b_k / sqrt(d), (h,), or None where keys have no bias.
+
+        Of plain projections: this reads the weight of W_k.
+        """
         split = (self.num_heads, self.head_width)
         with full_precision(self.query.device.type):
-            query = self.q_proj(self.query).view(split) * self.head_width**-0.5
+            query = self._project_query()
             weight = (query.unsqueeze(1) @ self.k_proj.weight.view(*split, self.width)).squeeze(1)
             bias: Tensor | None = self.k_proj.bias
             return weight, None if bias is None else (query * bias.view(split)).sum(-1)
 
     def _hash_keys(self) -> str:
         """Name what folding makes one: query, W_q and W_k."""
-        return hash_weights([self.query, *self.q_proj.parameters(), *self.k_proj.parameters()])
+        return hash_weights([self.query, *tensors_of(self.q_proj), *tensors_of(self.k_proj)])
+
+    def _project_query(self) -> Tensor:
+        # Adapters and quantised layers may expect a batch.
+        query: Tensor = self.q_proj(self.query if is_plain(self.q_proj) else self.query.unsqueeze(0))
+        scaled: Tensor = query.view(self.num_heads, self.head_width) * self.head_width**-0.5
+        return scaled
+
+    def _score(self, x: Tensor) -> tuple[Scores, Tensor | None]:
+        """Return the scores (*, h) of x (*, c), and what is to be added to all of them, (h,), if anything."""
+        if is_plain(self.k_proj):
+            weight, offset = self.folded_keys()
+            return project_scores(x, weight), offset
+        with full_precision(x.device.type):
+            keys = self._split(self.k_proj(x.to(self.query.dtype)))
+            dtype = torch.promote_types(keys.dtype, torch.float32)
+            return (keys.to(dtype) * self._project_query().to(dtype)).sum(-1), None
 
     def _split(self, x: Tensor) -> Values:
         return x.view(*x.shape[:-1], self.num_heads, self.head_width)
@@ -242,6 +270,10 @@ class AarenAttention(Mixer[ScanState]):
             outputs = drop(outputs, self.dropout)
         projected: Activations = self.out_proj(outputs.flatten(-2))
         return projected
+
+
+def _has_bias(projection: nn.Linear) -> bool:
+    return projection.bias is not None
 
 
 def check_dropout(dropout: float, dropout_on: str) -> None:

@@ -4,7 +4,6 @@ post:  x = norm(x + dropout(mixer(x)));  x = norm(x + dropout(feed_forward(x))) 
 pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
 """
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import cast
@@ -18,6 +17,7 @@ from aaren.nn.encoder_config import EncoderConfig
 from aaren.nn.feed_forward import FeedForward
 from aaren.nn.inputs import check_decay
 from aaren.nn.learned_decay import LearnedDecay
+from aaren.nn.linear import frozen_copy
 from aaren.nn.mixer import Mixer, State
 from aaren.nn.recurrent_mixers import GRU, LSTM
 from aaren.nn.softmax_attention import SoftmaxAttention
@@ -100,9 +100,9 @@ class Block(nn.Module):
 
     def fold(self) -> "Block":
         """Return a frozen copy for inference, its mixer folded."""
-        folded = copy.deepcopy(self)
+        folded = frozen_copy(self)
         folded.mixer = self.mixer.fold()
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def _total_decay(self, x: Tensor, mask: Tensor | None, log_decay: Tensor | None) -> Tensor | None:
         if self.decay is None:

@@ -1,17 +1,19 @@
 """Encoder: a stack of blocks with `forward`, `step` and one state. Knows no embedding and no head."""
 
-import copy
 import hashlib
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from aaren.errors import ShapeError, StateError
+from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn.block import Block
 from aaren.nn.encoder_config import EncoderConfig
 from aaren.nn.encoder_state import EncoderState
-from aaren.nn.fingerprint import hash_weights
+from aaren.nn.fingerprint import describe_config, hash_weights, tensors_of
 from aaren.nn.inputs import check_sequence, check_token, hide_padding, wrong_kind
+from aaren.nn.linear import frozen_copy
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
 
@@ -45,6 +47,7 @@ class Encoder(nn.Module):
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> EncoderState:
         """Return the state of all layers before the first item, for `batch_size` streams."""
+        self._check_layers()
         return EncoderState(
             tuple(block.init_state(batch_size, dtype=dtype, device=device) for block in self._blocks())
         )
@@ -104,24 +107,38 @@ class Encoder(nn.Module):
 
     def fold(self) -> "Encoder":
         """Return a frozen copy for inference, every layer folded; states pass between it and the original."""
-        folded = copy.deepcopy(self)
+        self._check_layers()
+        folded = frozen_copy(self)
         folded.layers = nn.ModuleList(block.fold() for block in self._blocks())
-        return folded.requires_grad_(False).eval()
+        return folded
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states; the folded copy has the same.
 
-        All weights that make a state count. Those of `final_norm` do not: it comes after the last one.
+        All that makes a state counts: weights, and how the config says they are used. What `final_norm` does
+        comes after the last state and does not count; nor does dropout.
         """
-        digest = hashlib.sha256()
+        self._check_layers()
+        digest = hashlib.sha256(describe_config(replace(self.config, final_norm=False)).encode())
         for block in self._blocks():
             digest.update(block.mixer.fingerprint().encode())
             for part in (block.mixer_norm, block.feed_forward, block.feed_forward_norm, block.decay):
-                digest.update(hash_weights([] if part is None else part.parameters()).encode())
+                digest.update(hash_weights([] if part is None else tensors_of(part)).encode())
         return digest.hexdigest()[:16]
 
     def _blocks(self) -> list[Block]:
-        return [block for block in self.layers if isinstance(block, Block)]
+        """Return all layers; one that is wrapped (compiled, checkpointed) hands on what a block can do."""
+        return cast("list[Block]", list(self.layers))
+
+    def _check_layers(self) -> None:
+        for place, layer in enumerate(self.layers):
+            missing = [verb for verb in ("init_state", "step", "fold", "mixer") if not hasattr(layer, verb)]
+            if missing:
+                raise ConfigError(
+                    f"layer {place} is a {type(layer).__name__}, which has no {', '.join(missing)}: it must "
+                    f"do all that a Block does. Let the wrapper hand on the attributes of what it wraps, as "
+                    f"torch.compile does, or put the Block itself back."
+                )
 
     def _layer_states(self, state: EncoderState) -> tuple[tuple[object, ...], ...]:
         if not isinstance(state, EncoderState):

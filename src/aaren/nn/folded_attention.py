@@ -130,7 +130,7 @@ class FoldedAttention(Mixer[ScanState]):
         """Return a name of these weights, that of the layer they were folded from."""
         rows = None if self.bias is None else self.bias[: self.width]
         weights = [self.weight[: self.width], rows, self.out_weight, self.out_bias]
-        return hash_weights(weights) + self.key_fingerprint
+        return f"{self.num_heads}:{hash_weights(weights)}{self.key_fingerprint}"
 
     def fold(self) -> "FoldedAttention":
         """Return itself: there is nothing left to fold."""

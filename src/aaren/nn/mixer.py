@@ -9,7 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 import torch
 from torch import nn
 
-from aaren.nn.fingerprint import hash_weights
+from aaren.nn.fingerprint import hash_weights, tensors_of
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
 State: TypeAlias = tuple[object, ...]
@@ -56,7 +56,7 @@ class Mixer(nn.Module, Generic[StateT]):
 
     def fingerprint(self) -> str:
         """Return a name of the weights that make the states; a folded copy has the same."""
-        return hash_weights(self.parameters())
+        return hash_weights(tensors_of(self))
 
     def fold(self) -> "Mixer[StateT]":
         """Return a frozen copy for inference, with all that is constant after training computed once."""

@@ -1,11 +1,12 @@
 """GRU and LSTM behind the Mixer's verbs: the classical rivals, one word away in a config.
 
 PyTorch's own kernels do the work, over the whole sequence or one item. Under a mask the real items of each
-stream are moved to the front and packed, so that padding, wherever it stands, is never looked at.
+stream are moved to the front and packed, so that padding, wherever it stands, is never looked at. Under
+autocast they run in half precision where the processor has kernels for it, else as if there were no autocast.
 """
 
-import copy
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, cast
 
 import torch
@@ -22,9 +23,26 @@ from aaren.nn.inputs import (
     refuse_decay,
     require_probability,
 )
+from aaren.nn.linear import frozen_copy
 from aaren.nn.mixer import Mixer, StateT
 from aaren.nn.packed import forward_packed
+from aaren.ops.precision import full_precision
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+
+# Dtypes that the recurrent kernels of this CPU lack. Asked once: a processor does not change, and
+# torch.compile cannot trace the question. Without oneDNN, torch's own kernels take every dtype.
+UNSUPPORTED = (
+    {
+        dtype
+        for dtype, is_supported in (
+            (torch.bfloat16, torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+            (torch.float16, torch.ops.mkldnn._is_mkldnn_fp16_supported()),
+        )
+        if not is_supported
+    }
+    if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    else set()
+)
 
 
 class GRUState(NamedTuple):
@@ -115,12 +133,13 @@ class RecurrentMixer(Mixer[StateT]):
             return x, state
         inputs = hide_padding(x, mask).to(self.weight_input.dtype)
         carried = [part.to(inputs.dtype) for part in parts]
-        if torch.compiler.is_compiling() and (mask is not None or not torch.compiler.is_exporting()):
-            outputs, *final = self._run_cells(inputs, mask, carried)
-        elif mask is None:
-            outputs, *final = self._run(inputs, None, carried)
-        else:
-            outputs, *final = self._run_masked(inputs, mask, carried)
+        with _supported_precision(x.device.type):
+            if torch.compiler.is_compiling() and (mask is not None or not torch.compiler.is_exporting()):
+                outputs, *final = self._run_cells(inputs, mask, carried)
+            elif mask is None:
+                outputs, *final = self._run(inputs, None, carried)
+            else:
+                outputs, *final = self._run_masked(inputs, mask, carried)
         if self.training:
             outputs = drop(outputs, self.dropout)
         return outputs.to(x.dtype), self._state([a.to(b.dtype) for a, b in zip(final, parts, strict=True)])
@@ -138,10 +157,9 @@ class RecurrentMixer(Mixer[StateT]):
         refuse_decay(log_decay, self.name)
         parts = self._parts(state, x.shape[0])
         inputs = hide_padding(x, mask).to(self.weight_input.dtype)
-        new = [
-            a.to(b.dtype)
-            for a, b in zip(self._cell([inputs, *(p.to(inputs.dtype) for p in parts)]), parts, strict=True)
-        ]
+        with _supported_precision(x.device.type):
+            new = self._cell([inputs, *(part.to(inputs.dtype) for part in parts)])
+        new = [a.to(b.dtype) for a, b in zip(new, parts, strict=True)]
         if mask is not None:
             new = [torch.where(mask.unsqueeze(-1), a, b) for a, b in zip(new, parts, strict=True)]
         output = new[0].to(x.dtype)
@@ -151,7 +169,7 @@ class RecurrentMixer(Mixer[StateT]):
 
     def fold(self) -> "RecurrentMixer[StateT]":
         """Return a frozen copy; there is nothing to fold."""
-        return copy.deepcopy(self).requires_grad_(False).eval()
+        return frozen_copy(self)
 
     def _run(self, inputs: Tensor, batch_sizes: Tensor | None, carried: list[Tensor]) -> list[Tensor]:
         """Return outputs and final parts; packed if `batch_sizes` tells how many streams reach a position."""
@@ -259,3 +277,9 @@ class LSTM(RecurrentMixer[LSTMState]):
     def _cell(self, inputs: list[Tensor]) -> list[Tensor]:
         item, hidden, cell = inputs
         return list(torch.lstm_cell(item, [hidden, cell], *self._weights()))
+
+
+def _supported_precision(device_type: str) -> AbstractContextManager[object]:
+    """Suspend autocast on a CPU that has no recurrent kernels of its dtype."""
+    is_missing = device_type == "cpu" and torch.get_autocast_dtype("cpu") in UNSUPPORTED
+    return full_precision(device_type) if is_missing else nullcontext()

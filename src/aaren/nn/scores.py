@@ -1,20 +1,12 @@
 """Scores under a constant query: computed in full precision, and shifted by a constant after the fact."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.ops import ScanState
+from aaren.ops.precision import full_precision
 from aaren.shapes import Scores
-
-
-def full_precision(device_type: str) -> AbstractContextManager[object]:
-    """Suspend autocast, if it is on: bfloat16 has too few digits for an exponent."""
-    if device_type != "meta" and torch.is_autocast_enabled(device_type):  # which refuses to be asked of meta
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()
 
 
 def project_scores(x: Tensor, weight: Tensor) -> Scores:

@@ -4,8 +4,6 @@ The same projections, scale, dropout and verbs as `AarenAttention`; only the que
 KVCache that grows with the stream. Knows nothing of residuals or norms.
 """
 
-import copy
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +13,7 @@ from aaren.nn.aaren_attention import check_dropout
 from aaren.nn.dropout import attend_with_dropout, drop
 from aaren.nn.inputs import check_sequence, check_token, hide_padding, refuse_decay, require_divides
 from aaren.nn.kv_cache import KVCache
+from aaren.nn.linear import frozen_copy
 from aaren.nn.mixer import Mixer
 from aaren.nn.packed import forward_packed
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
@@ -91,7 +90,8 @@ class SoftmaxAttention(Mixer[KVCache]):
     ) -> KVCache:
         """Return an empty cache, in the weights' dtype unless asked otherwise."""
         shape = (batch_size, self.num_heads, 0, self.head_width)
-        weight = self.k_proj.weight
+        # Any weight will do; a projection that was replaced may have none of its own.
+        weight = next((part for part in self.parameters() if part.is_floating_point()), torch.empty(0))
         keys = torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device)
         return KVCache.of(keys, torch.empty_like(keys), window=self.window)
 
@@ -186,7 +186,11 @@ class SoftmaxAttention(Mixer[KVCache]):
 
     def fold(self) -> "SoftmaxAttention":
         """Return a frozen copy: where every item asks its own query, nothing is constant but the weights."""
-        return copy.deepcopy(self).requires_grad_(False).eval()
+        return frozen_copy(self)
+
+    def fingerprint(self) -> str:
+        """Return a name of these weights and of how they are used."""
+        return f"{self.num_heads}:{self.window}:{super().fingerprint()}"
 
     def _split(self, x: Activations) -> Tensor:
         """(b, t, c) to (b, h, t, d), the attention operator's axes; a view."""

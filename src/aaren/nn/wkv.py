@@ -7,7 +7,6 @@ p is `scan_attention` with log_decay = -rate. The mean joins a state, as a super
 all it needs beside the scan's outputs is how heavy the super-token is (`log_weights`).
 """
 
-import copy
 from typing import NamedTuple
 
 import torch
@@ -25,6 +24,7 @@ from aaren.nn.inputs import (
     require_probability,
     wrong_kind,
 )
+from aaren.nn.linear import frozen_copy
 from aaren.nn.log_weights import log_weight, log_weights
 from aaren.nn.mixer import Mixer
 from aaren.nn.packed import forward_packed
@@ -167,7 +167,7 @@ class WKV(Mixer[WKVState]):
 
     def fold(self) -> "WKV":
         """Return a frozen copy; there is nothing to fold."""
-        return copy.deepcopy(self).requires_grad_(False).eval()
+        return frozen_copy(self)
 
     def _project(self, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for_keys, for_values, for_gates = (torch.lerp(before, x, share.to(x.dtype)) for share in self.blend)

@@ -84,7 +84,7 @@ class StreamingExperiment(ForecastingExperiment):
         """Average both errors over all windows of a part, with one state carried along it."""
         assert isinstance(model, StreamingForecaster)
         windows = self.parts[part]
-        device = model.head.weight.device
+        device = model.value.weight.device
         squared, absolute = Mean(), Mean()
         lead = windows.past_steps - 1  # rows before the first forecast is due
         last = lead + len(windows)  # the row after which the last one is due, and one
