@@ -10,6 +10,13 @@ from torch.nn.utils import prune
 
 from aaren.errors import ConfigError, DataError
 from aaren.models import (
+    Classifier,
+    ClassifierConfig,
+    DecisionModel,
+    DecisionModelConfig,
+    EventModel,
+    EventModelConfig,
+    Events,
     Forecaster,
     ForecasterConfig,
     LinearForecaster,
@@ -17,6 +24,7 @@ from aaren.models import (
     RepeatLast,
     SeasonalNaive,
     SeasonalNaiveConfig,
+    Steps,
     StreamingForecaster,
     StreamingForecasterConfig,
     load_model,
@@ -100,6 +108,50 @@ def test_tied_weights_come_back_as_equal_ones(tmp_path: Path, rng: torch.Generat
     again = load_model(save_model(model, tmp_path))
     assert torch.equal(again(rows, marks)[0], model(rows, marks)[0])
     assert again.fingerprint() == model.fingerprint() == model.fold().fingerprint()
+
+
+def all_models() -> dict[str, tuple[nn.Module, tuple[object, ...]]]:
+    sequence = torch.randn(2, 8, 3)
+    steps = Steps(torch.rand(2, 4), torch.randn(2, 4, 3), torch.zeros(2, 4, 2), torch.arange(4).expand(2, 4))
+    classes = {"num_channels": 3, "num_classes": 4, "length": 8}
+    return {
+        "forecaster": (
+            MODELS["forecaster"](),
+            (torch.randn(2, 8, 2), torch.randn(2, 8, 4), torch.randn(2, 5, 4)),
+        ),
+        "streaming": (streaming(), (torch.randn(2, 8, 2), torch.randn(2, 8, 4))),
+        "classifier": (Classifier(ClassifierConfig(**classes, **NARROW)), (sequence,)),
+        "causal": (Classifier(ClassifierConfig(**classes, **NARROW, embedding="causal")), (sequence,)),
+        "events": (
+            EventModel(EventModelConfig(num_marks=3, width=8, num_heads=2)),
+            (Events(torch.rand(2, 5), torch.zeros(2, 5, dtype=torch.int64)),),
+        ),
+        "decision": (
+            DecisionModel(DecisionModelConfig(state_size=3, action_size=2, width=8, num_heads=2)),
+            (steps,),
+        ),
+    }
+
+
+def numbers(outputs: object) -> list[torch.Tensor]:
+    first = outputs[0] if isinstance(outputs, tuple) else outputs
+    return [first] if isinstance(first, torch.Tensor) else [first.median(), first.mark_probabilities]
+
+
+@pytest.mark.parametrize("name", all_models())
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_fill_a_model_that_was_built_without_memory(name: str, assign: bool) -> None:
+    model, given = all_models()[name]
+    with torch.device("meta"):
+        empty = type(model)(model.config)
+    if not assign:
+        empty = empty.to_empty(device="cpu")
+        for weight in [*empty.parameters(), *empty.buffers()]:
+            weight.data.fill_(torch.nan if weight.is_floating_point() else 0)
+    empty.load_state_dict(model.state_dict(), assign=assign)
+    with torch.no_grad():
+        expected, found = (numbers(each.eval()(*given)) for each in (model, empty))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 class Adapter(nn.Module):

@@ -1,10 +1,13 @@
 """Run by torchrun on every rank: trains or spreads a small encoder and compares it with one process."""
 
+import copy
+import itertools
 import sys
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.sequence_parallel import sequence_parallel, sum_gradients
@@ -72,10 +75,54 @@ def spread_sequence() -> None:
     assert sent == [[forward if rank == 0 else back] * 3] * 2, sent
 
 
+def checkpoint_pieces() -> None:
+    """What is computed again in the backward pass, inside or after the block, meets the other rank again."""
+    rank = dist.get_rank()
+    torch.manual_seed(5)
+    encoder, alone = (Encoder(CONFIG, dtype=torch.float64) for _ in range(2))
+    alone.load_state_dict(encoder.state_dict())
+    whole = torch.randn(2, 9, 8, dtype=torch.float64)
+    x = whole.clone().requires_grad_()
+    alone(x)[0].square().sum().backward()
+    mine = slice(0, 4) if rank == 0 else slice(4, 9)
+
+    def run(piece: torch.Tensor, *, is_whole: bool, use_reentrant: bool) -> torch.Tensor:
+        if is_whole:
+            return checkpoint(lambda part: encoder(part)[0], piece, use_reentrant=use_reentrant)
+        for layer in encoder.layers:
+            piece = checkpoint(lambda part, layer=layer: layer(part)[0], piece, use_reentrant=use_reentrant)
+        return piece
+
+    for is_whole, use_reentrant, is_inside in itertools.product([True, False], repeat=3):
+        encoder.zero_grad()
+        piece = whole[:, mine].clone().requires_grad_()
+        with sequence_parallel(encoder):
+            loss = run(piece, is_whole=is_whole, use_reentrant=use_reentrant).square().sum()
+            if is_inside:
+                loss.backward()
+        if not is_inside:
+            loss.backward()
+        sum_gradients(encoder)
+        torch.testing.assert_close(piece.grad, x.grad[:, mine])
+        for found, reference in zip(encoder.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(found.grad, reference.grad)
+        # Afterwards the model is as before, checkpointed or not, and can be copied.
+        x2 = whole.clone().requires_grad_()
+        encoder.zero_grad()
+        copy.deepcopy(encoder).fold()
+        run(x2, is_whole=is_whole, use_reentrant=use_reentrant).square().sum().backward()
+        torch.testing.assert_close(x2.grad, x.grad)
+
+
 def main() -> None:
     """Join the group and run what was asked for."""
     dist.init_process_group("gloo")
-    {"data_parallel": data_parallel, "spread_sequence": spread_sequence}[sys.argv[1]]()
+    tasks = {
+        "data_parallel": data_parallel,
+        "spread_sequence": spread_sequence,
+        "checkpoint_pieces": checkpoint_pieces,
+    }
+    tasks[sys.argv[1]]()
     dist.destroy_process_group()
 
 

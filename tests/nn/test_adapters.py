@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.support.mixers import fold_steps
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from aaren.errors import ConfigError
 from aaren.nn import AarenAttention, Encoder, EncoderConfig, FoldedAttention, SoftmaxAttention
+from support.mixers import fold_steps
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.support.mixers import fold_steps
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn import AarenAttention, Encoder, EncoderConfig, EncoderState, SoftmaxAttention
 from aaren.nn.encoder_config import MIXERS
+from support.mixers import fold_steps
 
 
 def small(**options: object) -> Encoder:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.encoder_config import MIXERS
 
@@ -58,3 +59,20 @@ def test_to_changes_dtype_and_bytes(encoder: Encoder) -> None:
         empty = encoder.init_state(1).to(dtype=torch.float32)
         y, _ = encoder.step(x[:, 0], empty)
         torch.testing.assert_close(y, encoder(x)[0][:, 0], atol=1e-5, rtol=1e-5)
+
+
+def test_to_takes_what_a_tensors_to_takes(encoder: Encoder) -> None:
+    _, state = encoder(torch.randn(2, 3, 8, dtype=torch.float64))
+    small = state.to(dtype=torch.float32).to_bytes()
+    for converted in (
+        state.to(torch.float32),
+        state.to("cpu", torch.float32),
+        state.to(torch.float32, device=torch.device("cpu")),
+    ):
+        assert converted.to_bytes() == small
+    for same in (state.to("cpu"), state.to(torch.device("cpu")), state.to(device="cpu")):
+        assert same.to_bytes() == state.to_bytes()
+    with pytest.raises(ConfigError, match="each named once"):
+        state.to("cpu", device="cpu")
+    with pytest.raises(ConfigError, match="a state is floating point"):
+        state.to(torch.int64)

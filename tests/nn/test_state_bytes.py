@@ -7,7 +7,9 @@ from torch import Tensor
 
 from aaren.errors import StateError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn.state_bytes import HEAD, state_from_bytes, state_to_bytes
+from aaren.nn.state_bytes import DIGEST_BYTES, HEAD, state_from_bytes, state_to_bytes
+
+WHOLE_HEAD = HEAD.size + DIGEST_BYTES
 
 
 class ModelState(NamedTuple):
@@ -54,15 +56,34 @@ def test_float32_states_stay_float32(encoder: Encoder, state: EncoderState) -> N
     assert restored.layers[0].m.dtype == torch.float32
 
 
-@pytest.mark.parametrize("place", [0, 9, 20, HEAD.size + 3, 200, -1])
-def test_every_damaged_byte_is_noticed(place: int, encoder: Encoder, state: EncoderState) -> None:
+@pytest.mark.parametrize("bit", range(8))
+def test_every_damaged_bit_is_noticed(bit: int, encoder: Encoder, state: EncoderState) -> None:
+    blob, like = state.to_bytes(fingerprint="abcdef"), encoder.init_state(1)
+    for place in [*range(WHOLE_HEAD + 20), 200, len(blob) - 1]:
+        damaged = bytearray(blob)
+        damaged[place] ^= 1 << bit
+        with pytest.raises(StateError):
+            EncoderState.from_bytes(bytes(damaged), like=like)
+
+
+@pytest.mark.parametrize("shift", [-3, -1, 1, 2, 5, 200])
+def test_lengths_that_were_moved_are_noticed(shift: int, encoder: Encoder, state: EncoderState) -> None:
     blob = bytearray(state.to_bytes(fingerprint="abcdef"))
-    blob[place] ^= 0xFF
-    with pytest.raises(StateError):
+    magic, version, name_size, payload_size = HEAD.unpack_from(blob)
+    HEAD.pack_into(blob, 0, magic, version, name_size + shift, payload_size - shift)
+    with pytest.raises(StateError, match="checksum does not match"):
         EncoderState.from_bytes(bytes(blob), like=encoder.init_state(1))
 
 
-@pytest.mark.parametrize("size", [0, 7, HEAD.size - 1, HEAD.size, 300])
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_older_format_is_refused_by_name(version: int, encoder: Encoder, state: EncoderState) -> None:
+    blob = bytearray(state.to_bytes())
+    struct.pack_into("<H", blob, 8, version)
+    with pytest.raises(StateError, match=f"format version {version}, which an earlier aaren wrote"):
+        EncoderState.from_bytes(bytes(blob), like=encoder.init_state(1))
+
+
+@pytest.mark.parametrize("size", [0, 7, WHOLE_HEAD - 1, WHOLE_HEAD, 300])
 def test_truncated(size: int, encoder: Encoder, state: EncoderState) -> None:
     with pytest.raises(StateError, match=r"only the beginning of one|cut short"):
         EncoderState.from_bytes(state.to_bytes()[:size], like=encoder.init_state(1))
@@ -83,8 +104,8 @@ def test_damaged_and_foreign_bytes_are_named(encoder: Encoder, state: EncoderSta
 
 def test_a_newer_format_says_upgrade(encoder: Encoder, state: EncoderState) -> None:
     blob = bytearray(state.to_bytes())
-    struct.pack_into("<H", blob, 8, 2)
-    with pytest.raises(StateError, match=r"format version 2; this aaren reads up to 1\. Upgrade"):
+    struct.pack_into("<H", blob, 8, 3)
+    with pytest.raises(StateError, match=r"format version 3; this aaren reads 2\. Upgrade"):
         EncoderState.from_bytes(bytes(blob), like=encoder.init_state(1))
 
 

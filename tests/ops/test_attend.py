@@ -172,3 +172,42 @@ def test_wrong_inputs_are_refused_with_their_cure(rng):
         attend(query, keys, values, method="blocks")
     with pytest.raises(ShapeError, match="block_size must be at least 1; got 0"):
         attend(query, keys, values, method="block", block_size=0)
+
+
+@pytest.mark.parametrize("method", ["parallel", "recurrent", "block"])
+def test_scores_are_not_rounded_under_autocast(method, rng):
+    query, keys, values = inputs(rng, queries=3)
+    query, keys, values = 20.0 * query.float(), keys.float(), values.float()
+    expected, state = attend(query, keys, values, method=method)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, same = attend(query, keys, values, method=method)
+        many = torch.ones(keys.shape[0], 3, keys.shape[1], dtype=torch.bool)
+        masked, _ = attend(query, keys, values, method=method, mask=many)
+    assert torch.equal(found, expected)
+    assert all(torch.equal(a, b) for a, b in zip(same, state, strict=True))
+    torch.testing.assert_close(masked, expected)
+
+
+@pytest.mark.parametrize("method", ["parallel", "recurrent", "block"])
+def test_a_start_of_zeros_is_a_start(method, rng):
+    query, keys, values = inputs(rng, queries=2)
+    query, keys = torch.full_like(query, 100.0), -torch.full_like(keys, 100.0)
+    expected, _ = attend(query, keys, values, method=method)
+    start = ScanState(*(torch.zeros_like(part) for part in attend(query, keys, values)[1]))
+    found, _ = attend(query, keys, values, method=method, initial_state=start)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("method", ["parallel", "recurrent", "block"])
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
+def test_an_infinite_value_is_read_as_such_by_those_who_see_it(method, bad, rng):
+    query, keys, values = inputs(rng, queries=2)
+    values = values.detach().clone()
+    values[:, 3, 0, 0] = bad
+    mask = torch.ones(keys.shape[0], 2, keys.shape[1], dtype=torch.bool)
+    mask[:, 1, 3] = False
+    found, _ = attend(query, keys, values, method=method, mask=mask)
+    expected = torch.full_like(found[:, 0, 0, 0], bad)
+    torch.testing.assert_close(found[:, 0, 0, 0], expected, equal_nan=True)
+    assert found[:, 1].isfinite().all()
+    assert found[:, 0, 0, 1:].isfinite().all()

@@ -306,3 +306,60 @@ def test_compiled_backends_refuse_function_transforms(backend):
         torch.func.grad(lambda s: scan_attention(s, case.values.detach(), backend=backend)[0].sum())(
             case.scores.detach()
         )
+
+
+@every_backend
+@pytest.mark.parametrize("m", [0.0, 1e6])
+def test_a_start_of_zeros_is_a_start(backend, m):
+    scores = torch.tensor([-2000.0, -2001.0, -1500.0]).double().view(1, 3, 1)
+    values = torch.tensor([1.0, 3.0, 8.0]).double().view(1, 3, 1, 1)
+    start = ScanState(
+        torch.full((1, 1), m).double(), *(torch.zeros(size).double() for size in ((1, 1), (1, 1, 1)))
+    )
+    for options in ({}, {"log_decay": torch.full_like(scores, -0.5)}):
+        expected, _ = scan_attention(scores, values, backend="naive", **options)
+        outputs, final = scan_attention(scores, values, backend=backend, initial_state=start, **options)
+        torch.testing.assert_close(outputs, expected)
+        torch.testing.assert_close(read(final), expected[:, -1])
+
+
+@every_backend
+@pytest.mark.parametrize("place", [1, 10])
+@pytest.mark.parametrize("bad", [(torch.inf,), (-torch.inf,), (torch.nan,), (torch.inf, -torch.inf)])
+def test_infinite_values_are_read_as_such_until_a_reset(backend, place, bad):
+    case = make_case(3, length=100, batch=1, width=2, decaying=True)
+    with torch.no_grad():
+        case.values[0, place, 0, 0], case.values[0, place + 3, 0, 0] = bad[0], bad[-1]
+        case.options["log_decay"][0, 80] = -torch.inf
+    (expected, _), (found, _) = (
+        scan_attention(case.scores, case.values, backend=name, **case.options) for name in ("naive", backend)
+    )
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    # Of what is finite, gradients are the definition's, that of the bad value included.
+    expected, found = (
+        torch.autograd.grad(outputs[..., 1].sum() + outputs[:, 80:].sum(), case.values)[0]
+        for outputs in (expected, found)
+    )
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@every_backend
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("place", "reset"), [(1, 3), (10, 70), (70, 75), (5, 130)])
+def test_gradients_after_a_reset_know_nothing_of_a_bad_score_before_it(backend, bad, place, reset):
+    case = make_case(4, length=140, batch=1, heads=2, width=2, decaying=True)
+    with torch.no_grad():
+        case.scores[0, place, 0] = bad
+        case.options["log_decay"][0, reset] = -torch.inf
+    for first in (0, reset):
+        expected, found = (
+            torch.autograd.grad(
+                scan_attention(case.scores, case.values, backend=name, **case.options)[0][:, first:].sum(),
+                [case.scores, case.values],
+            )
+            for name in ("naive", backend)
+        )
+        for a, b in zip(found, expected, strict=True):
+            assert a[:, reset:].isfinite().all()
+            torch.testing.assert_close(a[:, reset:], b[:, reset:])
+            torch.testing.assert_close(a[:, :, 1], b[:, :, 1])

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aaren.errors import ShapeError
+from aaren.errors import ConfigError, ShapeError
 from aaren.ops import ScanState, combine, decay, read, update
 from aaren.ops.state import as_token, leaf
 
@@ -117,3 +117,60 @@ def test_items_of_other_shapes_are_refused_not_broadcast():
         update(state, score, value, mask=torch.ones(5, 1, dtype=torch.bool))
     for shape in ((), (3,), (1, 1), (1, 3)):
         update(state, score, value, mask=torch.ones(shape, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("wrong", [torch.float32, torch.int64, torch.float64])
+def test_a_mask_must_be_bool(wrong):
+    state, score, value = ScanState.empty((1, 3), 4), torch.zeros(1, 3), torch.zeros(1, 3, 4)
+    with pytest.raises(ShapeError, match=r"mask must be bool, True = real item; got .*mask\.bool\(\)"):
+        update(state, score, value, mask=torch.ones(1, 3, dtype=wrong))
+
+
+def test_a_masked_item_keeps_the_sign_of_a_zero():
+    state = ScanState(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]), torch.tensor([[-0.0], [-0.0]]))
+    item = torch.tensor([0.5, 0.5]), torch.tensor([[3.0], [3.0]])
+    none = update(state, *item, mask=torch.tensor([False]))
+    lost = update(state, torch.full((2,), -torch.inf), item[1])
+    decayed = update(state, *item, mask=torch.tensor([False]), log_decay=torch.zeros(2))
+    for after in (none, lost, decayed):
+        assert all(torch.equal(x, y) for x, y in zip(after, state, strict=True))
+        assert after.w.signbit().all()
+
+
+@pytest.mark.parametrize("sizes", [((1, 3), (2, 3)), ((3,), (1, 3)), ((2, 1), (2, 3)), ((), (2,))])
+def test_states_of_other_streams_are_not_broadcast(sizes):
+    one, other = (ScanState.empty(size, 4) for size in sizes)
+    with pytest.raises(ShapeError, match="states are combined stream by stream"):
+        combine(one, other)
+    with pytest.raises(ShapeError, match="states are combined stream by stream"):
+        combine(ScanState.empty((2,), 4), ScanState.empty((2,), 1))
+
+
+@pytest.mark.parametrize("m", [0.0, 5.0, 1e6, -torch.inf, torch.inf, torch.nan])
+def test_an_empty_state_is_empty_whatever_its_maximum(m):
+    empty = ScanState(torch.full((1,), m).double(), torch.zeros(1).double(), torch.zeros(1, 1).double())
+    seen = state_of([(-2000.0, 3.0), (-2001.0, 1.0)])
+    for joined in (combine(empty, seen), combine(seen, empty)):
+        assert all(torch.equal(x, y) for x, y in zip(joined, seen, strict=True))
+    after = update(empty, torch.tensor([-2000.0]).double(), torch.tensor([[3.0]]).double())
+    assert read(after).item() == 3.0
+
+
+def test_to_takes_what_a_tensors_to_takes():
+    state = state_of([(1.0, 2.0)])
+    for converted in (
+        state.to(torch.float32),
+        state.to(dtype=torch.float32),
+        state.to("cpu", torch.float32),
+        state.to(torch.device("cpu"), torch.float32),
+        state.to(torch.float32, device="cpu"),
+    ):
+        assert {part.dtype for part in converted} == {torch.float32}
+        assert read(converted).item() == 2.0
+    for same in (state.to("cpu"), state.to(device="cpu"), state.to()):
+        assert all(torch.equal(x, y) for x, y in zip(same, state, strict=True))
+    assert state.to("meta").w.is_meta
+    assert state.to("meta", torch.float32).m.dtype == torch.float32
+    for wrong in (("cpu", "cpu"), (torch.float32, torch.float64), (None,), ([1],), (torch.int64,)):
+        with pytest.raises(ConfigError, match="a state"):
+            state.to(*wrong)

@@ -53,8 +53,8 @@ class Classifier(nn.Module):
         # The base code makes a layer for dates and never uses it; the published totals count its weights.
         self.mark = None if config.is_causal else nn.Linear(NUM_MARKS, config.width, bias=False)
         if config.has_positions:
-            position = position_encoding(config.length, config.width)
-            self.register_buffer("position", position, persistent=False)
+            # No buffer: what is not saved cannot be loaded after `to_empty`.
+            self._position = position_encoding(config.length, config.width)
         self.encoder = Encoder(config.encoder)
         self.head: FlattenedHead | PooledHead
         if config.head == "flattened":
@@ -89,7 +89,7 @@ class Classifier(nn.Module):
             values, mask = F.pad(values, (0, 0, 0, missing)), F.pad(mask, (0, missing))
         x = self.value(values)
         if self.config.has_positions:
-            x = x + self._positions(values.shape[1]).to(x.dtype)
+            x = x + self._positions(values.shape[1]).to(x.device, x.dtype)
         # Padding follows all that is real, so causality alone hides it.
         encoded, _ = self.encoder(self._drop(x))
         scores: Tensor = self.head(hide_padding(self._finish(encoded), mask), mask)
@@ -156,7 +156,7 @@ class Classifier(nn.Module):
         position = self._require_room(state.position, 1 if mask is None else mask)
         x = self.value.step(row, state.tail)
         if self.config.has_positions:
-            x = x + self.get_buffer("position")[position].to(x.dtype)
+            x = x + self._position.to(x.device)[position].to(x.dtype)
         output, encoded = self.encoder.step(self._drop(x), state.encoder, mask=mask)
         after = ClassifierState(
             encoder=encoded,
@@ -209,7 +209,7 @@ class Classifier(nn.Module):
             places = places.clamp(max=self.config.length - 1)  # of padding beyond the end
         x = self.value(values, state.tail)
         if self.config.has_positions:
-            x = x + self.get_buffer("position")[places].to(x.dtype)
+            x = x + self._position.to(x.device)[places].to(x.dtype)
         outputs, encoded = self.encoder(self._drop(x), state.encoder, mask=mask)
         amounts = self.head.amounts(hide_padding(self._finish(outputs), mask), places)
         totals = state.total.unsqueeze(1) + amounts.double().cumsum(1)
@@ -230,10 +230,8 @@ class Classifier(nn.Module):
         return self._drop(F.gelu(encoded))
 
     def _positions(self, steps: int) -> Activations:
-        known = self.get_buffer("position")
-        if steps <= len(known):
-            return known[:steps]
-        return position_encoding(steps, self.config.width).to(known.device)
+        known = self._position
+        return known[:steps] if steps <= len(known) else position_encoding(steps, self.config.width)
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.config.dropout) if self.training else x

@@ -114,7 +114,7 @@ class EventModel(EventForecaster):
         if config.time_decay is not None:
             self.decay_rate = nn.Parameter(_first_rates(config.num_heads))
         # No buffer: these stay float64 when the model is cast, as the phase of a long time needs it.
-        exponents = torch.arange(0, config.width, 2, dtype=torch.float64) / config.width
+        exponents = torch.arange(0, config.width, 2, dtype=torch.float64, device="cpu") / config.width
         self._frequencies = LONGEST_PERIOD**-exponents
         self._draw_projections()
 

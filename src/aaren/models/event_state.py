@@ -8,6 +8,7 @@ from torch import Tensor
 
 from aaren.nn import EncoderState, state_tree
 from aaren.nn.state_bytes import state_from_bytes, state_to_bytes
+from aaren.ops.state import Target, settle_targets
 
 
 class EventState(NamedTuple):
@@ -24,9 +25,13 @@ class EventState(NamedTuple):
         return state_tree.count_bytes(self)
 
     def to(
-        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+        self,
+        *targets: Target,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> "EventState":
         """Return the state with its encoder's part in another dtype, all on another device, or both."""
+        dtype, device = settle_targets(targets, dtype, device)
         moved = state_tree.convert(self, device=device)
         return moved._replace(encoder=moved.encoder.to(dtype=dtype))
 

@@ -96,7 +96,7 @@ class AarenAttention(Mixer[ScanState]):
         self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
-        # Set by `sequence_parallel` while a sequence is spread over ranks.
+        # Set by `sequence_parallel` while a sequence is spread over ranks; kept for what is computed again.
         self.exchange: StateExchange | None = None
         nn.init.normal_(self.query)
 
@@ -147,8 +147,9 @@ class AarenAttention(Mixer[ScanState]):
         num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         values: Values = self._split(self.v_proj(x))
         scores, offset = self._score(x)
-        if self.exchange is not None:
-            state = self.exchange.receive(state, scores, values, cu_seqlens)
+        exchange = self._current_exchange()
+        if exchange is not None:
+            state = exchange.receive(state, scores, values, cu_seqlens)
         if state is not None:
             check_scan_state(state, num_streams, self.num_heads, self.head_width)
         if offset is not None:
@@ -165,8 +166,8 @@ class AarenAttention(Mixer[ScanState]):
         )
         if state is None and offset is not None:
             final = shift_scores(final, offset)
-        if self.exchange is not None:
-            outputs = self.exchange.send(outputs, final)
+        if exchange is not None:
+            outputs = exchange.send(outputs, final)
         return self._finish(outputs), final
 
     def step(
@@ -236,6 +237,17 @@ class AarenAttention(Mixer[ScanState]):
             weight = (query.unsqueeze(1) @ self.k_proj.weight.view(*split, self.width)).squeeze(1)
             bias: Tensor | None = self.k_proj.bias
             return weight, None if bias is None else (query * bias.view(split)).sum(-1)
+
+    def _current_exchange(self) -> "StateExchange | None":
+        """Return the link to other ranks, if this pass has one.
+
+        Checkpointing computes a piece of the forward pass again in the backward pass, maybe after the block
+        of `sequence_parallel`: as the first time, through the same exchange.
+        """
+        if self.exchange is None or self.exchange.is_open or torch._C._current_graph_task_id() != -1:
+            return self.exchange
+        self.exchange = None  # another forward pass, by itself
+        return None
 
     def _hash_keys(self) -> str:
         """Name what folding makes one: query, W_q and W_k."""

@@ -5,6 +5,7 @@ all it must keep is the last two rows. Knows nothing of encoders.
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -92,9 +93,11 @@ def position_encoding(steps: int, width: int) -> Tensor:
     >>> position_encoding(2, 4)[0]
     tensor([0., 1., 0., 1.])
     """
-    frequencies = torch.exp(-math.log(BASE) / width * torch.arange(0, width, 2, dtype=torch.float64))
-    angles = torch.arange(steps, dtype=torch.float64).unsqueeze(1) * frequencies
-    encoding = torch.empty(steps, width, dtype=torch.float64)
+    # On the CPU even where models are built without memory, on the meta device: these are constants.
+    numbers: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
+    frequencies = torch.exp(-math.log(BASE) / width * torch.arange(0, width, 2, **numbers))
+    angles = torch.arange(steps, **numbers).unsqueeze(1) * frequencies
+    encoding = torch.empty(steps, width, **numbers)
     encoding[:, 0::2] = angles.sin()
     encoding[:, 1::2] = angles[:, : width // 2].cos()
     return encoding.float()
@@ -112,10 +115,11 @@ class SeriesEmbedding(nn.Module):
         super().__init__()
         self.value = ValueEmbedding(num_series, width)
         self.mark = nn.Linear(num_marks, width, bias=False)
-        self.register_buffer("position", position_encoding(max_steps, width), persistent=False)
+        # No buffer: what is not saved cannot be loaded after `to_empty`.
+        self._position = position_encoding(max_steps, width)
 
     def forward(self, rows: Tensor, marks: Tensor) -> Activations:
         """Embed rows (b, t, series) with their marks (b, t, marks)."""
-        position = self.get_buffer("position")[: rows.shape[1]]
-        embedded: Activations = self.value(rows) + self.mark(marks) + position.to(rows.dtype)
+        position = self._position[: rows.shape[1]].to(rows.device, rows.dtype)
+        embedded: Activations = self.value(rows) + self.mark(marks) + position
         return embedded

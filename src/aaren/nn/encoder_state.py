@@ -8,6 +8,7 @@ from torch import Tensor
 
 from aaren.nn import state_tree
 from aaren.nn.state_bytes import state_from_bytes, state_to_bytes
+from aaren.ops.state import Target
 
 
 class EncoderState(NamedTuple):
@@ -21,10 +22,13 @@ class EncoderState(NamedTuple):
         return state_tree.count_bytes(self)
 
     def to(
-        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+        self,
+        *targets: Target,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ) -> "EncoderState":
-        """Return the state in another floating dtype, on another device, or both."""
-        return state_tree.convert(self, dtype=dtype, device=device)
+        """Return the state in another floating dtype, on another device, or both, as a tensor's `to` does."""
+        return state_tree.convert(self, *targets, dtype=dtype, device=device)
 
     def detach(self) -> "EncoderState":
         """Return the state cut off from the graph that made it."""

@@ -2,9 +2,8 @@
 
 Every Aaren layer passes one state to the next rank before it goes on, and gets one gradient pair (of u and w)
 back: (2 + d) numbers per stream and head forward, (1 + d) back, however long the pieces are. Outputs and
-    gradients equal
-those of one process. Ranks do not wait for whole layers: what a rank waits for is only the scan of the one
-before.
+gradients equal those of one process. Ranks do not wait for whole layers: what a rank waits for is only the
+scan of the one before.
 """
 
 from collections.abc import Iterator
@@ -34,6 +33,14 @@ class StateExchange:
         self.previous = None if rank == 0 else _global_rank(group, rank - 1)
         self.next = None if rank == size - 1 else _global_rank(group, rank + 1)
         self.sent_bytes = 0
+        self.is_open = True  # inside the block
+
+    def __deepcopy__(self, memo: dict[int, object]) -> None:
+        """Leave a copy of the layer without a link."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Leave a pickled layer without a link."""
+        return type(None), ()
 
     def receive(
         self, state: ScanState | None, scores: Scores, values: Values, bounds: SequenceBounds | None
@@ -80,6 +87,7 @@ def sequence_parallel(
     Each rank holds the whole model and its own piece of the sequence, pieces in the order of the ranks.
     Outputs are those of the piece; the state that the last rank returns is the sequence's. Losses are local:
     call backward on every rank, inside or after the block, then add the gradients up with `sum_gradients`.
+    Layers may be checkpointed, alike on all ranks; then call backward before the model is used otherwise.
 
     Args:
         model: any module whose layers over time are all `AarenAttention`.
@@ -101,8 +109,8 @@ def sequence_parallel(
     try:
         yield exchanges
     finally:
-        for layer in layers:
-            layer.exchange = None
+        for exchange in exchanges:
+            exchange.is_open = False
 
 
 def sum_gradients(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:

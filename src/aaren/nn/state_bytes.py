@@ -1,8 +1,8 @@
 """States as bytes: versioned, checksummed, readable without pickle.
 
-Layout: magic, format version, lengths of what follows, SHA-256 of it; then the model's fingerprint (UTF-8)
-    and the
-tensors (safetensors). Nothing is rebuilt before all of it has been checked.
+Layout: magic, format version, lengths of what follows, SHA-256 of all that and of what follows; then the
+model's fingerprint (UTF-8) and the tensors (safetensors). Nothing is rebuilt before all of it has been
+checked.
 """
 
 import hashlib
@@ -19,8 +19,9 @@ from aaren.errors import StateError
 from aaren.nn.kv_cache import KVCache
 
 MAGIC = b"AARENST\0"
-FORMAT_VERSION = 1
-HEAD = struct.Struct("<8sHHQ32s")  # magic, version, fingerprint bytes, tensor bytes, SHA-256 of both
+FORMAT_VERSION = 2  # 1 did not check its own head
+HEAD = struct.Struct("<8sHHQ")  # magic, version, fingerprint bytes, tensor bytes
+DIGEST_BYTES = 32  # of SHA-256
 
 TreeT = TypeVar("TreeT")
 
@@ -37,8 +38,8 @@ def state_to_bytes(state: object, *, fingerprint: str = "") -> bytes:
         for name, part in _flatten(state, "")
     }
     name, payload = fingerprint.encode(), safetensors.torch.save(tensors)
-    digest = hashlib.sha256(name + payload).digest()
-    return HEAD.pack(MAGIC, FORMAT_VERSION, len(name), len(payload), digest) + name + payload
+    head, body = HEAD.pack(MAGIC, FORMAT_VERSION, len(name), len(payload)), name + payload
+    return head + hashlib.sha256(head + body).digest() + body
 
 
 def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> TreeT:
@@ -73,24 +74,30 @@ def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> Tree
 
 def _checked(blob: bytes) -> tuple[str, bytes]:
     """Return fingerprint and payload of an undamaged blob."""
-    if len(blob) < HEAD.size or not blob.startswith(MAGIC):
+    start = HEAD.size + DIGEST_BYTES
+    if len(blob) < start or not blob.startswith(MAGIC):
         raise StateError(
             f"these {len(blob)} bytes are not a saved state, or only the beginning of one: it starts with "
-            f"{MAGIC!r} and has at least {HEAD.size} bytes. Pass what to_bytes returned, whole."
+            f"{MAGIC!r} and has at least {start} bytes. Pass what to_bytes returned, whole."
         )
-    _, version, name_size, payload_size, digest = HEAD.unpack_from(blob)
+    _, version, name_size, payload_size = HEAD.unpack_from(blob)
     if version > FORMAT_VERSION:
         raise StateError(
-            f"this state has format version {version}; this aaren reads up to {FORMAT_VERSION}. "
-            f"Upgrade: pip install -U aaren."
+            f"this state has format version {version}; this aaren reads {FORMAT_VERSION}. Upgrade: pip "
+            f"install -U aaren."
         )
-    body = blob[HEAD.size :]
+    if version < FORMAT_VERSION:
+        raise StateError(
+            f"this state has format version {version}, which an earlier aaren wrote and this one, of version "
+            f"{FORMAT_VERSION}, no longer trusts. Start the stream anew with init_state."
+        )
+    body = blob[start:]
     if len(body) != name_size + payload_size:
         raise StateError(
-            f"this state should have {HEAD.size + name_size + payload_size} bytes; got {len(blob)}. It was "
+            f"this state should have {start + name_size + payload_size} bytes; got {len(blob)}. It was "
             f"cut short or added to: use an older copy of it."
         )
-    if hashlib.sha256(body).digest() != digest:
+    if hashlib.sha256(blob[: HEAD.size] + body).digest() != blob[HEAD.size : start]:
         raise StateError(
             "this state's checksum does not match its bytes: it was damaged. Use an older copy of it."
         )

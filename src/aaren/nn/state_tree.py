@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aaren.nn.kv_cache import KVCache
 from aaren.ops import ScanState
+from aaren.ops.state import Target, settle_targets
 
 TreeT = TypeVar("TreeT")
 
@@ -61,9 +62,13 @@ def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
 
 
 def convert(
-    state: TreeT, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    state: TreeT,
+    *targets: Target,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
 ) -> TreeT:
-    """Return the state in another floating dtype, on another device, or both."""
+    """Return the state in another floating dtype, on another device, or both, as a tensor's `to` does."""
+    dtype, device = settle_targets(targets, dtype, device)
 
     def move(tensor: Tensor) -> Tensor:
         return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
@@ -71,9 +76,7 @@ def convert(
     converted: object
     if isinstance(state, ScanState):
         # Its own `to` knows that the empty state's lowest number differs between dtypes.
-        converted = map_tensors(
-            lambda part: part.to(device=device), state if dtype is None else state.to(dtype)
-        )
+        converted = state.to(dtype=dtype, device=device)
     elif isinstance(state, tuple) and not isinstance(state, KVCache):
         children = [convert(child, dtype=dtype, device=device) for child in state]
         converted = type(state)(*children) if hasattr(state, "_fields") else tuple(children)

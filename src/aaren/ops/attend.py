@@ -13,7 +13,8 @@ from torch import Tensor
 
 from aaren.errors import ShapeError, unknown_name
 from aaren.ops.checks import check_devices, check_floating, check_mask, check_state
-from aaren.ops.state import ScanState, combine, default_state_dtype, read
+from aaren.ops.precision import full_precision
+from aaren.ops.state import ScanState, default_state_dtype, join, read, settle_empty
 
 Method: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, ScanState, int], ScanState]
 
@@ -66,7 +67,10 @@ def attend(
         )
     if mask is not None and mask.ndim == 2:
         mask = mask.unsqueeze(1)
-    final = METHODS[method](query * scale, keys, values, mask, state.to(dtype), block_size)
+    with full_precision(values.device.type):  # scores are exponents
+        precise = torch.promote_types(torch.promote_types(query.dtype, keys.dtype), torch.float32)
+        query = query.to(precise) * scale
+        final = METHODS[method](query, keys, values, mask, settle_empty(state.to(dtype)), block_size)
     return read(final).to(values.dtype), final.to(state.m.dtype)
 
 
@@ -79,7 +83,7 @@ def _in_parallel(
     block_size: int,  # noqa: ARG001 - one signature for all methods
 ) -> ScanState:
     """Add all tokens at once."""
-    return combine(state, _summarise(query, keys, values, mask, state.m.dtype)) if keys.shape[1] else state
+    return join(state, _summarise(query, keys, values, mask, state.m.dtype)) if keys.shape[1] else state
 
 
 def _in_blocks(
@@ -141,7 +145,7 @@ def _mix(weights: Tensor, values: Tensor) -> Tensor:
 
 
 # Zero times NaN is NaN, in products and in their gradients. So what only some queries see stays out of the
-# products where it is not finite, and is put back, as NaN, for those who see it.
+# products where it is not finite, and is put back for those who see it.
 
 
 def _score_apart(query: Tensor, keys: Tensor) -> Tensor:
@@ -151,9 +155,15 @@ def _score_apart(query: Tensor, keys: Tensor) -> Tensor:
 
 
 def _mix_apart(weights: Tensor, values: Tensor, is_seen: Tensor) -> Tensor:
-    is_bad = ~values.isfinite()
-    num_bad = _mix(is_seen.to(weights.dtype), is_bad.to(weights.dtype))
-    return _mix(weights, values.masked_fill(is_bad, 0.0)).masked_fill(num_bad > 0, torch.nan)
+    mixed = _mix(weights, values.masked_fill(~values.isfinite(), 0.0))
+    for bad, is_bad in (
+        (torch.inf, values == torch.inf),
+        (-torch.inf, values == -torch.inf),
+        (torch.nan, values.isnan()),
+    ):
+        num_seen = _mix(is_seen.to(weights.dtype), is_bad.to(weights.dtype))
+        mixed = mixed + torch.where(num_seen > 0, bad, 0.0)  # inf and -inf together are NaN
+    return mixed
 
 
 def _check(

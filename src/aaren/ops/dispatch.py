@@ -4,7 +4,8 @@ from aaren.errors import ConfigError, unknown_name
 from aaren.ops import chunked, fused, naive, recurrent, tree_scan, triton_scan
 from aaren.ops.checks import check_scan
 from aaren.ops.packing import PackedScan, through_padding
-from aaren.ops.state import ScanState, default_state_dtype
+from aaren.ops.precision import full_precision
+from aaren.ops.state import ScanState, default_state_dtype, settle_empty
 from aaren.ops.transforms import is_transformed
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
@@ -74,6 +75,7 @@ def scan_attention(
             (num_streams, values.shape[2]), values.shape[3], dtype=sum_dtype, device=values.device
         )
     else:
-        initial = initial_state.to(sum_dtype)
-    outputs, final = BACKENDS[backend](scores, values, mask, log_decay, cu_seqlens, initial)
+        initial = settle_empty(initial_state.to(sum_dtype))
+    with full_precision(values.device.type):  # scores are exponents
+        outputs, final = BACKENDS[backend](scores, values, mask, log_decay, cu_seqlens, initial)
     return outputs.to(values.dtype), final if initial_state is None else final.to(initial_state.m.dtype)

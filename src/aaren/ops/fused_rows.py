@@ -15,7 +15,7 @@ from torch import Tensor
 from aaren.errors import ShapeError
 from aaren.ops import machine_code, team
 from aaren.ops.pages import LINE_BYTES
-from aaren.ops.state import ScanState, combine, decay
+from aaren.ops.state import ScanState, decay, join
 
 TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
 FEW_ROWS = 8
@@ -104,7 +104,7 @@ def _enter_blocks(
         if log_decay is not None:
             items = slice(blocks.bounds[block], blocks.bounds[block + 1])
             here = decay(here, log_decay[items].double().sum(0))
-        _assign(state, sequence, combine(here, ScanState(*(part[block] for part in local))))
+        _assign(state, sequence, join(here, ScanState(*(part[block] for part in local))))
     return starts
 
 

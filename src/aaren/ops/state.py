@@ -8,12 +8,14 @@ running maximum `m` only keeps the exponentials in range: it is a constant to au
 through `u` and `w` (the mathematics: docs/mathematics.md). Knows nothing of modules, time or masks.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from aaren.errors import ShapeError
+from aaren.errors import ConfigError, ShapeError
+
+Target: TypeAlias = torch.dtype | torch.device | str | int  # what a tensor's `to` takes
 
 
 class ScanState(NamedTuple):
@@ -56,13 +58,44 @@ class ScanState(NamedTuple):
         """Bytes of memory held."""
         return sum(part.nbytes for part in self)
 
-    def to(self, dtype: torch.dtype) -> "ScanState":
-        """Convert to another dtype; an empty state stays the identity, whose `m` differs between dtypes."""
-        if self.m.dtype == dtype:
-            return self
+    def to(
+        self,
+        *targets: Target,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "ScanState":
+        """Convert to another floating dtype, device, or both, given as to a tensor's `to`.
+
+        An empty state stays the identity, whose `m` differs between dtypes.
+        """
+        dtype, device = settle_targets(targets, dtype, device)
+        state = self if device is None else ScanState(*(part.to(device=device) for part in self))
+        if dtype is None or state.m.dtype == dtype:
+            return state
         lowest = torch.finfo(dtype).min
-        m = torch.where(self.u == 0, lowest, self.m.to(dtype).clamp(min=lowest))
-        return ScanState(m, self.u.to(dtype), self.w.to(dtype))
+        m = torch.where(state.u == 0, lowest, state.m.to(dtype).clamp(min=lowest))
+        return ScanState(m, state.u.to(dtype), state.w.to(dtype))
+
+
+def settle_targets(
+    targets: tuple[Target, ...], dtype: torch.dtype | None, device: torch.device | str | None
+) -> tuple[torch.dtype | None, torch.device | None]:
+    """Tell dtype and device apart, as a tensor's `to` does.
+
+    >>> settle_targets(("cpu", torch.float32), None, None)
+    (torch.float32, device(type='cpu'))
+    """
+    dtypes = [target for target in (*targets, dtype) if isinstance(target, torch.dtype)]
+    places = [target for target in (*targets, device) if isinstance(target, torch.device | str | int)]
+    if len(dtypes) > 1 or len(places) > 1 or len(dtypes) + len(places) < len(targets):
+        raise ConfigError(
+            f"a state goes to a dtype, a device, or both, each named once; got {targets}, dtype={dtype}, "
+            f"device={device}. For instance: state.to(torch.float32), state.to('cpu')."
+        )
+    found = dtypes[0] if dtypes else None
+    if found is not None and not found.is_floating_point:
+        raise ConfigError(f"a state is floating point; got {found}. Use torch.float64 or torch.float32.")
+    return found, torch.device(places[0]) if places else None
 
 
 def default_state_dtype(device: torch.device | str | None) -> torch.dtype:
@@ -89,13 +122,32 @@ def leaf(score: Tensor, value: Tensor, mask: Tensor | None = None) -> ScanState:
 
 
 def combine(a: ScanState, b: ScanState) -> ScanState:
-    """Join the states of two disjoint sets of items into the state of their union.
+    """Join the states of two disjoint sets of items into the state of their union, stream by stream.
 
     >>> a = leaf(torch.tensor([0.0]), torch.tensor([[1.0]]))
     >>> b = leaf(torch.tensor([0.0]), torch.tensor([[3.0]]))
     >>> read(combine(a, b))
     tensor([[2.]])
     """
+    shapes = [tuple(tuple(part.shape) for part in state) for state in (a, b)]
+    if shapes[0] != shapes[1]:
+        raise ShapeError(
+            f"states are combined stream by stream, so all parts must have equal shapes; got m, u, w of "
+            f"{shapes[0]} and {shapes[1]}. Expand one of them, or select streams."
+        )
+    return join(settle_empty(a), settle_empty(b))
+
+
+def settle_empty(state: ScanState) -> ScanState:
+    """Return the state with the lowest `m` where nothing has been seen, whatever was put there.
+
+    A state of zeros, the paper's start, would else weigh an item of a very negative score as nothing.
+    """
+    return ScanState(state.m.masked_fill(state.u == 0, torch.finfo(state.m.dtype).min), state.u, state.w)
+
+
+def join(a: ScanState, b: ScanState) -> ScanState:
+    """Combine states whose shapes broadcast, and whose empty streams have the lowest `m`."""
     m = torch.maximum(a.m, b.m).detach()
     scale_a, scale_b = torch.exp(a.m - m), torch.exp(b.m - m)
     u = a.u * scale_a + b.u * scale_b
@@ -157,7 +209,12 @@ def update(
     _check_item(state, score, value, mask, log_decay)
     if log_decay is not None:
         state = decay(state, log_decay)
-    return combine(state, leaf(score.to(state.m.dtype), value, mask))
+    score = score.to(state.m.dtype)
+    taken = join(settle_empty(state), leaf(score, value, mask))
+    # Not even the sign of a zero changes where there is no item.
+    is_real = score != -torch.inf if mask is None else (score != -torch.inf) & mask
+    kept = (is_real, is_real, is_real.unsqueeze(-1))
+    return ScanState(*(torch.where(*parts) for parts in zip(kept, taken, state, strict=True)))
 
 
 def _check_item(
@@ -171,6 +228,11 @@ def _check_item(
             f"score, value and log_decay must be {tuple(streams)}, {tuple(state.w.shape)} and "
             f"{tuple(streams)}, as the state's u and w; got {tuple(score.shape)}, {tuple(value.shape)} and "
             f"{None if log_decay is None else tuple(log_decay.shape)}. Expand them, or select streams."
+        )
+    if mask is not None and mask.dtype != torch.bool:
+        raise ShapeError(
+            f"mask must be bool, True = real item; got {mask.dtype}. Convert it with mask.bool(), or use "
+            f"log_decay for weights."
         )
     if mask is not None and mask.shape != streams:
         sizes = zip(reversed(mask.shape), reversed(streams), strict=False)

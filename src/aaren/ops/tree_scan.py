@@ -9,20 +9,20 @@ from collections.abc import Callable
 import torch
 
 from aaren.ops.prefix_scan import Elements, Operator, hillis_steele, ladner_fischer
-from aaren.ops.state import ScanState, combine, decay, leaf, read
+from aaren.ops.state import ScanState, decay, join, leaf, read
 from aaren.shapes import LogDecay, Mask, Scores, Values
 
 PrefixScan = Callable[[Operator, Elements], Elements]
 
 
-def join(earlier: Elements, later: Elements) -> Elements:
+def join_runs(earlier: Elements, later: Elements) -> Elements:
     """Combine runs without decay: elements are (m, u, w)."""
-    return combine(ScanState(*earlier), ScanState(*later))
+    return join(ScanState(*earlier), ScanState(*later))
 
 
 def join_decaying(earlier: Elements, later: Elements) -> Elements:
     """Combine runs with decay: elements are (λ, m, u, w)."""
-    state = combine(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
+    state = join(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
     return (earlier[0] + later[0], *state)
 
 
@@ -32,7 +32,7 @@ def prefix_states(
     """Return the state after the initial state (b, h) and after each of t items (b, t, h): (b, 1 + t, h)."""
     states = ScanState(*(torch.cat([a.unsqueeze(1), b], dim=1) for a, b in zip(initial, items, strict=True)))
     if log_decay is None:
-        return ScanState(*algorithm(join, states))
+        return ScanState(*algorithm(join_runs, states))
     lambdas = torch.cat([torch.zeros_like(initial.m).unsqueeze(1), log_decay.to(initial.m.dtype)], dim=1)
     return ScanState(*algorithm(join_decaying, (lambdas, *states))[1:])
 
