@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.nn.encoder_config import MIXERS
 
@@ -110,3 +111,29 @@ def test_recurrent_mixers_run_under_autocast_on_any_processor(mixer: str, dtype:
     compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
     with torch.autocast("cpu", dtype=dtype), torch.no_grad():
         torch.testing.assert_close(compiled(x, mask=mask)[0][mask], y[mask], atol=0.05, rtol=0.05)
+
+
+DYNAMIC = {"x": {1: torch.export.Dim("t", min=2, max=4096)}}
+
+
+def test_aaren_exports_with_a_dynamic_length() -> None:
+    encoder = make("aaren").eval()
+    with torch.no_grad():
+        exported = torch.export.export(encoder, (torch.randn(2, 5, 8),), dynamic_shapes=DYNAMIC).module()
+        for length in (2, 7, 200):
+            x = torch.randn(2, length, 8)
+            torch.testing.assert_close(exported(x)[0], encoder(x)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mixer", ["gru", "lstm", "wkv"])
+def test_a_loop_over_time_exports_with_a_fixed_length_only(mixer: str) -> None:
+    encoder, x = make(mixer).eval(), torch.randn(2, 5, 8)
+    with torch.no_grad():
+        with pytest.raises(ConfigError, match=f"mixer='{mixer}' goes through time in a loop.*fixed t"):
+            torch.export.export(encoder, (x,), dynamic_shapes=DYNAMIC)
+        exported = torch.export.export(encoder, (x,)).module()
+        torch.testing.assert_close(exported(x)[0], encoder(x)[0], atol=1e-5, rtol=1e-5)
+        batch = {"x": {0: torch.export.Dim("b", min=2, max=64)}}
+        many = torch.export.export(encoder, (x,), dynamic_shapes=batch).module()
+        x = torch.randn(7, 5, 8)
+        torch.testing.assert_close(many(x)[0], encoder(x)[0], atol=1e-5, rtol=1e-5)

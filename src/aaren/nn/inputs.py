@@ -126,6 +126,17 @@ def refuse_decay(log_decay: Tensor | None, mixer: str) -> None:
         )
 
 
+def refuse_dynamic_length(x: Activations, mixer: str) -> None:
+    """Raise if a layer that goes through time in a loop is exported for sequences of any length."""
+    length: object = x.shape[1]  # an int, says its type
+    if torch.compiler.is_exporting() and isinstance(length, torch.SymInt):
+        raise ConfigError(
+            f"mixer={mixer!r} goes through time in a loop, so torch.export needs a fixed t; got a dynamic "
+            f"one. Export with the t you need, or export step, which takes any sequence item by item; "
+            f"mixer='aaren' exports with a dynamic t."
+        )
+
+
 def hide_padding(x: Activations, mask: Mask | None) -> Activations:
     """Set padding to 0, so that nothing in it, not even NaN, reaches a weight's gradient."""
     return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0.0)

@@ -21,6 +21,7 @@ from aaren.nn.inputs import (
     check_token,
     hide_padding,
     refuse_decay,
+    refuse_dynamic_length,
     require_probability,
 )
 from aaren.nn.linear import frozen_copy
@@ -124,6 +125,7 @@ class RecurrentMixer(Mixer[StateT]):
         """Run over a whole sequence; `log_decay` is not supported: the gates are this layer's forgetting."""
         check_sequence(x, self.width, mask, cu_seqlens)
         refuse_decay(log_decay, self.name)
+        refuse_dynamic_length(x, self.name)
         if cu_seqlens is not None:
             return forward_packed(self, x, state, mask, cu_seqlens)
         if state is None:

@@ -21,6 +21,7 @@ from aaren.nn.inputs import (
     check_token,
     hide_padding,
     refuse_decay,
+    refuse_dynamic_length,
     require_probability,
     wrong_kind,
 )
@@ -116,6 +117,7 @@ class WKV(Mixer[WKVState]):
         """Mix a whole sequence, (b, t, c); `log_decay` is not supported: the layer has its own decay."""
         check_sequence(x, self.width, mask, cu_seqlens)
         refuse_decay(log_decay, "wkv")
+        refuse_dynamic_length(x, "wkv")
         if cu_seqlens is not None:
             return forward_packed(self, x, state, mask, cu_seqlens)
         if state is None:
