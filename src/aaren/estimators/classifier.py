@@ -33,6 +33,7 @@ from aaren.models import Classifier, ClassifierConfig
 from aaren.tasks.classification_files import require_room
 from aaren.tasks.classification_parts import select
 from aaren.train.config import EngineConfig
+from aaren.train.determinism import take_threads
 from aaren.train.loop import fit as fit_experiment
 from aaren.train.observe import choose_observer
 
@@ -135,6 +136,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def fit(self, X: object, y: ArrayLike | None) -> "AarenClassifier":  # noqa: N803  scikit-learn's name
         """Train on labelled series."""
+        take_threads()
         settings = FitSettings(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -165,6 +167,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             engine=EngineConfig(device=self.device, threads=self.threads),  # type: ignore[arg-type]  # it checks
             observer=choose_observer(None) if self.verbose else None,
             name="AarenClassifier",
+            is_guest=True,
         )
         self.model_ = cast("Classifier", fitted.model.to("cpu"))
         self.classes_, self.mean_, self.deviation_ = classes, mean, deviation

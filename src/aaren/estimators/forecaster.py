@@ -37,6 +37,7 @@ from aaren.models import (
 )
 from aaren.tasks.forecast_files import continue_dates
 from aaren.train.config import EngineConfig
+from aaren.train.determinism import take_threads
 from aaren.train.loop import fit as fit_experiment
 from aaren.train.observe import choose_observer
 
@@ -136,6 +137,7 @@ class AarenForecaster:
 
     def fit(self, frame: "pandas.DataFrame") -> "AarenForecaster":
         """Train on all series of a frame and take in all their rows."""
+        take_threads()
         layout, series = read_frame(frame, self._columns())
         has_dates = all(rows.times.dtype.kind == "M" for rows in series.values())
         if not has_dates and any(rows.times.dtype.kind == "M" for rows in series.values()):
@@ -156,7 +158,12 @@ class AarenForecaster:
         observer = choose_observer(None) if self._parameters["is_verbose"] else None
         engine = EngineConfig(threads=int(cast("int", self._parameters["threads"])))
         fitted = fit_experiment(
-            experiment, seed=self._seed(), engine=engine, observer=observer, name="AarenForecaster"
+            experiment,
+            seed=self._seed(),
+            engine=engine,
+            observer=observer,
+            name="AarenForecaster",
+            is_guest=True,
         )
         assert isinstance(fitted.model, StreamingForecaster)
         self.model_ = fitted.model.to("cpu").eval()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.nn import FoldedAttention
+from aaren.nn.own_generator import building_from
 from aaren.version import __version__
 
 FORMAT_VERSION = 1

@@ -1,8 +1,8 @@
 """Dropout at the cost of a copy: on a CPU, torch's random numbers are most of a small model's step.
 
-One number is drawn from torch's generator per call, so seeds and checkpoints hold as with `F.dropout`; the
-rest is hashed from it (see `dropout_kernel`). On other devices, in half precision, under torch.compile and
-under torch.func this is `F.dropout`.
+One number is drawn per call, from torch's generator or the thread's own, so seeds and checkpoints hold as
+with `F.dropout`; the rest is hashed from it (see `dropout_kernel`). On other devices, in half precision,
+under torch.compile and under torch.func this is `F.dropout`.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from aaren.nn.own_generator import own_generator
 from aaren.ops import machine_code, team
 from aaren.ops.transforms import is_transformed
 
@@ -59,7 +60,8 @@ def _is_ours(x: Tensor) -> bool:
 
 
 def _draw_key() -> int:
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())  # whatever device is the default
+    key = torch.empty((), dtype=torch.int64, device="cpu")  # whatever device is the default
+    return int(key.random_(generator=own_generator()))
 
 
 class _Drop(torch.autograd.Function):

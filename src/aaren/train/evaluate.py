@@ -7,6 +7,7 @@ from torch import nn
 
 from aaren.tasks.base import BatchT, Experiment, Part
 from aaren.tasks.plan import Moment
+from aaren.train.determinism import untouched_random_numbers
 
 
 def evaluate(
@@ -17,7 +18,7 @@ def evaluate(
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     model.eval()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=list(devices)):
+        with torch.no_grad(), untouched_random_numbers(list(devices)):
             return experiment.evaluate(model, part, moment)
     finally:
         model.train(was_training)

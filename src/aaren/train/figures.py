@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from aaren.tasks.base import BatchT, Experiment, Json
+from aaren.train.determinism import untouched_random_numbers
 from aaren.train.record import strict_json, write_text
 
 FIGURES = "figures.json"
@@ -18,7 +19,7 @@ def collect_figures(experiment: Experiment[BatchT], model: nn.Module) -> Mapping
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     model.eval()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=list(devices)):
+        with torch.no_grad(), untouched_random_numbers(list(devices)):
             return experiment.figures(model)
     finally:
         model.train(was_training)

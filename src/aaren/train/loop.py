@@ -15,7 +15,7 @@ from torch import nn
 
 from aaren.tasks.base import BatchT, Experiment
 from aaren.train.config import EngineConfig
-from aaren.train.determinism import choose_device, part_ways, repeatable
+from aaren.train.determinism import build, choose_device, part_ways, repeatable
 from aaren.train.distributed import SOLO, World
 from aaren.train.endings import DivergedError, PausedError
 from aaren.train.evaluate import evaluate
@@ -47,6 +47,7 @@ def fit(
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
     is_cut_short: bool = False,
+    is_guest: bool = False,
 ) -> Fitted:
     """Train a model until its plan is fulfilled or patience ends, and return it with its best weights.
 
@@ -60,11 +61,12 @@ def fit(
         name: What to call the run.
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
         is_cut_short: Train no further than the checkpoint, and return the best weights so far.
+        is_guest: Train in a process that others use too: see `repeatable`.
     """
     engine, observer = engine or EngineConfig(), observer or Silent()
-    with repeatable(engine, seed=seed):
+    with repeatable(engine, seed=seed, is_guest=is_guest):
         device = choose_device(engine.device)
-        model = experiment.build_model().to(device)
+        model = build(experiment.build_model).to(device)
         part_ways(seed, world)
         optimiser = experiment.build_optimiser(model) if experiment.plan.max_updates else None
         snapshot = Snapshot(model=model, optimiser=optimiser, status=RunStatus(), device=device)
