@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aaren.errors import DataError
+from aaren.errors import DataError, ShapeError
 from aaren.models.event_distribution import NextEvent
 from aaren.models.event_lognormal import LogNormalMixture
 from aaren.models.event_references import Exponential
@@ -62,3 +62,36 @@ def test_quantiles_and_survival_agree(law: NextEvent) -> None:
     for level in (0.0, 1.0, -0.5):
         with pytest.raises(DataError, match="a quantile's probability lies between 0 and 1"):
             law.quantile(level)
+
+
+@pytest.mark.parametrize("name", ["mixture", "exponential"])
+def test_nothing_comes_before_now(name: str, law: NextEvent) -> None:
+    gap = law.gap if name == "mixture" else Exponential(rates=torch.rand(3, 2, dtype=torch.float64) + 0.1)
+    one = NextEvent(gap=gap)
+    for gaps in (-1.0, -1e-9, torch.full((3, 2), -5.0), float("-inf")):
+        assert one.survival(gaps).eq(1.0).all()
+        assert one.gap.cdf(gaps).eq(0.0).all()
+        assert one.density(gaps).eq(0.0).all()
+        assert one.gap.log_survival_clamped(gaps).isfinite().all()
+    assert one.survival(torch.tensor(float("nan"))).isnan().all()
+
+
+def test_one_law_tells_of_one_mark(law: NextEvent) -> None:
+    one = law[0][1]
+    for mark in (torch.tensor(1), 1, torch.tensor(1.0)):
+        torch.testing.assert_close(
+            one.log_density(0.5, mark),
+            one.gap.log_density(0.5) + one.mark_probabilities[1].log(),
+            rtol=1e-6,
+            atol=0,
+        )
+    torch.testing.assert_close(law.log_mark(2).exp(), law.mark_probabilities[..., 2], check_dtype=False)
+    drawn = law.sample(5)
+    assert law.log_density(drawn.gaps, drawn.marks).shape == (5, 3, 2)
+    for wrong in (4, -1, -100, torch.tensor(0.5), torch.full((3, 2), 7)):
+        with pytest.raises(DataError, match="a mark is a kind of event, a whole number from 0 to 3; got"):
+            law.log_mark(wrong)
+    with pytest.raises(DataError, match="from 0 to 0; got 1"):
+        NextEvent(gap=law.gap).log_density(0.5, 1)
+    with pytest.raises(ShapeError, match=r"marks must be \(3, 2\) like the laws.*got \(4,\)"):
+        law.log_mark(torch.zeros(4, dtype=torch.int64))

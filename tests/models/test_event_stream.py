@@ -1,5 +1,9 @@
 """Sessions of events: times in, laws out, and every wrong time refused."""
 
+import datetime
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
@@ -7,6 +11,7 @@ from aaren.errors import DataError, ShapeError, StateError
 from aaren.models import Session
 from aaren.models.event_distribution import Events
 from aaren.models.event_model import EventModel, EventModelConfig
+from aaren.models.event_references import EventReference, EventReferenceConfig
 from aaren.models.event_stream import EventStream
 
 TIMES = [10.5, 11.0, 14.0, 14.25]
@@ -76,19 +81,19 @@ def test_a_stream_may_begin_later_than_others(model: EventModel) -> None:
 
 
 def test_an_event_at_the_very_start_is_fine(model: EventModel) -> None:
-    assert model.stream(start=3.0).push(3.0).median() > 0
+    assert model.stream(start=3.0).push(3.0, 1).median() > 0
 
 
 @pytest.mark.parametrize("time", [14.0, 13.0, float("nan"), float("inf")])
 def test_times_must_increase(model: EventModel, time: float) -> None:
     stream = model.stream()
-    stream.push(10.0)
-    stream.push(14.0)
+    stream.push(10.0, 0)
+    stream.push(14.0, 0)
     with pytest.raises(
         DataError, match=r"event 2 of stream 0 has the time .*, the one before 14.0.*increase"
     ):
-        stream.push(time)
-    assert stream.push(15.0).median() > 0  # the refused event left no trace
+        stream.push(time, 0)
+    assert stream.push(15.0, 0).median() > 0  # the refused event left no trace
 
 
 def test_a_wrong_number_of_events_is_refused(model: EventModel) -> None:
@@ -100,7 +105,7 @@ def test_a_wrong_number_of_events_is_refused(model: EventModel) -> None:
         with pytest.raises(ShapeError, match=words):
             stream.push(time, mark)
     with pytest.raises(ShapeError, match=r"mask must be \(2,\), one per stream; got \(3,\)"):
-        model.stream(2).push([1.0, 2.0], mask=[True, False, True])
+        model.stream(2).push([1.0, 2.0], 0, mask=[True, False, True])
 
 
 def test_one_number_is_for_all_streams(model: EventModel) -> None:
@@ -123,7 +128,7 @@ def test_a_state_of_another_number_of_streams_is_refused(model: EventModel) -> N
         stream.restore(model.stream(2).to_bytes())
     stream.state = model.stream(2).state
     with pytest.raises(StateError, match="state is of 2 streams; items for 1 came"):
-        stream.push(1.0)
+        stream.push(1.0, 0)
 
 
 def test_a_session_may_have_no_stream(model: EventModel) -> None:
@@ -141,7 +146,8 @@ def test_what_is_pushed_goes_to_the_model(model: EventModel, monkeypatch: pytest
         return None, state
 
     # No number can be asked for on the meta device, so what looks at numbers is left out.
-    monkeypatch.setattr(stream, "_require_later", lambda *_: None)
+    for looking in ("_require_later", "_require_whole", "_require_finite_answer"):
+        monkeypatch.setattr(stream, looking, lambda *_: None)
     monkeypatch.setattr(stream.forecaster, "step", step)
     stream.push([1.0, 2.0], [0, 1], mask=[True, False])
     assert [part.device.type for part in seen] == ["meta"] * 3
@@ -152,6 +158,69 @@ def test_unknown_marks_and_early_times_are_refused(model: EventModel) -> None:
     with pytest.raises(DataError, match=r"mark at \(0,\) is 3, outside 0..2"):
         model.stream().push(1.0, 3)
     with pytest.raises(DataError, match=r"has the time 1\.0, the one before 3\.0"):
-        model.stream(start=3.0).push(1.0)
+        model.stream(start=3.0).push(1.0, 0)
     with pytest.raises(DataError, match="has the time nan"):
-        model.stream().push(float("nan"))
+        model.stream().push(float("nan"), 0)
+
+
+@pytest.mark.parametrize("kind", ["model", "reference"])
+def test_only_the_first_event_may_come_at_the_start(model: EventModel, kind: str) -> None:
+    forecaster = model if kind == "model" else EventReference(EventReferenceConfig(num_marks=3))
+    stream = forecaster.stream(2, start=0.0)
+    stream.push([0.0, 1.0], [0, 0], mask=[True, False])
+    with pytest.raises(DataError, match=r"event 1 of stream 0 has the time 0\.0, the one before 0\.0"):
+        stream.push([0.0, 0.0], [0, 0])
+    moved = forecaster.stream(2, start=0.0)
+    moved.restore(stream.to_bytes())
+    with pytest.raises(DataError, match="of stream 0 has the time 0"):
+        moved.push([0.0, 0.0], [0, 0])
+    moved.push([0.5, 0.0], [0, 0])  # the other stream's first
+    assert moved.state.num_events.tolist() == [2, 1]
+    later = forecaster.stream()
+    later.push(5.0, 1)
+    with pytest.raises(DataError, match="the one before 5"):
+        later.push(5.0, 1)
+
+
+def test_where_there_are_several_kinds_an_event_has_one(model: EventModel) -> None:
+    stream = model.stream()
+    before = stream.to_bytes()
+    with pytest.raises(DataError, match=r"knows 3 kinds of events.*push\(time, mark\)"):
+        stream.push(1.0)
+    assert stream.to_bytes() == before
+    assert EventModel(EventModelConfig(width=16, ff_width=16)).stream().push(1.0).median() > 0
+
+
+@pytest.mark.parametrize(
+    "time",
+    [np.datetime64("2024-01-01"), datetime.datetime(2024, 1, 1), "2024-01-01", None, 1j, [[1.0], [2.0, 3.0]]],
+)
+def test_a_time_is_a_number(model: EventModel, time: Any) -> None:
+    stream = model.stream()
+    with pytest.raises(DataError, match="time must be real numbers"):
+        stream.push(time, 0)
+    assert stream.count == 0
+    assert stream.push(np.float32(2.0), np.int32(1)).median() > 0
+    assert stream.push(np.arange(3, 5, dtype=">i4")[::-1][:1], torch.tensor(2)).median() > 0
+
+
+@pytest.mark.parametrize("start", [float("nan"), float("inf"), np.datetime64("2024-01-01")])
+def test_observation_begins_at_a_finite_time(model: EventModel, start: Any) -> None:
+    with pytest.raises(DataError, match="start must be"):
+        model.stream(start=start)
+
+
+@pytest.mark.parametrize("time", [1e39, 1e200, 1.7e308])
+@pytest.mark.parametrize("encoding", ["gaps", "times"])
+@pytest.mark.parametrize("time_decay", [None, "learned"])
+def test_a_long_wait_leaves_no_nan(time: float, encoding: str, time_decay: str | None) -> None:
+    config = EventModelConfig(width=16, ff_width=16, encoding=encoding, time_decay=time_decay)
+    stream = EventModel(config).stream()
+    stream.push(-time)
+    before = stream.to_bytes()
+    try:
+        assert stream.push(time).median().isfinite()
+    except DataError:
+        assert stream.to_bytes() == before
+        stream.push(1.0)
+    assert stream.state.output.isfinite().all()

@@ -239,3 +239,82 @@ def test_refusals(episode) -> None:
     other = build(width=32)
     with pytest.raises(StateError, match="fingerprint"):
         other.stream().restore(session.to_bytes())
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("value", [1e39, -1e300, float("inf"), float("nan")])
+def test_what_float32_cannot_hold_leaves_no_trace(context: str, value: float, episode) -> None:
+    session = build().float().stream(2, context=context)
+    session.push(episode[0][:2])
+    before = session.to_bytes()
+    seen = np.array(episode[0][2:4], dtype=np.float64)
+    spoilt = seen.copy()
+    spoilt[1, 0] = value
+    pushes: list[dict[str, Any]] = [
+        {"observation": spoilt, "reward": [1.0, 1.0]},
+        {"observation": seen, "reward": [1.0, value * 1e6]},
+        {"observation": seen, "reward": [1.0, 1.0], "action": [[0.0, 0.0], [value, 0.0]]},
+    ]
+    for given in pushes:
+        with pytest.raises(
+            DataError, match=r"of step 1 in episode 1 is (not finite|too large for torch.float32)"
+        ):
+            session.push(**given)
+        assert session.to_bytes() == before
+    for given in pushes:
+        assert np.isfinite(session.push(**given, mask=[True, False])[0]).all()  # type: ignore[index]
+    assert session.state.timestep.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("wrong", [0.7, 7, -1, 4, float("nan"), float("inf"), 1e30])
+def test_discrete_actions_are_whole_and_among_those_there_are(context: str, wrong: float, episode) -> None:
+    model = build(actions="discrete", action_size=4).float()
+    session = model.stream(2, context=context)
+    session.push(episode[0][:2])
+    before = session.to_bytes()
+    with pytest.raises(
+        DataError, match=r"action of step 1 in episode 1: expected a whole number from 0 to 3"
+    ):
+        session.push(episode[0][:2], [1.0, 1.0], action=[1, wrong])
+    with pytest.raises(
+        DataError, match=r"actions of step 1 in episode 0: expected a whole number from 0 to 3"
+    ):
+        session.replay(np.zeros((2, 3, 3)), [[0, 1, wrong], [0, 1, 2]], np.zeros((2, 3)))
+    assert session.to_bytes() == before
+    session.push(episode[0][:2], [1.0, 1.0], action=[3.0, wrong], mask=[True, False])
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1e39, 1e300])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_replay_that_cannot_be_held_leaves_no_trace(
+    context: str, value: float, place: int, episode
+) -> None:
+    session = build().float().stream(context=context)
+    session.push(episode[0][0])
+    before = session.to_bytes()
+    given = [np.zeros((4, 3)), np.zeros((4, 2)), np.zeros(4)]
+    given[place].flat[-1] = value * (1e6 if place == 2 else 1.0)
+    with pytest.raises(DataError, match=r"episode 0 is (not finite|too large)"):
+        session.replay(*given)
+    assert session.to_bytes() == before
+    for shape in ((4,), (4, 3), (3, 2), ()):
+        with pytest.raises(ShapeError):
+            session.replay(np.zeros((4, 3)), np.zeros(shape), np.zeros(4))
+
+
+def test_a_return_that_float32_cannot_hold_is_not_asked_for() -> None:
+    for target in (1e45, float("inf")):
+        with pytest.raises(
+            ConfigError, match=r"target_return must be a finite number that torch.float32 can hold"
+        ):
+            build().float().stream(target_return=target)
+
+
+@pytest.mark.parametrize("wrong", [[0.7], [3], [-1], [float("nan")]])
+def test_episodes_that_are_not_there_cannot_be_kept(wrong: Any) -> None:
+    session = build().float().stream(3)
+    with pytest.raises(DataError, match="episodes are whole numbers from 0 to 2; got"):
+        session.keep(wrong)
+    assert session.batch_size == 3

@@ -2,12 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from aaren.errors import DataError, ShapeError, StateError
-from aaren.models import StreamingForecaster, StreamingForecasterConfig
+from aaren.errors import ConfigError, DataError, ShapeError, StateError
+from aaren.models import (
+    DecisionModel,
+    DecisionModelConfig,
+    EventModel,
+    EventModelConfig,
+    StreamingForecaster,
+    StreamingForecasterConfig,
+)
 
 ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
 
@@ -37,9 +45,85 @@ def test_an_extra_that_is_not_finite_leaves_no_trace(model: StreamingForecaster)
         model.stream().push(ROW, marks=[float("inf"), 0.0, 0.0, 0.0])
 
 
-def test_numbers_whose_sum_overflows_are_finite(model: StreamingForecaster) -> None:
-    largest = torch.finfo(torch.float32).max
-    assert model.stream().push(ROW, marks=[largest, largest, 0.0, 0.0]).shape == (4, 3)
+@pytest.mark.parametrize("value", [1e12, -1e17])
+def test_large_numbers_are_computed_with(model: StreamingForecaster, value: float) -> None:
+    session = model.stream()
+    assert session.push(ROW, marks=[value, value, 0.0, 0.0]).isfinite().all()
+    assert session.push([value] * 3, marks=MARKS).isfinite().all()
+    assert session.push([-value] * 3, marks=MARKS).isfinite().all()
+
+
+@pytest.mark.parametrize("value", [1e20, 3.4e38, 1e39, -1e300, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["item", "marks"])
+def test_what_float32_cannot_compute_with_leaves_no_trace(
+    model: StreamingForecaster, value: float, name: str
+) -> None:
+    session = model.stream(2)
+    session.push(**rows(2))
+    before = session.to_bytes()
+    spoilt: dict[str, Any] = {key: tensor.double().clone() for key, tensor in rows(2).items()}
+    spoilt[name][1, 2] = value
+    with pytest.raises(DataError, match=r"item 1 of this session holds .* at \(1, 2\)"):
+        session.push(**spoilt)
+    assert session.to_bytes() == before
+    assert session.count == 1
+    assert session.push(**spoilt, mask=[True, False]).isfinite().all()
+
+
+def test_an_answer_that_is_not_finite_is_no_answer(model: StreamingForecaster) -> None:
+    with torch.no_grad():
+        model.head.weight[:, 0] = 1e37
+    session = model.stream()
+    session.push(ROW, marks=MARKS)  # the deviation of one row is almost 0
+    before = session.to_bytes()
+    with pytest.raises(
+        DataError, match=r"after item 1 .*stream 0 would not be finite.*state stays as it was"
+    ):
+        session.push(ROW * 1e10, marks=MARKS)
+    assert session.to_bytes() == before
+    assert session.count == 1
+
+
+@pytest.mark.parametrize(
+    "item", [["a", "b", "c"], [1.0, None, 2.0], [1.0, [2.0], 3.0], [1j, 0, 0], ["2024-01-01"] * 3, "abc"]
+)
+def test_items_are_real_numbers(model: StreamingForecaster, item: Any) -> None:
+    session = model.stream()
+    with pytest.raises(DataError, match="an item must be real numbers"):
+        session.push(item, marks=MARKS)
+    assert session.count == 0
+
+
+def test_numbers_come_in_many_forms(model: StreamingForecaster) -> None:
+    forms: list[Any] = [
+        [1, 2, 3],
+        np.array([1, 2, 3], dtype=np.uint16),
+        np.array([3.0, 2.0, 1.0])[::-1],
+        np.array([1.0, 2.0, 3.0], dtype=">f8"),
+        np.array([1.0, 2.0, 3.0], dtype=np.longdouble),
+        ROW.clone().requires_grad_(),
+        ROW.to(torch.bfloat16),
+        [torch.tensor(1.0), np.float32(2.0), 3],
+    ]
+    answers = [model.stream().push(form, marks=MARKS) for form in forms]
+    for answer in answers:
+        torch.testing.assert_close(answer, answers[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("batch_size", [-1, 1.5, True, "2", [2]])
+def test_an_impossible_number_of_streams_is_refused(model: StreamingForecaster, batch_size: Any) -> None:
+    decision = DecisionModel(DecisionModelConfig(state_size=3, action_size=2, width=16, num_layers=1))
+    events = EventModel(EventModelConfig(width=16, ff_width=16))
+    for opened in (model, decision, events):
+        with pytest.raises(ConfigError, match=r"batch_size must be None.*or a whole number of streams; got"):
+            opened.stream(batch_size)
+    assert model.stream(np.int64(2)).push(**rows(2)).shape == (2, 4, 3)
+
+
+@pytest.mark.parametrize("mask", [[0.5, 1.0], [float("nan"), 1.0], [2, 1], ["a", "b"], [None, True]])
+def test_a_mask_is_true_or_false(model: StreamingForecaster, mask: Any) -> None:
+    with pytest.raises(DataError, match="mask must"):
+        model.stream(2).push(**rows(2), mask=mask)
 
 
 @pytest.mark.parametrize("mask", [[0, 1], [0.0, 1.0], torch.tensor([0, 1]), torch.tensor([False, True])])

@@ -7,11 +7,12 @@ gap given the past.
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.errors import DataError
+from aaren.errors import DataError, ShapeError
 
 
 class Events(NamedTuple):
@@ -82,21 +83,37 @@ class NextEvent:
             return torch.ones(*self.shape, 1, dtype=torch.float64, device=self.gap.device)
         return self.mark_logits.double().softmax(-1)
 
-    def log_density(self, gaps: Tensor | float, marks: Tensor | None = None) -> Tensor:
+    def log_density(self, gaps: Tensor | float, marks: Tensor | int | None = None) -> Tensor:
         """Return the log-density of gaps (...), or of gaps and marks (...) together."""
         log_density = self.gap.log_density(gaps)
         return log_density if marks is None else log_density + self.log_mark(marks)
 
-    def density(self, gaps: Tensor | float, marks: Tensor | None = None) -> Tensor:
+    def density(self, gaps: Tensor | float, marks: Tensor | int | None = None) -> Tensor:
         """Return the density of gaps (...), or of gaps and marks (...) together."""
         return self.log_density(gaps, marks).exp()
 
-    def log_mark(self, marks: Tensor) -> Tensor:
-        """Return the log-probability of marks (...)."""
+    def log_mark(self, marks: Tensor | int) -> Tensor:
+        """Return the log-probability of marks (...), or of one mark for all of the `...`."""
+        kinds = torch.as_tensor(marks, device=self.gap.device)
+        num_marks = 1 if self.mark_logits is None else self.mark_logits.shape[-1]
+        is_kind = (kinds >= 0) & (kinds < num_marks) & (kinds == kinds.to(torch.int64))
+        if not bool(is_kind.all()):
+            raise DataError(
+                f"a mark is a kind of event, a whole number from 0 to {num_marks - 1}; got "
+                f"{kinds[~is_kind].flatten()[0].item()}."
+            )
+        try:
+            shape = np.broadcast_shapes(kinds.shape, self.shape)
+        except ValueError as error:
+            raise ShapeError(
+                f"marks must be {tuple(self.shape)} like the laws, or one number for all; got "
+                f"{tuple(kinds.shape)}."
+            ) from error
         if self.mark_logits is None:
-            return torch.zeros(marks.shape, dtype=torch.float64, device=marks.device)
-        flat = F.cross_entropy(self.mark_logits.flatten(0, -2), marks.flatten(), reduction="none")
-        return -flat.view(marks.shape)
+            return torch.zeros(shape, dtype=torch.float64, device=kinds.device)
+        logits = self.mark_logits.expand(*shape, num_marks).reshape(-1, num_marks)
+        wanted = kinds.to(torch.int64).expand(shape).reshape(-1)
+        return -F.cross_entropy(logits, wanted, reduction="none").view(shape)
 
     def survival(self, gaps: Tensor | float) -> Tensor:
         """Return the probability that nothing comes within gaps (...)."""

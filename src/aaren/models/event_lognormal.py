@@ -70,24 +70,25 @@ class LogNormalMixture:
         return self.locations.device
 
     def log_density(self, gaps: Tensor | float) -> Tensor:
-        """Return the logarithm of the density at gaps (...), which are 0 or more."""
-        log_gaps = self._log(gaps)
+        """Return the logarithm of the density at gaps (...); there are none below 0."""
+        log_gaps, is_below = self._log(gaps)
         standard = self._standard(log_gaps)
         parts = self.log_weights - 0.5 * standard.square() - self.scales.log()
-        return parts.logsumexp(-1) - log_gaps - LOG_ROOT_TWO_PI
+        return (parts.logsumexp(-1) - log_gaps - LOG_ROOT_TWO_PI).masked_fill(is_below, -torch.inf)
 
     def log_survival(self, gaps: Tensor | float) -> Tensor:
-        """Return log P(next gap > gaps), accurate in both tails."""
-        standard = self._standard(self._log(gaps))
-        log_tails: Tensor = torch.special.log_ndtr(-standard)
-        return (self.log_weights + log_tails).logsumexp(-1)
+        """Return log P(next gap > gaps), accurate in both tails; 0 for gaps below 0."""
+        log_gaps, is_below = self._log(gaps)
+        log_tails: Tensor = torch.special.log_ndtr(-self._standard(log_gaps))
+        return (self.log_weights + log_tails).logsumexp(-1).masked_fill(is_below, 0.0)
 
     def log_survival_clamped(self, gaps: Tensor | float) -> Tensor:
         """Return log P(next gap > gaps) as the published code computes it.
 
         Each component's cdf is kept within [1e-5, 1 - 1e-5], and the gradient passes as if it were not.
         """
-        cdf: Tensor = torch.special.ndtr(self._standard(self._log(gaps)))
+        log_gaps, _ = self._log(gaps)
+        cdf: Tensor = torch.special.ndtr(self._standard(log_gaps))
         clamped = cdf + (cdf.clamp(PROTOCOL_CLAMP, 1.0 - PROTOCOL_CLAMP) - cdf).detach()
         return (self.log_weights.exp() * (1.0 - clamped)).sum(-1).log()
 
@@ -97,7 +98,8 @@ class LogNormalMixture:
 
     def cdf(self, gaps: Tensor | float) -> Tensor:
         """Return P(next gap <= gaps)."""
-        return self._cdf_of_log(self._log(gaps))
+        log_gaps, is_below = self._log(gaps)
+        return self._cdf_of_log(log_gaps).masked_fill(is_below, 0.0)
 
     def mean(self) -> Tensor:
         """Return the mean; infinite where a scale is so large that float64 cannot hold it."""
@@ -133,9 +135,11 @@ class LogNormalMixture:
         drawn = ((locations + scales * noise).exp() - self.offset).clamp(min=0.0)
         return drawn.T.reshape(count, *self.shape)
 
-    def _log(self, gaps: Tensor | float) -> Tensor:
+    def _log(self, gaps: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return the logarithms of gaps, of 0 for those below it, and which these are."""
         gaps = torch.as_tensor(gaps, dtype=torch.float64, device=self.locations.device)
-        return (gaps + self.offset).log()
+        is_below = gaps < 0.0
+        return (gaps.masked_fill(is_below, 0.0) + self.offset).log(), is_below
 
     def _standard(self, log_gaps: Tensor) -> Tensor:
         return (log_gaps.unsqueeze(-1) - self.locations) / self.scales

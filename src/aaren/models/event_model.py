@@ -90,10 +90,10 @@ class EventModel(EventForecaster):
     58798
     >>> law, state = model(Events(torch.rand(2, 50), torch.randint(22, (2, 50))))
     >>> law.shape, law.mark_probabilities.shape, state.nbytes
-    (torch.Size([2, 50]), torch.Size([2, 50, 22]), 2656)
+    (torch.Size([2, 50]), torch.Size([2, 50, 22]), 2672)
     >>> law, state = model.step(Events(torch.rand(2), torch.tensor([3, 7])), state)
     >>> law.median().shape, law.survival(1.0).shape, state.nbytes
-    (torch.Size([2]), torch.Size([2]), 2656)
+    (torch.Size([2]), torch.Size([2]), 2672)
     """
 
     config_type: ClassVar[type[EventModelConfig]] = EventModelConfig
@@ -135,6 +135,7 @@ class EventModel(EventForecaster):
             output=torch.zeros(batch_size, self.config.width, dtype=weight.dtype, device=device),
             time=zeros,
             start=zeros.clone(),
+            num_events=zeros.to(torch.int64),
         )
 
     def encode(
@@ -155,12 +156,13 @@ class EventModel(EventForecaster):
         if gaps.shape[1] == 0:
             return outputs, before
         output = outputs[:, -1]
+        num_events = before.num_events + (gaps.shape[1] if mask is None else mask.sum(1))
         if mask is not None:
             places = torch.arange(1, gaps.shape[1] + 1, device=mask.device)
             last = (mask * places).amax(1)  # 0: no event at all
             found = outputs[torch.arange(len(outputs), device=mask.device), (last - 1).clamp(min=0)]
             output = torch.where((last > 0).unsqueeze(-1), found, before.output.to(found.dtype))
-        return outputs, EventState(encoded, output, before.time + gaps.sum(1), before.start)
+        return outputs, EventState(encoded, output, before.time + gaps.sum(1), before.start, num_events)
 
     def encode_one(
         self, event: Events, state: EventState, *, mask: TokenMask | None = None
@@ -180,7 +182,9 @@ class EventModel(EventForecaster):
         if mask is not None:
             output = torch.where(mask.unsqueeze(-1), output, state.output.to(output.dtype))
             time = torch.where(mask, time, state.time)
-        return output, EventState(encoded, output, time, state.start)
+        return output, EventState(
+            encoded, output, time, state.start, state.num_events + (1 if mask is None else mask)
+        )
 
     def decode_gap(self, outputs: Tensor) -> LogNormalMixture:
         """Turn what is known, (..., c), into the law of the next gap, in the data's unit of time."""

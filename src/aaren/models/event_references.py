@@ -63,12 +63,13 @@ class Exponential:
         return self.rates.device
 
     def log_density(self, gaps: Tensor | float) -> Tensor:
-        """Return log rate - rate · gap."""
-        return self.rates.log() - self.rates * gaps
+        """Return log rate - rate · gap; there are no gaps below 0."""
+        log_density = self.rates.log() - self.rates * gaps
+        return log_density.masked_fill(self._is_below(gaps), -torch.inf)
 
     def log_survival(self, gaps: Tensor | float) -> Tensor:
-        """Return - rate · gap."""
-        return -self.rates * gaps
+        """Return - rate · gap; that a gap is above a number below 0 is certain."""
+        return (-self.rates * gaps).masked_fill(self._is_below(gaps), 0.0)
 
     def log_survival_clamped(self, gaps: Tensor | float) -> Tensor:
         """Return the same, its cdf kept within [1e-5, 1 - 1e-5] as the published code does."""
@@ -97,6 +98,9 @@ class Exponential:
             (count, *self.shape), dtype=torch.float64, device=self.rates.device, generator=generator
         )
         return self.quantile(uniform)
+
+    def _is_below(self, gaps: Tensor | float) -> Tensor:
+        return torch.as_tensor(gaps, device=self.rates.device) < 0.0
 
 
 class EventReference(EventForecaster):
@@ -145,7 +149,8 @@ class EventReference(EventForecaster):
         """Return a clock at 0; nothing else is remembered."""
         del dtype
         zeros = torch.zeros(batch_size, dtype=torch.float64, device=device or self.numbers.device)
-        return EventState(EncoderState(()), zeros.new_zeros(batch_size, 0), zeros, zeros.clone())
+        nothing = zeros.new_zeros(batch_size, 0)
+        return EventState(EncoderState(()), nothing, zeros, zeros.clone(), zeros.to(torch.int64))
 
     def encode(
         self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
@@ -156,7 +161,9 @@ class EventReference(EventForecaster):
         count = len(gaps)
         state = self.init_state(count, device=gaps.device) if state is None else self.own(state, count)
         total = (gaps if mask is None else gaps.masked_fill(~mask, 0.0)).sum(1)
-        return gaps.new_zeros(*gaps.shape, 0), state._replace(time=state.time + total)
+        came = gaps.shape[1] if mask is None else mask.sum(1)
+        after = state._replace(time=state.time + total, num_events=state.num_events + came)
+        return gaps.new_zeros(*gaps.shape, 0), after
 
     def encode_one(
         self, event: Events, state: EventState, *, mask: TokenMask | None = None
@@ -166,7 +173,8 @@ class EventReference(EventForecaster):
         gaps = event.gaps.double()
         state = self.own(state, len(gaps))
         gaps = gaps if mask is None else gaps.masked_fill(~mask, 0.0)
-        return state.output, state._replace(time=state.time + gaps)
+        came = 1 if mask is None else mask
+        return state.output, state._replace(time=state.time + gaps, num_events=state.num_events + came)
 
     def decode_gap(self, outputs: Tensor) -> GapLaw:
         """Return the one law, (...)."""

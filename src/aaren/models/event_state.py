@@ -18,6 +18,7 @@ class EventState(NamedTuple):
     output: Tensor  # (b, c)  the encoder's last output; the next event's law is read from it
     time: Tensor  # (b,) float64  when the last event came; before the first: when observation began
     start: Tensor  # (b,) float64  when observation began, or the first event came if that is unknown
+    num_events: Tensor  # (b,) int64  so far
 
     @property
     def nbytes(self) -> int:

@@ -3,6 +3,7 @@
 The same manners as every `Session`; but people have times, not gaps, so this one keeps the clock too.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from aaren.errors import DataError, ShapeError
 from aaren.models.event_distribution import Events, NextEvent
 from aaren.models.event_state import EventState
+from aaren.models.inputs import read_numbers
 from aaren.models.session import Session
 
 if TYPE_CHECKING:
@@ -35,32 +37,40 @@ class EventStream(Session[EventState]):
     ) -> None:
         self.forecaster = model
         self.start = start
+        if start is not None and not math.isfinite(float(read_numbers("start", start))):
+            raise DataError(f"start must be a finite time, or None if it is unknown; got {start}.")
         super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # its step gives laws
 
     def push(  # type: ignore[override]  # an event is a time and a mark, and a law is no tensor
-        self, time: Numbers, mark: Numbers = 0, *, mask: Tensor | list[bool] | None = None
+        self, time: Numbers, mark: Numbers | None = None, *, mask: Tensor | list[bool] | None = None
     ) -> NextEvent:
         """Take in one event of every stream and return the law of the next one.
 
         Args:
             time: (b,), or one number for all streams; in the unit of the training data.
-            mark: (b,) kinds, 0 .. num_marks - 1, or one for all streams.
+            mark: (b,) kinds, 0 .. num_marks - 1, or one for all streams; None: there is only one kind.
             mask: (b,) bool; a stream with False has no event now.
         """
         device = self._weight.device
-        times = self._per_stream("time", torch.as_tensor(time, dtype=torch.float64, device=device))
-        kinds = self._per_stream("mark", torch.as_tensor(mark, device=device))
+        if mark is None and self.forecaster.num_marks > 1:
+            raise DataError(
+                f"this model knows {self.forecaster.num_marks} kinds of events: say which one came, "
+                f"push(time, mark) with a mark from 0 to {self.forecaster.num_marks - 1}."
+            )
+        times = self._per_stream("time", read_numbers("time", time).to(device, torch.float64))
+        kinds = self._per_stream("mark", read_numbers("mark", 0 if mark is None else mark).to(device))
         real = None if mask is None else self._mask(mask)
         self._require_whole(kinds, real)
         marks = kinds.to(torch.int64)
         state = self.forecaster.own(self.state, times.shape[0])
-        is_first = state.time.isnan() if real is None else state.time.isnan() & real
-        before = torch.where(is_first, times, state.time)
-        state = state._replace(time=before, start=torch.where(is_first, times, state.start))
+        sets_clock = state.time.isnan() if real is None else state.time.isnan() & real
+        before = torch.where(sets_clock, times, state.time)
+        state = state._replace(time=before, start=torch.where(sets_clock, times, state.start))
         gaps = times - before
-        self._require_later(gaps, is_first, real, times)
+        self._require_later(gaps, real, times)
         with torch.no_grad():
             law, new = self.forecaster.step(Events(gaps, marks), state, mask=real)
+        self._require_finite_answer(new.output)
         # Not time + gap, which rounds: the next gap is to be measured from the very time that was pushed.
         self.state = new._replace(time=times.clone() if real is None else torch.where(real, times, new.time))
         self.count += 1
@@ -103,10 +113,10 @@ class EventStream(Session[EventState]):
                 f"events from 0 to {self.forecaster.num_marks - 1}."
             )
 
-    def _require_later(self, gaps: Tensor, is_first: Tensor, real: Tensor | None, times: Tensor) -> None:
-        wrong = ~((gaps > 0.0) & times.isfinite() | (is_first & (gaps == 0.0)))
-        if self.start is not None:
-            wrong &= ~((gaps == 0.0) & (self.state.time == self.start))  # an event at the very start
+    def _require_later(self, gaps: Tensor, real: Tensor | None, times: Tensor) -> None:
+        """Raise unless events come one after the other; only the first may come when observation begins."""
+        is_first = self.state.num_events == 0
+        wrong = ~(((gaps > 0.0) | (is_first & (gaps == 0.0))) & times.isfinite())
         if real is not None:
             wrong &= real
         if bool(wrong.any()):

@@ -1,12 +1,68 @@
-"""What models that go along streams accept: how many streams a state is of, and which of them take part.
+"""What models that go along streams accept: numbers that can be held, as many streams as a state is of.
 
 Beside `aaren.nn.inputs`, for whole models. Knows no model.
 """
 
+import math
+from numbers import Integral
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from aaren.errors import ShapeError, StateError
+from aaren.errors import ConfigError, DataError, ShapeError, StateError
+
+ROOM = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
+
+
+def largest(dtype: torch.dtype) -> float:
+    """Return the largest number that a model of this dtype takes in: one that it can still compute with.
+
+    >>> f"{largest(torch.float32):.0e}, {largest(torch.float64):.0e}"
+    '2e+17, 5e+138'
+    """
+    top = float(torch.finfo(dtype).max)
+    return top if dtype == torch.float16 else top**ROOM  # norms of float16 are computed in float32
+
+
+def largest_of(values: Tensor) -> float:
+    """Return the largest absolute value, NaN if there is one, 0 of nothing."""
+    return float(torch.linalg.vector_norm(values, math.inf)) if values.numel() else 0.0
+
+
+def read_numbers(name: str, given: object) -> Tensor:
+    """Turn what people have, lists, arrays or tensors of real numbers, into a tensor without a graph.
+
+    >>> read_numbers("time", [1, 2.5])
+    tensor([1.0000, 2.5000], dtype=torch.float64)
+    """
+    if isinstance(given, Tensor):
+        if given.is_complex():
+            raise DataError(f"{name} must be real numbers; got {given.dtype}.")
+        return given.detach()
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths
+        raise DataError(f"{name} must be real numbers, in lists of one length; {error}") from error
+    if array.dtype.kind not in "biuf":
+        hint = "Convert them first: float(...)."
+        if array.dtype.kind in "mMO":
+            hint = "Of dates give numbers in the unit of training: (date - first) / np.timedelta64(1, 'h')."
+        raise DataError(f"{name} must be real numbers; got {array.dtype}. {hint}")
+    # In float64, which keeps all digits of a list of floats; torch would round them to float32.
+    return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
+
+
+def read_batch_size(batch_size: object) -> int | None:
+    """Return how many streams go side by side, or say that there can be no such number."""
+    if batch_size is None:
+        return None
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 0:
+        raise ConfigError(
+            f"batch_size must be None, for one stream without an axis of its own, or a whole number of "
+            f"streams; got {batch_size!r}."
+        )
+    return int(batch_size)
 
 
 def check_streams(held: int, came: int) -> None:

@@ -15,6 +15,7 @@ from aaren.errors import ConfigError, DataError, ShapeError
 from aaren.models.decision_context import find_context
 from aaren.models.decision_model import DecisionModel
 from aaren.models.decision_state import DecisionState, PolicyState, Steps
+from aaren.models.inputs import largest, largest_of, read_numbers
 from aaren.models.session import Item, Session
 
 Actions = NDArray[np.float32] | NDArray[np.int64] | int
@@ -52,8 +53,12 @@ class PolicySession(Session[PolicyState]):
     ) -> None:
         self.policy = model
         self.target_return = model.config.target_return if target_return is None else float(target_return)
-        if not np.isfinite(self.target_return):
-            raise ConfigError(f"target_return must be a finite number; got {self.target_return}.")
+        weight = model.action_head.weight
+        if not abs(self.target_return / model.config.return_scale) <= largest(weight.dtype):
+            raise ConfigError(
+                f"target_return must be a finite number that {weight.dtype} can hold; got "
+                f"{self.target_return}."
+            )
         self.context = find_context(context, model, context_steps)
         super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # steps are no tensors
 
@@ -77,19 +82,23 @@ class PolicySession(Session[PolicyState]):
             (b, action size) float32 in the environment's bounds, or (b,) numbers of discrete actions; without
             b in a session of one episode.
         """
-        size = self._num_streams
+        size, state = self._num_streams, self.state
         real = None if mask is None else self._mask(mask)
-        seen = self._read("observation", observation, (size, self.policy.config.state_size), real)
-        gained = torch.zeros(size, dtype=torch.float64)
+        seen = self._read("observation", observation, (size, self.policy.config.state_size))
+        gained = torch.zeros_like(state.return_to_go)
         if reward is not None:
-            gained = self._read("reward", reward, (size,), real)
-        state = self.state
-        left = state.return_to_go - gained.to(state.return_to_go.device)
+            gained = self._read("reward", reward, (size,))
+        left = state.return_to_go - gained
+        carried_out = None if action is None else self._read("action", action, self._action_shape(size))
         with torch.no_grad():
+            states = self._held("observation", seen, self.policy.normalise(seen), real)
+            returns = self._held("reward", gained, self._scaled(left), real)
             memory = state.memory
-            if action is not None:
-                memory = self.context.told(memory, self._unit(action, real), real)
-            outputs, memory = self.context.act(self._step(seen, left, state), memory, real)
+            if carried_out is not None:
+                memory = self.context.told(memory, self._unit("action", carried_out, real), real)
+            step = Steps(returns, states, self._not_chosen(state), state.timestep)
+            outputs, memory = self.context.act(step, memory, real)
+            self._require_finite_answer(outputs if real is None else outputs[real])
             chosen = self.policy.to_environment(outputs)
             memory = self.context.told(memory, self.policy.to_unit(chosen), real)
         timestep = state.timestep + 1
@@ -114,34 +123,43 @@ class PolicySession(Session[PolicyState]):
             rewards: (b, k), for these actions; the last one belongs to the next push, which is then given
                 none.
         """
-        given = np.asarray(actions)
-        taken = torch.as_tensor(given[None] if self.batch_size is None else given, device=self._weight.device)
-        steps = int(taken.shape[1])
-        size = self._num_streams
-        seen = self._read("observations", observations, (size, steps, self.policy.config.state_size), None)
-        gained = self._read("rewards", rewards, (size, steps), None).to(self._weight.device)
+        config, size = self.policy.config, self._num_streams
+        came = read_numbers("actions", actions)
+        axis = 0 if self.batch_size is None else 1
+        steps = came.shape[axis] if came.ndim > axis else 0
         if steps < 1:
             raise ShapeError("replay needs at least one step; got none: a session begins without.")
+        taken = self._read("actions", came, (size, steps, *self._action_shape(size)[1:]))
+        seen = self._read("observations", observations, (size, steps, config.state_size))
+        gained = self._read("rewards", rewards, (size, steps))
         spent = gained.cumsum(1)
         left = self.target_return - (spent - gained)
         times = torch.arange(steps, device=self._weight.device).expand(size, steps)
         with torch.no_grad():
             read = Steps(
-                (left / self.policy.config.return_scale).to(self._weight.dtype),
-                self.policy.normalise(seen.to(self._weight.device)),
-                self.policy.to_unit(taken),
+                self._held("rewards", gained, self._scaled(left), None),
+                self._held("observations", seen, self.policy.normalise(seen), None),
+                self._unit("actions", taken, None),
                 times,
             )
+            remaining = self.target_return - spent[:, -1]
+            self._held("rewards", gained, self._scaled(remaining), None)
             memory = self.context.replay(read)
-        self.state = PolicyState(memory, self.target_return - spent[:, -1], times[:, -1] + 1)
+        self.state = PolicyState(memory, remaining, times[:, -1] + 1)
         self.count = steps
 
     def keep(self, episodes: Sequence[int] | Tensor) -> None:
         """Go on with some of the episodes only, in the order given."""
         if self.batch_size is None:
             raise ConfigError("a session of one episode has none to leave out: open it with a batch_size.")
-        chosen = torch.as_tensor(episodes)
+        chosen = read_numbers("episodes", episodes)
         if chosen.dtype != torch.bool:  # a list of none would be one of floats
+            wrong = ~((chosen == chosen.to(torch.int64)) & (chosen >= 0) & (chosen < self.batch_size))
+            if bool(wrong.any()):
+                raise DataError(
+                    f"episodes are whole numbers from 0 to {self.batch_size - 1}; got "
+                    f"{chosen[wrong][0].item():g}."
+                )
             chosen = chosen.to(torch.int64)
         self.state = self.state.select(chosen)
         self.batch_size = len(self.state.timestep)
@@ -154,36 +172,58 @@ class PolicySession(Session[PolicyState]):
             torch.zeros(size, dtype=torch.int64, device=device),
         )
 
-    def _step(self, seen: Tensor, left: Tensor, state: PolicyState) -> Steps:
+    def _not_chosen(self, state: PolicyState) -> Tensor:
+        """Return actions that stand for those of a step before they are known."""
         memory = state.memory
         kept = memory.action if isinstance(memory, DecisionState) else memory.steps.actions[:, -1]
-        return Steps(
-            (left / self.policy.config.return_scale).to(self._weight.dtype),
-            self.policy.normalise(seen.to(self._weight.device)),
-            torch.zeros_like(kept),  # not chosen yet
-            state.timestep,
-        )
+        return torch.zeros_like(kept)
 
-    def _unit(self, action: Item, real: Tensor | None) -> Tensor:
-        size, config = self._num_streams, self.policy.config
-        shape = (size,) if config.is_discrete else (size, config.action_size)
-        return self.policy.to_unit(self._read("action", action, shape, real).to(self._weight.device))
+    def _action_shape(self, size: int) -> tuple[int, ...]:
+        config = self.policy.config
+        return (size,) if config.is_discrete else (size, config.action_size)
 
-    def _read(self, name: str, item: Item, shape: tuple[int, ...], real: Tensor | None) -> Tensor:
-        """Turn an item into a float64 tensor of this shape, finite wherever its stream takes part."""
-        tensor = torch.as_tensor(np.asarray(item), dtype=torch.float64)
+    def _scaled(self, returns: Tensor) -> Tensor:
+        return (returns / self.policy.config.return_scale).to(self._weight.dtype)
+
+    def _unit(self, name: str, actions: Tensor, real: Tensor | None) -> Tensor:
+        """Return actions as the model reads them; discrete ones must be whole and among those there are."""
+        config = self.policy.config
+        if not config.is_discrete:
+            return self._held(name, actions, self.policy.to_unit(actions), real)
+        whole = actions.nan_to_num(-1.0).to(torch.int64)
+        wrong = (whole != actions) | (whole < 0) | (whole >= config.action_size)
+        if real is not None:
+            wrong &= real.view(-1, *[1] * (wrong.ndim - 1))
+        if bool(wrong.any()):
+            raise DataError(
+                f"the {name} of step {self.count} in episode {int(wrong.nonzero()[0][0])}: expected a whole "
+                f"number from 0 to {config.action_size - 1}; got {float(actions[wrong][0]):g}."
+            )
+        return whole
+
+    def _held(self, name: str, given: Tensor, scaled: Tensor, real: Tensor | None) -> Tensor:
+        """Return what was scaled for the model, or say what in a taking part episode it cannot hold."""
+        if largest_of(scaled) <= self._largest:
+            return scaled
+        wrong = ~(scaled.abs() <= self._largest).view(len(scaled), -1).all(1)
+        if real is not None:
+            wrong &= real
+        if bool(wrong.any()):
+            came = given[wrong][0]
+            what = f"too large for {scaled.dtype}" if bool(came.isfinite().all()) else "not finite"
+            raise DataError(
+                f"the {name} of step {self.count} in episode {int(wrong.nonzero()[0])} is {what} "
+                f"({came.tolist()}): it would spoil the state for ever. Leave the episode out with "
+                f"mask=False, or end it."
+            )
+        return scaled
+
+    def _read(self, name: str, item: Item, shape: tuple[int, ...]) -> Tensor:
+        """Turn an item into a float64 tensor of this shape."""
+        tensor = read_numbers(name, item).to(self._weight.device, torch.float64)
         if self.batch_size is None:
             tensor = tensor.unsqueeze(0)
         if tuple(tensor.shape) != shape:
             wanted, came = (shape[1:], tensor.shape[1:]) if self.batch_size is None else (shape, tensor.shape)
             raise ShapeError(f"{name} must be {tuple(wanted)} in this session; got {tuple(came)}.")
-        wrong = ~tensor.isfinite().flatten(1).all(1) if tensor.ndim > 1 else ~tensor.isfinite()
-        if real is not None:
-            wrong &= real.cpu()
-        if bool(wrong.any()):
-            raise DataError(
-                f"the {name} of step {self.count} in episode {int(wrong.nonzero()[0])} is not finite "
-                f"({tensor[wrong][0].tolist()}): it would spoil the state for ever. Leave the episode "
-                f"out with mask=False, or end it."
-            )
         return tensor

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import DataError, ShapeError, StateError
-from aaren.models.inputs import count_streams
+from aaren.models.inputs import count_streams, largest, largest_of, read_batch_size, read_numbers
 from aaren.nn.state_bytes import state_from_bytes, state_to_bytes
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -53,8 +53,9 @@ class Session(Generic[StateT]):
 
     def __init__(self, model: Steppable[StateT], *, batch_size: int | None = None) -> None:
         self.model = model
-        self.batch_size = batch_size
+        self.batch_size = read_batch_size(batch_size)
         self._weight = next(iter(model.parameters()))
+        self._largest = largest(self._weight.dtype)
         self.count = 0  # pushes so far
         self.reset()
 
@@ -65,17 +66,19 @@ class Session(Generic[StateT]):
             item: (b, ...), or without b in a session of one stream. Lists, arrays and tensors will do.
             **extras: what else the model's `step` takes, alike: `mask`, `marks`.
         """
-        given = self._tensor(item)
+        mask = self._mask(extras["mask"]) if "mask" in extras else None
+        given = self._tensor("an item", item, mask)
         others = {
-            name: self._mask(value) if name == "mask" else self._tensor(value)
+            name: self._tensor(name, value, mask, where=f" of its {name}")
             for name, value in extras.items()
+            if name != "mask"
         }
-        mask = others.get("mask")
-        self._require_finite(given, mask)
-        for name, other in others.items():
-            self._require_finite(other, mask, where=f" of its {name}")
+        if mask is not None:
+            others["mask"] = mask
         with torch.no_grad():
-            output, self.state = self.model.step(given, self.state, **others)
+            output, state = self.model.step(given, self.state, **others)
+        self._require_finite_answer(output)
+        self.state = state
         self.count += 1
         return output.squeeze(0) if self.batch_size is None else output
 
@@ -111,32 +114,47 @@ class Session(Generic[StateT]):
 
     def _mask(self, mask: Item | list[bool]) -> Tensor:
         """Return which streams take part, (b,) bool; in a session of one stream one truth will do."""
-        real = torch.as_tensor(mask, dtype=torch.bool, device=self._weight.device)
+        given = read_numbers("mask", mask)
+        real = given.to(torch.bool)
+        if given.dtype != torch.bool and bool((given != real).any()):
+            raise DataError(f"mask must say True or False for each stream; got {given.tolist()}.")
+        real = real.to(self._weight.device)
         if self.batch_size is None and real.ndim == 0:
             real = real.unsqueeze(0)
         if real.shape != (self._num_streams,):
             raise ShapeError(f"mask must be ({self._num_streams},), one per stream; got {tuple(real.shape)}.")
         return real
 
-    def _tensor(self, value: Item) -> Tensor:
-        # Through numpy, which keeps all digits of a list of floats; torch would round them to float32.
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
-        tensor = tensor.to(self._weight.device)
-        if tensor.is_floating_point():
-            tensor = tensor.to(self._weight.dtype)
-        return tensor.unsqueeze(0) if self.batch_size is None else tensor
+    def _tensor(self, name: str, value: Item, mask: Tensor | None, *, where: str = "") -> Tensor:
+        """Return numbers as the model takes them; those that it cannot hold are refused."""
+        tensor = read_numbers(name, value).to(self._weight.device, self._weight.dtype)
+        if self.batch_size is None:
+            tensor = tensor.unsqueeze(0)
+        if not largest_of(tensor) <= self._largest:  # NaN: not
+            self._refuse(tensor, mask, where)
+        return tensor
 
-    def _require_finite(self, item: Tensor, mask: Tensor | None, *, where: str = "") -> None:
-        # Three times as fast as isfinite; where finite numbers overflow, the next lines look closely.
-        if math.isfinite(item.sum().item()):
-            return
-        wrong = ~item.isfinite()
+    def _refuse(self, item: Tensor, mask: Tensor | None, where: str) -> None:
+        wrong = ~(item.abs() <= self._largest)
         if mask is not None:
+            if item.ndim == 0 or item.shape[0] != mask.shape[0]:
+                return  # the model will say which shape it wants
             wrong = wrong & mask.view(-1, *[1] * (item.ndim - 1))
         if bool(wrong.any()):
             place = tuple(wrong.nonzero()[0].tolist())[1 if self.batch_size is None else 0 :]
             raise DataError(
-                f"item {self.count} of this session holds {item[wrong][0].item()} at {place}{where}; one "
-                f"such value would stay in the state for ever. Leave the item out, or give mask=False for "
-                f"its stream."
+                f"item {self.count} of this session holds {item[wrong][0].item()} at {place}{where}; the "
+                f"model takes finite numbers up to {self._largest:.1g}, and one beyond would stay in the "
+                f"state for ever. Leave the item out, or give mask=False for its stream."
             )
+
+    def _require_finite_answer(self, output: Tensor) -> None:
+        """Refuse an item that the model could not compute with; its state is not kept."""
+        if math.isfinite(output.sum().item()) or bool(output.isfinite().all()):
+            return
+        stream = int((~output.isfinite()).nonzero()[0][0])
+        raise DataError(
+            f"after item {self.count} of this session the answer of stream {stream} would not be finite: its "
+            f"numbers are too large for this model. The state stays as it was. Leave the item out, or give "
+            f"mask=False for its stream."
+        )
