@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aaren.data.forecasting.future_dates import continue_dates
 from aaren.data.forecasting.time_marks import time_marks
 from aaren.errors import DataError
 from aaren.models import load_model
 from aaren.presets import make_run
-from aaren.tasks.forecast_files import continue_dates
 from aaren.train.run import train
 from aaren.train.use import predict_run
 

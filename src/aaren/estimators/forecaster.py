@@ -5,24 +5,32 @@ rows, `predict` none that grows with the past. Knows frames through `frames` and
 `panel_experiment`.
 """
 
+import datetime
 import inspect
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from aaren.data.files.atomic import replacing
+from aaren.data.forecasting.future_dates import Dates, continue_dates
 from aaren.data.forecasting.time_marks import NUM_MARKS
-from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
 from aaren.estimators.frames import (
     Columns,
-    Layout,
+    Panel,
+    SeriesId,
     SeriesRows,
     read_frame,
     require_regular,
+    show_time,
     usual_step,
     write_frame,
 )
@@ -35,7 +43,6 @@ from aaren.models import (
     load_model,
     save_model,
 )
-from aaren.tasks.forecast_files import continue_dates
 from aaren.train.config import EngineConfig
 from aaren.train.determinism import take_threads
 from aaren.train.loop import fit as fit_experiment
@@ -44,9 +51,14 @@ from aaren.train.observe import choose_observer
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DESCRIPTION, STATE = "estimator.json", "state.bin"
 KEPT_TIMES = 64  # of each series, to tell its step and go on with its dates
+LEAST = {  # whole numbers among the settings, and how small they may be
+    **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "window_steps", "batch_size"), 1),
+    **dict.fromkeys(("epochs", "updates_per_epoch", "patience"), 1),
+    **{"threads": 0, "seed": 0},
+}
 
 
 class AarenForecaster:
@@ -109,57 +121,78 @@ class AarenForecaster:
         target_column: str = "y",
         is_verbose: bool = False,
     ) -> None:
-        given = locals()
-        self._parameters = {name: given[name] for name in inspect.signature(type(self)).parameters}
-        for name, value in self._parameters.items():
-            setattr(self, name, value)
-        self._config(num_marks=0)  # its own checks, here rather than at fit
+        self.horizon = horizon
+        self.width = width
+        self.num_heads = num_heads
+        self.num_layers = num_layers
+        self.dropout = dropout
+        self.half_life_steps = half_life_steps
+        self.decay = decay
+        self.window_steps = window_steps
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.updates_per_epoch = updates_per_epoch
+        self.patience = patience
+        self.learning_rate = learning_rate
+        self.threads = threads
+        self.seed = seed
+        self.allow_irregular = allow_irregular
+        self.id_column = id_column
+        self.time_column = time_column
+        self.target_column = target_column
+        self.is_verbose = is_verbose
+        self._config(num_marks=0)  # with all checks, here rather than at fit
 
-    def get_params(self, deep: bool = True) -> dict[str, object]:
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as scikit-learn does."""
         del deep
-        return dict(self._parameters)
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **settings: object) -> "AarenForecaster":
         """Change settings by name; they hold from the next fit on."""
+        known = self.get_params()
         for name in settings:
-            if name not in self._parameters:
-                raise unknown_name("setting", name, self._parameters)
-        type(self).__init__(self, **{**self._parameters, **settings})
+            if name not in known:
+                raise unknown_name("setting", name, known)
+        type(self)(**{**known, **settings})  # checks them
+        for name, value in settings.items():
+            setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         changed = (
-            f"{name}={value!r}" for name, value in self._parameters.items() if value != defaults[name].default
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value != defaults[name].default
         )
         return f"AarenForecaster({', '.join(changed)})"
 
     def fit(self, frame: "pandas.DataFrame") -> "AarenForecaster":
         """Train on all series of a frame and take in all their rows."""
         take_threads()
-        layout, series = read_frame(frame, self._columns())
+        settings = self._settings()
+        panel = read_frame(frame, self._columns())
+        series = panel.series
         has_dates = all(rows.times.dtype.kind == "M" for rows in series.values())
-        if not has_dates and any(rows.times.dtype.kind == "M" for rows in series.values()):
-            raise DataError("times must be dates in all series or whole numbers in all.")
-        if not self._parameters["allow_irregular"]:
+        if not self.allow_irregular:
             for name, rows in series.items():
-                require_regular(name, rows.times)
+                require_regular(name, rows.times, time_zone=panel.time_zone)
         config = self._config(num_marks=NUM_MARKS if has_dates else 0)
-        scales = {name: find_scale(rows.values) for name, rows in series.items()}
+        scales = {name: find_scale(name, rows.values) for name, rows in series.items()}
         experiment = PanelExperiment(
             list(series),
-            [scale_rows(rows, scales[name])[:, 0] for name, rows in series.items()],
+            [scale_rows(name, rows, scales[name])[:, 0] for name, rows in series.items()],
             [date_marks(rows) for rows in series.values()],
             model=config,
-            training=PanelTraining(**{name: self._parameters[name] for name in PanelTraining.__slots__}),
-            seed=self._seed(),
+            training=PanelTraining(**{name: settings[name] for name in PanelTraining.__slots__}),
+            seed=settings["seed"],
         )
-        observer = choose_observer(None) if self._parameters["is_verbose"] else None
-        engine = EngineConfig(threads=int(cast("int", self._parameters["threads"])))
+        observer = choose_observer(None) if self.is_verbose else None
+        engine = EngineConfig(threads=settings["threads"])
         fitted = fit_experiment(
             experiment,
-            seed=self._seed(),
+            seed=settings["seed"],
             engine=engine,
             observer=observer,
             name="AarenForecaster",
@@ -168,7 +201,7 @@ class AarenForecaster:
         assert isinstance(fitted.model, StreamingForecaster)
         self.model_ = fitted.model.to("cpu").eval()
         self.history_ = [dict(look["validation"]) for look in fitted.status.curve]
-        self.layout_: Layout = layout
+        self.panel_ = replace(panel, series={})  # its form; the rows are in the state
         self.series_ = tuple(series)
         self.scales_ = scales
         self.times_ = {name: rows.times[:0] for name, rows in series.items()}
@@ -181,18 +214,25 @@ class AarenForecaster:
         self._require_fitted()
         with torch.no_grad():
             found = self.model_.predict(self.state_)[:, :, 0].double().numpy()  # (series, horizon)
+        longest = max(self.times_.values(), key=len)
         times, forecasts = {}, {}
         for row, name in enumerate(self.series_):
             mean, deviation = self.scales_[name]
-            times[name] = self._following(self.times_[name])
+            times[name] = self._following(self.times_[name], like=longest)
             forecasts[name] = found[row] * deviation + mean
-        return write_frame(self.layout_, self._columns(), times, forecasts)
+        return write_frame(self.panel_, self._columns(), times, forecasts)
 
     def update(self, rows: "pandas.DataFrame") -> "AarenForecaster":
         """Take in rows that came after those known; nothing is trained. Costs time per new row alone."""
         self._require_fitted()
-        _, series = read_frame(rows, self._columns(), layout=self.layout_)
-        for name, new in series.items():
+        panel = read_frame(rows, self._columns(), layout=self.panel_.layout)
+        zone = self.panel_.time_zone
+        if (panel.time_zone is None) != (zone is None):
+            raise DataError(
+                f"the model was fitted on times in the time zone {zone}, these are in {panel.time_zone}. "
+                f"Give them one with dt.tz_localize(...), or take it away with dt.tz_localize(None)."
+            )
+        for name, new in panel.series.items():
             if name not in self.scales_:
                 raise DataError(
                     f"series {name!r} was not there when the model was fitted; known are "
@@ -203,27 +243,36 @@ class AarenForecaster:
                 raise DataError(f"series {name!r}: times must be of the kind that was fitted.")
             if new.times[0] <= known[-1]:
                 raise DataError(
-                    f"series {name!r}: {new.times[0]} is not after {known[-1]}, the last time known. Give "
-                    f"only new rows."
+                    f"series {name!r}: {show_time(new.times[0], zone)} is not after "
+                    f"{show_time(known[-1], zone)}, the last time known. Give only new rows."
                 )
-            if not self._parameters["allow_irregular"]:
-                require_regular(name, np.concatenate([known, new.times]))
-        self._take_in(series)
+            if not self.allow_irregular:
+                require_regular(name, np.concatenate([known, new.times]), time_zone=zone)
+        self._take_in(panel.series)
         return self
 
     def save(self, folder: str | Path) -> Path:
         """Write model, states and scales into a folder; `load` needs nothing else."""
         self._require_fitted()
-        folder = save_model(self.model_, folder)
+        for name in self.series_:
+            if not isinstance(name, str | int | float):
+                raise DataError(
+                    f"series {name!r}: ids of type {type(name).__name__} cannot be saved. Fit with text or "
+                    f"numbers as ids."
+                )
         described = {
             "format_version": FORMAT_VERSION,
-            "parameters": self._parameters,
-            "layout": self.layout_,
-            "scales": {name: list(self.scales_[name]) for name in self.series_},
-            "times": {name: self.times_[name].astype(np.int64).tolist() for name in self.series_},
-            "has_dates": self.model_.config.num_marks > 0,
+            "parameters": {**self.get_params(), **self._settings()},
+            "layout": self.panel_.layout,
+            "id_type": self.panel_.id_type,
+            "time_zone": _name_zone(self.panel_.time_zone),
+            "ids": list(self.series_),
+            "scales": [list(self.scales_[name]) for name in self.series_],
+            "time_types": [str(self.times_[name].dtype) for name in self.series_],
+            "times": [self.times_[name].astype(np.int64).tolist() for name in self.series_],
             "history": self.history_,
         }
+        folder = save_model(self.model_, folder)
         with replacing(folder / STATE) as temporary:
             temporary.write_bytes(self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
         with replacing(folder / DESCRIPTION) as temporary:
@@ -236,20 +285,51 @@ class AarenForecaster:
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
             raise DataError(f"no saved AarenForecaster in {folder}: {DESCRIPTION} is missing.")
-        described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        if described["format_version"] > FORMAT_VERSION:
+        try:
+            described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            version = described["format_version"]
+            if version != FORMAT_VERSION:
+                raise DataError(
+                    f"{folder}: format version {version}; this aaren reads {FORMAT_VERSION}. Upgrade: pip "
+                    f"install -U aaren; or fit and save again."
+                )
+            return cls._from_description(described, folder)
+        except AarenError:
+            raise
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            OSError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise DataError(
-                f"{folder}: format version {described['format_version']}; this aaren reads up to "
-                f"{FORMAT_VERSION}. Upgrade: pip install -U aaren."
-            )
+                f"{folder}: no whole AarenForecaster ({type(error).__name__}: {error}). Save it again."
+            ) from error
+
+    @classmethod
+    def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenForecaster":
         found = cls(**described["parameters"])
-        found.model_ = cast("StreamingForecaster", load_model(folder))
-        found.layout_ = described["layout"]
-        found.series_ = tuple(described["scales"])
-        found.scales_ = {name: (mean, scale) for name, (mean, scale) in described["scales"].items()}
-        kind = "datetime64[s]" if described["has_dates"] else "int64"
+        model = load_model(folder)
+        if not isinstance(model, StreamingForecaster):
+            raise DataError(f"{folder}: expected a StreamingForecaster; got a {type(model).__name__}.")
+        found.model_ = model
+        found.panel_ = Panel(
+            layout=described["layout"],
+            series={},
+            id_type=described["id_type"],
+            time_zone=_find_zone(described["time_zone"]),
+        )
+        ids = found.series_ = tuple(described["ids"])
+        scales, times, kinds = (described[name] for name in ("scales", "times", "time_types"))
+        found.scales_ = {
+            name: (float(mean), float(scale)) for name, (mean, scale) in zip(ids, scales, strict=True)
+        }
         found.times_ = {
-            name: np.array(times, np.int64).astype(kind) for name, times in described["times"].items()
+            name: np.array(some, np.int64).astype(kind)
+            for name, some, kind in zip(ids, times, kinds, strict=True)
         }
         found.history_ = described["history"]
         found.state_ = StreamingState.from_bytes(
@@ -257,42 +337,86 @@ class AarenForecaster:
             like=found.model_.init_state(1),
             fingerprint=found.model_.fingerprint(),
         )
+        if len(found.state_.output) != len(ids) or not ids:
+            raise DataError(f"{folder}: states of {len(found.state_.output)} series and {len(ids)} ids.")
         return found
 
-    def _take_in(self, series: dict[str, SeriesRows]) -> None:
+    def _take_in(self, series: Mapping[SeriesId, SeriesRows]) -> None:
         places = {name: place for place, name in enumerate(self.series_)}
-        new = {places[name]: scale_rows(rows, self.scales_[name]) for name, rows in series.items()}
+        new = {places[name]: scale_rows(name, rows, self.scales_[name]) for name, rows in series.items()}
         marks = {places[name]: date_marks(rows) for name, rows in series.items()}
         take_in(self.model_, self.state_, new, marks)
         for name, rows in series.items():
-            known = np.concatenate([self.times_[name].astype(rows.times.dtype), rows.times[-KEPT_TIMES:]])
+            known = np.concatenate([self.times_[name], rows.times[-KEPT_TIMES:]])
             self.times_[name] = known[-KEPT_TIMES:]
 
-    def _following(self, times: NDArray[np.generic]) -> NDArray[np.generic]:
+    def _following(self, times: NDArray[np.generic], *, like: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the times of a forecast; a series of one row goes on at the step of another."""
         horizon = self.model_.config.horizon_steps
-        if times.dtype.kind == "M" and len(times) > 1:
-            return continue_dates(cast("NDArray[np.datetime64]", times), horizon)
-        last = times[-1].astype(np.int64)
-        following: NDArray[np.generic] = (last + usual_step(times) * np.arange(1, horizon + 1)).astype(
-            times.dtype
-        )
+        if times.dtype.kind == "M":
+            dates, others = cast("Dates", times), cast("Dates", like)
+            return continue_dates(dates, horizon, like=others, time_zone=self.panel_.time_zone)
+        step = usual_step(times if len(times) > 1 else like)
+        following: NDArray[np.generic] = times[-1] + step * np.arange(1, horizon + 1)
         return following
 
+    def _settings(self) -> dict[str, Any]:
+        """Return the numbers among the settings as plain ones, or report all that cannot be."""
+        faults: list[str] = []
+        settings: dict[str, Any] = {}
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+                faults.append(f"{name} must be a whole number, at least {least}; got {value!r}")
+            else:
+                settings[name] = int(value)
+        for name in ("dropout", "half_life_steps", "learning_rate"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0.0:
+                faults.append(f"{name} must be a number, at least 0; got {value!r}")
+            else:
+                settings[name] = float(value)
+        if not 0.0 < settings.get("learning_rate", 1.0) < math.inf:
+            faults.append(f"learning_rate must be positive and finite; got {self.learning_rate!r}")
+        if faults:
+            raise ConfigError("; ".join(faults) + ".")
+        return settings
+
     def _config(self, num_marks: int) -> StreamingForecasterConfig:
-        names = ("width", "num_heads", "num_layers", "dropout", "half_life_steps", "decay")
-        horizon = self._parameters["horizon"]
-        if not isinstance(horizon, int):
-            raise ConfigError(f"horizon must be a whole number of rows; got {horizon!r}.")
-        settings = {name: self._parameters[name] for name in names}
-        return StreamingForecasterConfig(num_series=1, horizon_steps=horizon, num_marks=num_marks, **settings)
+        settings = self._settings()
+        names = ("width", "num_heads", "num_layers", "dropout", "half_life_steps")
+        return StreamingForecasterConfig(
+            num_series=1,
+            horizon_steps=settings["horizon"],
+            num_marks=num_marks,
+            decay=self.decay,
+            **{name: settings[name] for name in names},
+        )
 
     def _columns(self) -> Columns:
-        named = (str(self._parameters[f"{name}_column"]) for name in ("id", "time", "target"))
-        return Columns(**dict(zip(("series", "time", "value"), named, strict=True)))
-
-    def _seed(self) -> int:
-        return int(cast("int", self._parameters["seed"]))
+        return Columns(series=self.id_column, time=self.time_column, value=self.target_column)
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise ConfigError("this AarenForecaster is not fitted yet: call fit(frame) first.")
+
+
+def _name_zone(zone: datetime.tzinfo | None) -> str | None:
+    """Return a name that `_find_zone` finds again."""
+    if zone is None:
+        return None
+    try:
+        if _find_zone(str(zone)) is not None:
+            return str(zone)
+    except (ValueError, LookupError, TypeError):
+        pass
+    raise DataError(
+        f"the time zone {zone!r} has no name to save it by. Fit on another: dt.tz_convert('Europe/Paris')."
+    )
+
+
+def _find_zone(name: str | None) -> datetime.tzinfo | None:
+    if name is None:
+        return None
+    pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+    return cast("datetime.tzinfo", pandas.Timestamp(0, tz=name).tz)

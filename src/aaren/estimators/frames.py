@@ -3,22 +3,25 @@
 long   one row per series and time: `unique_id, ds, y`, in any order of rows
 wide   one row per time: `ds` (or a DatetimeIndex) and one column of numbers per series
 
-Times are dates or whole numbers.
+Times are dates or whole numbers. Series are known by their ids as they are: 1 and "1" are two.
 """
 
-from collections.abc import Mapping, Sequence
+import datetime
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aaren.data.forecasting.future_dates import Dates, is_regular
 from aaren.errors import DataError, require_extra
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 Layout: TypeAlias = Literal["long", "wide"]
+SeriesId: TypeAlias = Hashable
 FORECAST = "AarenForecaster"  # the column of a long forecast, named after the model as the field does
 
 
@@ -26,23 +29,31 @@ FORECAST = "AarenForecaster"  # the column of a long forecast, named after the m
 class Columns:
     """What the columns of a frame are called."""
 
-    series: str = "unique_id"
-    time: str = "ds"
-    value: str = "y"
+    series: Hashable = "unique_id"
+    time: Hashable = "ds"
+    value: Hashable = "y"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class SeriesRows:
     """Some rows of one series, in the order of their times."""
 
-    times: NDArray[np.generic]  # (rows,) datetime64[s] or int64
+    times: NDArray[np.generic]  # (rows,) datetime64 of UTC, or int64
     values: NDArray[np.float64]  # (rows,)
 
 
-def read_frame(
-    frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | None = None
-) -> tuple[Layout, dict[str, SeriesRows]]:
-    """Return the layout and the rows of each series by its name.
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Panel:
+    """What a frame holds."""
+
+    layout: Layout
+    series: Mapping[SeriesId, SeriesRows]
+    id_type: str  # of a long frame's column of ids, as pandas calls it
+    time_zone: datetime.tzinfo | None  # None: dates without one, or whole numbers
+
+
+def read_frame(frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | None = None) -> Panel:
+    """Return the rows of each series by its id.
 
     Args:
         frame: long or wide.
@@ -70,100 +81,169 @@ def read_frame(
             f"the model was fitted on a {layout} frame; this one has {_listed(frame.columns)}. Give the same "
             f"layout again."
         )
+    used = [columns.series, columns.time, columns.value] if is_long else list(frame.columns)
+    repeated = [name for name in dict.fromkeys(used) if list(frame.columns).count(name) > 1]
+    if repeated:
+        raise DataError(f"the frame has several columns {repeated[0]!r}. Keep one, or give them other names.")
+    times, time_zone = _times(frame[columns.time], columns)
     if not is_long:
-        return "wide", _read_wide(frame, columns)
+        return Panel(
+            layout="wide", series=_read_wide(frame, times, columns), id_type="object", time_zone=time_zone
+        )
     if columns.value not in frame.columns:
         raise DataError(
             f"no column {columns.value!r}; the frame has {_listed(frame.columns)}. Name the column of values "
             f"with target_column=..."
         )
-    grouped = frame.groupby(columns.series, sort=True)
-    return "long", {
-        str(name): _rows(rows[columns.time], rows[columns.value], f"series {str(name)!r}", columns)
-        for name, rows in grouped
-    }
+    ids = frame[columns.series]
+    missing = np.flatnonzero(ids.isna().to_numpy())
+    if len(missing):
+        raise DataError(
+            f"row {missing[0]}: {columns.series!r} is missing ({len(missing)} such), so that nobody knows "
+            f"whose row it is. Fill or drop these rows first."
+        )
+    order = pandas.Series(np.arange(len(frame))).groupby(ids.to_numpy(dtype=object), sort=True)
+    series = {}
+    for name, places in order:
+        rows = places.to_numpy()
+        series[name] = _rows(times[rows], frame[columns.value].iloc[rows], f"series {name!r}", columns)
+    return Panel(layout="long", series=series, id_type=str(ids.dtype), time_zone=time_zone)
 
 
 def write_frame(
-    layout: Layout,
+    panel: Panel,
     columns: Columns,
-    times: Mapping[str, NDArray[np.generic]],
-    forecasts: Mapping[str, NDArray[np.float64]],
+    times: Mapping[SeriesId, NDArray[np.generic]],
+    forecasts: Mapping[SeriesId, NDArray[np.float64]],
 ) -> "pandas.DataFrame":
-    """Return forecasts as a frame of the layout that was fitted."""
+    """Return forecasts as a frame of the layout, the types and the time zone that were fitted.
+
+    In a wide frame, series whose rows end at different times leave empty what they do not forecast.
+    """
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-    if layout == "wide":
-        return pandas.DataFrame({columns.time: next(iter(times.values())), **forecasts})
+
+    def stamps(found: NDArray[np.generic]) -> object:
+        column = pandas.Series(found)
+        return (
+            column if panel.time_zone is None else column.dt.tz_localize("UTC").dt.tz_convert(panel.time_zone)
+        )
+
+    if panel.layout == "wide":
+        union = np.unique(np.concatenate(list(times.values())))
+        frame = pandas.DataFrame({columns.time: stamps(union)})
+        for name, found in forecasts.items():
+            column = np.full(len(union), np.nan)
+            column[np.searchsorted(union, times[name].astype(union.dtype))] = found
+            frame[name] = column
+        return frame
+    ids = [name for name, some in times.items() for _ in range(len(some))]
     return pandas.DataFrame(
         {
-            columns.series: np.repeat(list(times), [len(some) for some in times.values()]),
-            columns.time: np.concatenate(list(times.values())),
+            columns.series: pandas.Series(ids, dtype=panel.id_type),
+            columns.time: stamps(np.concatenate(list(times.values()))),
             FORECAST: np.concatenate([forecasts[name] for name in times]),
         }
     )
 
 
+def show_time(time: np.generic, time_zone: datetime.tzinfo | None = None) -> str:
+    """Write a time as people read it."""
+    if time.dtype.kind != "M":
+        return str(time)
+    pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+    stamp = pandas.Timestamp(time)
+    return str(stamp if time_zone is None else stamp.tz_localize("UTC").tz_convert(time_zone))
+
+
 def usual_step(times: NDArray[np.generic]) -> int:
-    """Return the median distance of two neighbouring times, in seconds or units; 1 if there is none."""
+    """Return the median distance of two neighbouring times, in their unit; 1 if there is none."""
     gaps = np.diff(times.astype(np.int64))
     return max(1, int(np.median(gaps))) if len(gaps) else 1
 
 
-def require_regular(name: str, times: NDArray[np.generic]) -> None:
-    """Raise if a series has gaps: times much farther apart, or nearer, than usual."""
+def require_regular(
+    name: SeriesId, times: NDArray[np.generic], *, time_zone: datetime.tzinfo | None = None
+) -> None:
+    """Raise if a series has gaps: times much farther apart, or nearer, than usual; weekends are none."""
     gaps, usual = np.diff(times.astype(np.int64)), usual_step(times)
     wrong = np.flatnonzero((gaps > 1.5 * usual) | (gaps < 0.5 * usual))
-    if len(wrong):
+    if len(wrong) and not (times.dtype.kind == "M" and is_regular(cast("Dates", times), time_zone=time_zone)):
         row = int(wrong[0])
         raise DataError(
-            f"series {name!r} has {len(wrong)} gap(s), the first from {times[row]} to {times[row + 1]}. Fill "
-            f"it, or accept this with allow_irregular=True."
+            f"series {name!r} has {len(wrong)} gap(s), the first from {show_time(times[row], time_zone)} to "
+            f"{show_time(times[row + 1], time_zone)}. Fill it, or accept this with allow_irregular=True."
         )
 
 
-def _read_wide(frame: "pandas.DataFrame", columns: Columns) -> dict[str, SeriesRows]:
+def _read_wide(
+    frame: "pandas.DataFrame", times: NDArray[np.generic], columns: Columns
+) -> dict[SeriesId, SeriesRows]:
+    pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
     names = [name for name in frame.columns if name != columns.time]
     if not names:
         raise DataError(
             f"the frame has only the column {columns.time!r}; expected columns of numbers beside it."
         )
-    return {
-        str(name): _rows(frame[columns.time], frame[name], f"column {str(name)!r}", columns) for name in names
-    }
+    nameless = [
+        place
+        for place, name in enumerate(frame.columns)
+        if pandas.api.types.is_scalar(name) and pandas.isna(name)
+    ]
+    if nameless:
+        raise DataError(f"column {nameless[0]} of the frame has no name. Give it one.")
+    return {name: _rows(times, frame[name], f"column {name!r}", columns) for name in names}
 
 
-def _rows(times: "pandas.Series", values: "pandas.Series", name: str, columns: Columns) -> SeriesRows:
+def _rows(stamps: NDArray[np.generic], values: "pandas.Series", name: str, columns: Columns) -> SeriesRows:
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-    stamps = _times(times, name, columns)
     numbers = np.asarray(pandas.to_numeric(values, errors="coerce"), dtype=np.float64)
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{name}, row {row} ({columns.time} = {times.iloc[row]}): expected a finite number; got "
+            f"{name}, row {row} ({columns.time} = {show_time(stamps[row])}): expected a finite number; got "
             f"{values.iloc[row]} ({len(wrong)} such). Fill or drop these rows first."
         )
     order = np.argsort(stamps, kind="stable")
     stamps, numbers = stamps[order], numbers[order]
     repeated = np.flatnonzero(stamps[1:] == stamps[:-1])
     if len(repeated):
-        raise DataError(f"{name}: {columns.time} = {stamps[repeated[0]]} comes twice. Keep one row per time.")
+        time = show_time(stamps[repeated[0]])
+        raise DataError(f"{name}: {columns.time} = {time} comes twice. Keep one row per time.")
     return SeriesRows(times=stamps, values=numbers)
 
 
-def _times(times: "pandas.Series", name: str, columns: Columns) -> NDArray[np.generic]:
+def _times(times: "pandas.Series", columns: Columns) -> tuple[NDArray[np.generic], datetime.tzinfo | None]:
+    """Return whole numbers, or dates in UTC and the time zone that they came in."""
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-    if pandas.api.types.is_integer_dtype(times.dtype):
-        return np.asarray(times, dtype=np.int64)
-    parsed = pandas.to_datetime(times, errors="coerce", utc=True)
-    wrong = np.flatnonzero(parsed.isna().to_numpy())
+    kind = pandas.api.types.infer_dtype(times, skipna=True)
+    if kind in ("integer", "floating", "mixed-integer", "mixed-integer-float", "boolean", "decimal"):
+        numbers = np.asarray(pandas.to_numeric(times, errors="coerce"), dtype=np.float64)
+        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers == np.round(numbers))) | (kind == "boolean"))
+        _refuse_times(times, wrong, columns)
+        return np.asarray(times, dtype=np.int64), None
+    if kind == "period":
+        raise DataError(
+            f"{columns.time!r} holds periods; give dates: frame[{columns.time!r}].dt.to_timestamp()."
+        )
+    try:
+        parsed = pandas.to_datetime(times, errors="coerce")
+    except ValueError:  # several time zones
+        parsed = pandas.to_datetime(times, errors="coerce", utc=True)
+    _refuse_times(times, np.flatnonzero(parsed.isna().to_numpy()), columns)
+    time_zone = parsed.dt.tz
+    if time_zone is not None:
+        parsed = parsed.dt.tz_convert("UTC").dt.tz_localize(None)
+    stamps: NDArray[np.generic] = parsed.to_numpy()
+    return stamps, time_zone
+
+
+def _refuse_times(times: "pandas.Series", wrong: NDArray[np.intp], columns: Columns) -> None:
     if len(wrong):
         raise DataError(
-            f"{name}, row {wrong[0]}: {columns.time} must be a date or a whole number; got "
+            f"row {wrong[0]}: {columns.time} must be a date or a whole number; got "
             f"{times.iloc[int(wrong[0])]!r}."
         )
-    stamps: NDArray[np.generic] = parsed.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
-    return stamps
 
 
 def _listed(names: Sequence[object]) -> str:

@@ -53,7 +53,7 @@ class PanelExperiment(Experiment[PanelBatch]):
 
     def __init__(
         self,
-        names: Sequence[str],
+        names: Sequence[object],
         rows: Sequence[Tensor],  # (rows,) each, scaled
         marks: Sequence[Tensor],  # (rows, marks) each
         *,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.data.files.atomic import replacing
+from aaren.data.forecasting.future_dates import continue_dates
 from aaren.data.forecasting.series import Series, read_series
 from aaren.data.forecasting.time_marks import time_marks
 from aaren.errors import DataError
@@ -96,31 +97,6 @@ def forecast_next(
         found = model(rows, marks, torch.from_numpy(time_marks(future_dates)).unsqueeze(0))
     forecast: NDArray[np.float64] = found.squeeze(0).double().numpy()
     return forecast
-
-
-def continue_dates(dates: NDArray[np.datetime64], steps: int) -> NDArray[np.datetime64]:
-    """Return the dates that follow, at the usual step; steps of a month keep the day of the month.
-
-    >>> continue_dates(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], dtype="datetime64[s]"), 2)
-    array(['2024-04-30T00:00:00', '2024-05-31T00:00:00'], dtype='datetime64[s]')
-    """
-    if len(dates) < 2:
-        raise DataError(f"dates go on at the step between the known ones; got {len(dates)} row(s), need 2.")
-    gaps = np.diff(dates).astype("timedelta64[s]").astype(np.int64)
-    usual = int(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1
-    day = 86_400
-    if 28 * day <= usual <= 31 * day and bool((gaps % day == 0).all()):
-        months = dates.astype("datetime64[M]")
-        days = (dates.astype("datetime64[D]") - months).astype(np.int64)
-        following = months[-1] + np.arange(1, steps + 1)
-        lengths = ((following + 1).astype("datetime64[D]") - following.astype("datetime64[D]")).astype(
-            np.int64
-        )
-        of_month = np.minimum(days.max(), lengths - 1)
-        continued = following.astype("datetime64[D]") + of_month
-        return cast("NDArray[np.datetime64]", continued.astype("datetime64[s]"))
-    last = dates[-1].astype("datetime64[s]")
-    return cast("NDArray[np.datetime64]", last + np.arange(1, steps + 1) * np.timedelta64(usual, "s"))
 
 
 def write_table(
