@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("sklearn")
 
@@ -169,3 +170,40 @@ def test_other_channels_than_in_fit(fitted: AarenClassifier) -> None:
         fitted.stream().push([1.0, 2.0, 3.0])
     with pytest.raises(DataError, match=r"must hold one array \(channels, steps\) per case"):
         fitted.predict([panel[0, :2], panel[0, 0]])
+
+
+@pytest.mark.parametrize("factor", [1e20, 1e40, 1e300, 3e306])
+def test_what_float32_cannot_compute_with_is_refused(factor: float, fitted: AarenClassifier) -> None:
+    panel, names = waves()
+    words = r"X, case 0 holds .*channel 0, step 0.* too large to compute with"
+    with pytest.raises(DataError, match=words):
+        fitted.predict(panel * factor)
+    with pytest.raises(DataError, match=words):
+        small(standardise=False).fit(panel * factor, names)
+    session = fitted.stream()
+    session.push(panel[0, :, 0])
+    before = session.to_bytes()
+    with pytest.raises(DataError, match="item 1 of this session holds"):
+        session.push(panel[0, :, 1] * factor)
+    assert session.to_bytes() == before
+    one = panel.copy()
+    one[3, 1, 4] = factor * 10.0
+    with pytest.raises(DataError, match=r"X, case 3 holds .*channel 1, step 4"):
+        fitted.predict_proba(one)
+
+
+def test_a_channel_without_a_finite_deviation_is_refused() -> None:
+    panel, names = waves()
+    for factor in (1e160, 1e300):
+        with pytest.raises(DataError, match=r"X, case 0 .* deviation .* too large to compute with"):
+            small(epochs=1).fit(panel * factor, names)
+    assert np.isfinite(small(epochs=1).fit(panel * 1e30, names).predict_proba(panel * 1e30)).all()
+
+
+@pytest.mark.parametrize(
+    "sample", [["a", "b"], [1.0, None], np.array(["2024-01-01"] * 2, "datetime64[D]"), [1j, 0]]
+)
+def test_a_sample_is_numbers(sample: Any, fitted: AarenClassifier) -> None:
+    with pytest.raises(DataError, match="a sample must be real numbers"):
+        fitted.stream().push(sample)
+    assert fitted.stream().push(torch.ones(2, requires_grad=True)).shape == (2,)

@@ -26,6 +26,7 @@ from aaren.estimators.classifier_input import (
     is_table,
     pad,
     read_panel,
+    scale,
 )
 from aaren.estimators.classifier_labels import require_comparable, require_seen
 from aaren.estimators.classifier_stream import LabelledSession
@@ -152,10 +153,11 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         require_learnable(torch.from_numpy(numbers), where="y")
         mean, deviation = np.zeros(num_channels), np.ones(num_channels)
         if self.standardise:
-            mean, deviation = steady_statistics(cases)
+            with np.errstate(over="ignore", invalid="ignore"):  # `scale` refuses what comes of it
+                mean, deviation = steady_statistics(cases)
         length = max(len(case) for case in cases)
         config = self._config(num_channels, len(classes), length)
-        series = pad([(case - mean) / deviation for case in cases], numbers.astype(np.int64), length=length)
+        series = pad(scale(cases, mean, deviation), numbers.astype(np.int64), length=length)
         held = None
         seed = int(_draw_seed(self.random_state))
         if self.validation_fraction:
@@ -177,7 +179,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803  scikit-learn's name
         """Return the probability of every class, (cases, classes), in the order of `classes_`."""
-        cases = self._read(X)
+        cases = scale(self._read(X), self.mean_, self.deviation_)
         # In float64, so that an answer does not depend on what else is in the batch.
         model = copy.deepcopy(self.model_).double().eval()
         found = np.empty((len(cases), len(self.classes_)))
@@ -187,7 +189,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         )
         with torch.no_grad():
             for numbers in parted:
-                some = [(cases[number] - self.mean_) / self.deviation_ for number in numbers]
+                some = [cases[number] for number in numbers]
                 longest = max(len(case) for case in some)
                 part = pad(some, np.zeros(len(some), dtype=np.int64), length=longest)
                 found[numbers] = model(part.values, mask=part.mask).softmax(-1).numpy()

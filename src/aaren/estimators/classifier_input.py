@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from aaren.data.classification.checks import SHORTEST
 from aaren.data.classification.loading import LabelledSeries
 from aaren.errors import DataError
+from aaren.models.inputs import largest
 
 Case: TypeAlias = NDArray[np.float64]  # (steps, channels)
 
@@ -93,6 +94,24 @@ def check_cases(cases: Sequence[Case], *, num_channels: int | None = None) -> in
                 f"infinity cannot be learned from. Interpolate, or leave the case out."
             )
     return expected
+
+
+def scale(cases: Sequence[Case], mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> list[Case]:
+    """Return cases at the scale of training; what the model, in float32, cannot compute with is refused."""
+    most = largest(torch.float32)
+    scaled = []
+    for place, case in enumerate(cases):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled.append((case - mean) / deviation)
+        wrong = ~((np.abs(scaled[-1]) <= most) & np.isfinite(deviation))  # of an infinite one all would be 0
+        if wrong.any():
+            step, channel = np.argwhere(wrong)[0]
+            raise DataError(
+                f"X, case {place} holds {case[step, channel]:g} (channel {channel}, step {step}); at the "
+                f"scale of training, mean {mean[channel]:g} and deviation {deviation[channel]:g}, that "
+                f"is too large to compute with. Divide the channel first, or leave the case out."
+            )
+    return scaled
 
 
 def pad(cases: Sequence[Case], labels: NDArray[np.int64], *, length: int) -> LabelledSeries:

@@ -10,6 +10,7 @@ from torch import Tensor
 from aaren.errors import ConfigError, ShapeError
 from aaren.models import Classifier
 from aaren.models.classifier_session import ClassifierSession
+from aaren.models.inputs import read_numbers
 from aaren.models.session import Item
 
 
@@ -43,7 +44,7 @@ class LabelledSession(ClassifierSession):
             item: (b, channels), or (channels,) in a session of one stream; a number if there is one channel.
             **extras: `mask`, (b,) bool: streams with False got no sample and repeat their answer.
         """
-        given = np.asarray(item, dtype=np.float64)
+        given = read_numbers("a sample", item).cpu().double().numpy()
         channels = len(self._mean)
         if channels == 1 and given.ndim == (0 if self.batch_size is None else 1):
             given = given[..., np.newaxis]
@@ -52,7 +53,9 @@ class LabelledSession(ClassifierSession):
             raise ShapeError(
                 f"a sample of this session is {expected}, its channels as in training; got {given.shape}."
             )
-        return super().push((given - self._mean) / self._deviation, **extras)
+        with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, and is refused
+            scaled = (given - self._mean) / self._deviation
+        return super().push(scaled, **extras)
 
     @property
     def label(self) -> object:
