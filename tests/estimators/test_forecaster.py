@@ -314,11 +314,17 @@ def test_rows_of_nobody_are_refused(missing: Any) -> None:
         AarenForecaster(horizon=4, **TINY).fit(wide_frame().rename(columns={"north": missing}))
 
 
-def test_columns_that_come_twice_are_refused() -> None:
+def test_columns_and_ids_that_name_nothing_are_refused() -> None:
     wide = wide_frame()
     wide.columns = pd.Index(["ds", "a", "a"])
     with pytest.raises(DataError, match="several columns 'a'"):
         AarenForecaster(horizon=4, **TINY).fit(wide)
+    levels = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    with pytest.raises(DataError, match="columns of several levels are not read"):
+        AarenForecaster(horizon=4, **TINY).fit(wide_frame().set_index("ds").set_axis(levels, axis=1))
+    lists = long_frame().assign(unique_id=[[1]] * 600)
+    with pytest.raises(DataError, match=r"ids in 'unique_id' must be text or numbers; got \[1\]"):
+        AarenForecaster(horizon=4, **TINY).fit(lists)
     long = pd.concat([long_frame(), long_frame()[["y"]]], axis=1)
     with pytest.raises(DataError, match="several columns 'y'"):
         AarenForecaster(horizon=4, **TINY).fit(long)

@@ -66,6 +66,8 @@ def read_frame(frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | 
             f"expected a pandas DataFrame, long ({columns.series}, {columns.time}, {columns.value}) or wide; "
             f"got {type(frame).__name__}."
         )
+    if isinstance(frame.columns, pandas.MultiIndex):
+        raise DataError("columns of several levels are not read. Join them: frame.columns.map('/'.join).")
     if columns.time not in frame.columns and isinstance(frame.index, pandas.DatetimeIndex):
         frame = frame.rename_axis(index=columns.time).reset_index()
     if columns.time not in frame.columns:
@@ -102,6 +104,9 @@ def read_frame(frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | 
             f"row {missing[0]}: {columns.series!r} is missing ({len(missing)} such), so that nobody knows "
             f"whose row it is. Fill or drop these rows first."
         )
+    unusable = next((name for name in ids if not isinstance(name, Hashable)), None)
+    if unusable is not None:
+        raise DataError(f"ids in {columns.series!r} must be text or numbers; got {unusable!r}.")
     order = pandas.Series(np.arange(len(frame))).groupby(ids.to_numpy(dtype=object), sort=True)
     series = {}
     for name, places in order:
