@@ -107,7 +107,7 @@ def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.
 
 def _build(model_class: ModelClass, config: object) -> nn.Module:
     # The first weights are drawn only to be overwritten.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with building_from(torch.Generator()), torch.device("cpu"):
         return model_class(config)
 
 
