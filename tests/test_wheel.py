@@ -110,8 +110,9 @@ USES = {
         "from aaren.data.forecasting.loading import open_file; open_file(Path('own.csv'))"
     ),
     "classification": (
-        "from pathlib import Path; Path('own.ts').write_text('@data\\n1,2:a\\n'); "
-        "from aaren.data.classification.ts_format import read_ts; read_ts(Path('own.ts'), reader='aeon')"
+        "import torch; from aaren.models import ReferenceClassifier, ReferenceClassifierConfig; "
+        "ReferenceClassifier(ReferenceClassifierConfig(kind='dtw', num_channels=1, num_classes=2, length=3, "
+        "num_cases=2))(torch.zeros(1, 3, 1))"
     ),
     "rl": "from aaren.data.rl.classic_control import generate; generate('pendulum', episodes=1)",
     "cluster": "from aaren.lab.ray_crew import RayCrew; RayCrew('local', 1, threads=1)",

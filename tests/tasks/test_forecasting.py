@@ -1,3 +1,4 @@
+import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ import torch
 from aaren.data.forecasting.loading import load
 from aaren.errors import ConfigError, DataError
 from aaren.models import Forecaster, LinearForecaster
+from aaren.presets import make_run
 from aaren.tasks import find_task
 from aaren.tasks.forecasting import TASK, ForecastingExperiment
 from aaren.tasks.forecasting_config import ForecastingConfig, NetworkConfig, StreamingConfig
 from aaren.tasks.plan import Moment
 from aaren.tasks.streaming_forecasting import StreamingExperiment
 from aaren.train.loop import fit
+from aaren.train.run import train
+from aaren.train.use import evaluate_run
 
 TINY = NetworkConfig(width=8, num_heads=2, ff_width=16, num_encoder_layers=1)
 NOW = Moment(0, 0)
@@ -328,3 +332,25 @@ def test_figures_are_three_small_windows() -> None:
     torch.testing.assert_close(torch.tensor(windows[1]["truth"]), batch.future[0, :, -1], atol=6e-4, rtol=0.0)
     assert windows[0]["number"] > 0
     assert windows[-1]["number"] < int(kept["window"][-1])
+
+
+def test_the_record_holds_the_checksum_of_what_was_read(tmp_path: Path) -> None:
+    """Also when the file changes meanwhile; later uses compare it."""
+    source = tmp_path / "mine.csv"
+    hours = np.datetime64("2024-01-01T00", "s") + np.arange(900) * np.timedelta64(3600, "s")
+    lines = [f"{hour},{value:.4f}" for hour, value in zip(hours, np.sin(np.arange(900) / 4), strict=True)]
+    text = "\n".join(["date,load", *lines]) + "\n"
+    source.write_text(text)
+    run = make_run(
+        "forecasting", model="linear", profile="smoke", data_file=str(source), assignments=["horizon=24"]
+    )
+    assert isinstance(run.task, ForecastingConfig)
+    experiment = TASK.open(run.task, seed=0)
+    source.write_text(text.replace("0.2474", "0.2475"))
+    assert experiment.checksums() == {"mine.csv": hashlib.sha256(text.encode()).hexdigest()}
+    source.write_text(text)
+    train(run, tmp_path / "run")
+    evaluate_run(tmp_path / "run")
+    source.write_text(text.replace("0.2474", "0.2475"))
+    with pytest.warns(UserWarning, match=r"run was trained on other data: mine\.csv has sha256"):
+        evaluate_run(tmp_path / "run")

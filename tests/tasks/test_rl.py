@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,36 @@ def test_own_files(tmp_path: Path) -> None:
     assert len(experiment.data) == 3
     assert list(experiment.checksums()) == ["mine.npz"]
     assert TASK.cell(experiment.config)["dataset"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "named", ["trap_module:Trap-v0", "trap_module:Pendulum-v1", "Trap-v0", "nowhere", "a" * 10_000]
+)
+def test_a_file_chooses_no_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """Only an option may name a module; a file may name what Gymnasium itself has."""
+    (tmp_path / "trap_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(
+        gymnasium.registry, "Trap-v0", gymnasium.envs.registration.EnvSpec("Trap-v0", "trap_module:Trap")
+    )
+    record = json.dumps({"settings": {"environment": named}})
+    path = write_npz(tmp_path / "mine.npz", record=np.array(record))
+    with pytest.raises(
+        ConfigError, match=r"Nothing is imported because a file names it.*--set environment=ID"
+    ):
+        open_experiment(data_file=str(path))
+    assert "trap_module" not in sys.modules
+    with pytest.raises(SystemExit, match="imported"):
+        open_experiment(data_file=str(path), environment="trap_module:Trap-v0")
+    record = json.dumps({"settings": {"environment": "Pendulum-v1"}})
+    path = write_npz(tmp_path / "mine.npz", record=np.array(record))
+    assert open_experiment(data_file=str(path)).arena.environment_id == "Pendulum-v1"
+
+
+def test_an_environment_that_cannot_be_built_is_told(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "mine.npz")
+    with pytest.raises(ConfigError, match=r"GymV26Environment-v0 cannot be built \(\w+: "):
+        open_experiment(data_file=str(path), environment="GymV26Environment-v0")
 
 
 def test_faults_of_own_files_are_said(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ format: each setting's module measures its own.
 import hashlib
 import importlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -115,6 +116,7 @@ def _record(dataset: Dataset, paths: tuple[Path, ...]) -> Path:
     described = [repr(dataset)]  # the row itself: a changed fact asks for a new look
     for path in paths:
         status = path.stat()
-        described.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}")
-    key = hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
+        # The time of change of the entry itself: that of its content can be set to anything.
+        described.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}")
+    key = hashlib.sha256(os.fsencode("\n".join(described))).hexdigest()[:16]
     return folders.cache_folder() / "verified" / f"{dataset.name}-{key}.json"

@@ -7,6 +7,7 @@ classification, events or rl. A fifth setting is a module with a `TASK` and one 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor, nn
@@ -43,6 +44,7 @@ class Experiment(ABC, Generic[BatchT]):
     """
 
     plan: Plan
+    data_checksums: Mapping[str, str] = MappingProxyType({})  # of the files read; `Task.open` sets it
     uses_all_parameters: bool = True  # False: some get no loss and no penalty, such as spare heads (rl)
 
     @abstractmethod
@@ -104,8 +106,8 @@ class Experiment(ABC, Generic[BatchT]):
         return {}
 
     def checksums(self) -> Mapping[str, str]:
-        """Return the sha256 of every data file by its name; empty for generated data."""
-        return {}
+        """Return the sha256 of every data file by its name, of the bytes read; empty for generated data."""
+        return self.data_checksums
 
     def facts(self) -> Mapping[str, Json]:
         """Return what a reader of the record should know of the data: sizes, units, what is partial."""

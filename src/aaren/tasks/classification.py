@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from aaren.data.classification.batch import LabelledBatch
 from aaren.data.classification.loading import LabelledSeries
+from aaren.data.files.packed import noting_checksums
 from aaren.data.registry import lookup
 from aaren.models import ReferenceClassifier
 from aaren.tasks.base import Experiment, Json, Part, Task
@@ -123,10 +124,6 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
             "is_normalised_across_channels": self.parts.is_normalised_across_channels,
         }
 
-    def checksums(self) -> Mapping[str, str]:
-        """Return the sha256 of every file's unpacked content."""
-        return self.parts.checksums()
-
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, and in words who chose the epoch and what was tested."""
         parts = self.parts
@@ -154,7 +151,10 @@ class ClassificationTask(Task[ClassificationConfig, LabelledBatch]):
 
     def open(self, config: ClassificationConfig, *, seed: int) -> ClassificationExperiment:
         """Read the series and part them as the reporting rule says."""
-        return ClassificationExperiment(config, open_parts(config, seed=seed), seed=seed)
+        with noting_checksums() as checksums:
+            experiment = ClassificationExperiment(config, open_parts(config, seed=seed), seed=seed)
+        experiment.data_checksums = checksums
+        return experiment
 
     def cell(self, config: ClassificationConfig) -> Mapping[str, str | int]:
         """Say where in the table this run stands."""

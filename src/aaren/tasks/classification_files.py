@@ -20,6 +20,7 @@ from aaren.data.classification.loading import normalise_across_channels
 from aaren.data.classification.ts_cases import complete
 from aaren.data.classification.ts_format import read_ts
 from aaren.data.files.atomic import replacing
+from aaren.data.numbers import narrow
 from aaren.errors import DataError, ShapeError
 from aaren.models import Classifier, ClassifierConfig, ReferenceClassifier
 from aaren.tasks.base import Json
@@ -81,7 +82,12 @@ def scaled(
             f"channels in the same order."
         )
     found: NDArray[np.float64] = (case - mean) / (deviation + np.finfo(np.float64).eps)
-    return normalise_across_channels(found) if preprocessing["is_normalised_across_channels"] else found
+    if preprocessing["is_normalised_across_channels"]:
+        found = normalise_across_channels(found)
+    narrow(
+        found, name=f"{where}, scaled as in training (step, channel)", cure="Correct or leave out the case."
+    )
+    return found
 
 
 def require_room(config: ClassifierConfig, steps: int, *, where: str) -> None:

@@ -23,7 +23,7 @@ from aaren.data.classification.loading import (
 )
 from aaren.data.classification.ts_format import Cases, read_ts
 from aaren.data.files import folders
-from aaren.data.files.packed import content_sha256, plain_name
+from aaren.data.files.packed import plain_name
 from aaren.data.registry import lookup
 from aaren.data.source import on_disk
 from aaren.errors import ConfigError, DataError
@@ -47,11 +47,6 @@ class ClassificationParts:
     mean: NDArray[np.float64]  # (channels,), over all steps of TRAIN
     deviation: NDArray[np.float64]
     is_normalised_across_channels: bool = False
-    paths: tuple[Path, ...] = ()
-
-    def checksums(self) -> dict[str, str]:
-        """Return the sha256 of every file's unpacked content."""
-        return {plain_name(path): content_sha256(path) for path in self.paths}
 
 
 def open_parts(config: ClassificationConfig, *, seed: int) -> ClassificationParts:
@@ -94,7 +89,6 @@ def open_parts(config: ClassificationConfig, *, seed: int) -> ClassificationPart
         mean=data.mean,
         deviation=data.deviation,
         is_normalised_across_channels=is_odd,
-        paths=paths,
     )
 
 

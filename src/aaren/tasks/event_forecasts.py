@@ -12,7 +12,7 @@ from torch import nn
 from aaren.data.events.batches import EventBatches
 from aaren.data.events.sequences import EventSequences
 from aaren.data.files.atomic import replacing
-from aaren.errors import DataError, require_extra
+from aaren.errors import DataError
 from aaren.models.event_forecaster import EventForecaster
 from aaren.tasks.base import Json
 from aaren.tasks.event_config import EventsConfig
@@ -61,7 +61,8 @@ def forecast_file(
             f"{source}: marks go up to {events.num_marks - 1}, but the run knows 0..{model.num_marks - 1}. "
             "Leave those events out, or train again with them."
         )
-    rows = _rows(model, events, names, _labels(source, config, len(events)))
+    labels = events.sequence_names or [str(number) for number in range(len(events))]
+    rows = _rows(model, events, names, labels)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
@@ -90,17 +91,3 @@ def _rows(
                 f"{float(chosen.values[place]):.6g}",
             ]
     return [rows[sequence] for sequence in sorted(rows)]
-
-
-def _labels(source: Path, config: EventsConfig, count: int) -> list[str]:
-    """Return what the file calls its sequences, in the order of their first rows; else their numbers."""
-    if ".csv" in source.suffixes:
-        pandas = require_extra("pandas", extra="data", purpose="reading a table of events")
-        column = pandas.read_csv(source, dtype=str, keep_default_na=False)[config.own.sequence_column]
-        counts = column.value_counts(sort=False)
-        labels = [str(name) for name in counts.index]
-        if config.own.drop_single and len(labels) != count:
-            labels = [name for name in labels if counts[name] > 1]
-        if len(labels) == count:
-            return labels
-    return [str(number) for number in range(count)]

@@ -18,9 +18,8 @@ from torch.optim import Optimizer
 from aaren.data.events.batches import EventBatch, EventBatches
 from aaren.data.events.loading import split
 from aaren.data.events.sequences import EventSequences
-from aaren.data.files.packed import content_sha256, plain_name
+from aaren.data.files.packed import noting_checksums
 from aaren.data.registry import lookup
-from aaren.data.source import on_disk
 from aaren.models.event_forecaster import EventForecaster
 from aaren.models.event_likelihood import CENSORINGS, log_likelihood
 from aaren.models.event_references import EventReference
@@ -152,14 +151,6 @@ class EventsExperiment(Experiment[EventBatch]):
         """Return the kinds of events and the unit, which new data must share."""
         return {"mark_names": list(self.events.mark_names), "unit": self.events.unit}
 
-    def checksums(self) -> Mapping[str, str]:
-        """Return the sha256 of the file's unpacked content; empty for a generated set."""
-        if self.config.data_file:
-            paths: tuple[Path, ...] = (Path(self.config.data_file),)
-        else:
-            paths = on_disk(lookup(self.config.dataset))
-        return {plain_name(path): content_sha256(path) for path in paths}
-
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, unit and ends, and which published numbers may stand beside these."""
         row = lookup(self.config.dataset) if self.config.dataset else None
@@ -196,7 +187,10 @@ class EventsTask(Task[EventsConfig, EventBatch]):
 
     def open(self, config: EventsConfig, *, seed: int) -> Experiment[EventBatch]:
         """Read the events and split them."""
-        return EventsExperiment(config, open_events(config), seed=seed)
+        with noting_checksums() as checksums:
+            experiment = EventsExperiment(config, open_events(config), seed=seed)
+        experiment.data_checksums = checksums
+        return experiment
 
     def cell(self, config: EventsConfig) -> Mapping[str, str | int]:
         """Say where in the table this run stands."""

@@ -16,6 +16,7 @@ from aaren.data.files.atomic import replacing
 from aaren.data.forecasting.future_dates import continue_dates
 from aaren.data.forecasting.series import Series, read_series
 from aaren.data.forecasting.time_marks import time_marks
+from aaren.data.numbers import narrow
 from aaren.errors import DataError
 from aaren.models import StreamingForecaster
 from aaren.tasks.base import Json
@@ -47,9 +48,12 @@ def forecast_file(
         for name in ("mean", "deviation")
     )
     dates = continue_dates(series.dates, config.horizon)
-    forecast = forecast_next(
-        model, config, (values - mean) / deviation, dates=series.dates, future_dates=dates, name=source.name
+    scaled = narrow(
+        (values - mean) / deviation,
+        name=f"{source}, scaled as in training (row, column)",
+        cure="It is too far from what the model was trained on: correct or drop it.",
     )
+    forecast = forecast_next(model, config, scaled, dates=series.dates, future_dates=dates, name=source.name)
     write_table(target, columns, dates, forecast * deviation + mean)
 
 
@@ -69,7 +73,7 @@ def pick_columns(series: Series, columns: Sequence[str]) -> NDArray[np.float64]:
 def forecast_next(
     model: nn.Module,
     config: ForecastingConfig,
-    scaled: NDArray[np.float64],
+    scaled: NDArray[np.floating],
     *,
     dates: NDArray[np.datetime64],
     future_dates: NDArray[np.datetime64],

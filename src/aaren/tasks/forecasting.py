@@ -13,13 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.files.packed import content_sha256, plain_name
+from aaren.data.files.packed import noting_checksums
 from aaren.data.forecasting.batch import ForecastBatch
 from aaren.data.forecasting.loading import ForecastingData, load, open_file
 from aaren.data.forecasting.windows import Part as Rows
 from aaren.data.forecasting.windows import Windows
 from aaren.data.registry import lookup
-from aaren.data.source import on_disk
 from aaren.errors import DataError
 from aaren.models import LinearForecaster
 from aaren.tasks.base import Experiment, Json, Part, Task
@@ -159,14 +158,6 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
             "deviation": cast("list[Json]", self.data.deviation.tolist()),
         }
 
-    def checksums(self) -> Mapping[str, str]:
-        """Return the sha256 of the file's unpacked content; empty for a generated set."""
-        if self.config.data_file:
-            paths: tuple[Path, ...] = (Path(self.config.data_file),)
-        else:
-            paths = on_disk(lookup(self.config.dataset))
-        return {plain_name(path): content_sha256(path) for path in paths}
-
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, and which columns never change in training."""
         spread = self.data.values[: self.data.split.train].std(dim=0)
@@ -195,7 +186,10 @@ class ForecastingTask(Task[ForecastingConfig, ForecastBatch]):
         from aaren.tasks.streaming_forecasting import StreamingExperiment
 
         kind = StreamingExperiment if config.is_streaming else ForecastingExperiment
-        return kind(config, open_data(config), seed=seed)
+        with noting_checksums() as checksums:
+            experiment = kind(config, open_data(config), seed=seed)
+        experiment.data_checksums = checksums
+        return experiment
 
     def cell(self, config: ForecastingConfig) -> Mapping[str, str | int]:
         """Say where in the table this run stands."""

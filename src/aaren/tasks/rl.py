@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.files.packed import content_sha256, plain_name
+from aaren.data.files.packed import noting_checksums
 from aaren.data.registry import lookup
 from aaren.data.rl.arrays import Trajectories
 from aaren.data.rl.batches import TrajectoryBatch, TrajectoryBatches
-from aaren.data.source import on_disk
 from aaren.models.decision_model import DecisionModel
 from aaren.models.decision_state import Steps
 from aaren.models.policy_session import PolicySession
@@ -29,7 +28,7 @@ from aaren.tasks.plan import Criterion, Moment, Plan, warm_up
 from aaren.tasks.rl_arena import Arena, Player, simulator_versions
 from aaren.tasks.rl_config import RlConfig
 from aaren.tasks.rl_scores import score, spread, sum_up
-from aaren.tasks.rl_sources import data_paths, find_scales, open_arena, open_trajectories
+from aaren.tasks.rl_sources import find_scales, open_arena, open_trajectories
 
 
 class RlExperiment(Experiment[TrajectoryBatch]):
@@ -145,11 +144,6 @@ class RlExperiment(Experiment[TrajectoryBatch]):
         )
         return _SessionPlayer(session)
 
-    def checksums(self) -> Mapping[str, str]:
-        """Return the sha256 of the file's unpacked content; empty for a generated set or one of Minari's."""
-        paths = on_disk(lookup(self.config.dataset)) if self.config.dataset else data_paths(self.config)
-        return {plain_name(path): content_sha256(path) for path in paths}
-
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, the environment and its versions, what was asked for, and what failed."""
         row = lookup(self.config.dataset) if self.config.dataset else None
@@ -191,8 +185,11 @@ class RlTask(Task[RlConfig, TrajectoryBatch]):
 
     def open(self, config: RlConfig, *, seed: int) -> Experiment[TrajectoryBatch]:
         """Read the episodes and build their environment."""
-        data = open_trajectories(config)
-        return RlExperiment(config, data, open_arena(config, data), seed=seed)
+        with noting_checksums() as checksums:
+            data = open_trajectories(config)
+        experiment = RlExperiment(config, data, open_arena(config, data), seed=seed)
+        experiment.data_checksums = checksums
+        return experiment
 
     def cell(self, config: RlConfig) -> Mapping[str, str | int]:
         """Say where in the table this run stands."""

@@ -1,7 +1,6 @@
 """Where recorded episodes come from, which environment they are of, and by what they are scaled."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from aaren.data import rl
 from aaren.data.rl import files as trajectory_files
 from aaren.data.rl.arrays import Trajectories
+from aaren.data.rl.episodes import is_built_in
 from aaren.data.rl.reference_scores import REFERENCE_RETURNS
 from aaren.errors import ConfigError, DataError
 from aaren.tasks.rl_arena import Arena, expects
@@ -58,6 +58,12 @@ def open_arena(config: RlConfig, data: Trajectories) -> Arena:
             f"{data.name} does not say which environment it is of: name its Gymnasium id, such as "
             f"--set environment=Hopper-v4."
         )
+    if not config.environment and not is_built_in(environment_id):
+        raise ConfigError(
+            f"{data.name} says that it is of the environment {environment_id[:200]!r}, which is none of "
+            f"Gymnasium's own. Nothing is imported because a file names it; if you trust it, name it "
+            f"yourself: --set environment=ID."
+        )
     arena = Arena(environment_id, max_steps=config.episode_steps)
     kind = "box" if data.num_actions is None else "discrete"
     is_smaller = kind == "discrete" and data.action_size <= arena.actions.size  # some may never be taken
@@ -93,12 +99,6 @@ def find_scales(config: RlConfig, data: Trajectories, arena: Arena) -> Scales:
         high = np.where(np.isfinite(high), high, taken.max(axis=0))
         high = np.where(high > low, high, low + 1.0)
     return Scales(scale, target * config.target_scale, low, high)
-
-
-def data_paths(config: RlConfig) -> tuple[Path, ...]:
-    """List the user's own file; none if a Minari dataset was named."""
-    path = Path(config.data_file)
-    return (path,) if config.data_file and path.is_file() else ()
 
 
 def _first(data: Trajectories, count: int) -> Trajectories:

@@ -1,14 +1,17 @@
 """Use a finished run: score it again, or let it speak about new data. Knows no setting."""
 
 import json
+import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
+from aaren.data.files.atomic import replacing
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.tasks import find_task
-from aaren.tasks.base import PARTS, Json, Part
+from aaren.tasks.base import PARTS, Batch, Experiment, Json, Part
 from aaren.train.config import RunConfig, load, override
 from aaren.train.determinism import repeatable
 from aaren.train.evaluate import evaluate
@@ -34,31 +37,72 @@ def evaluate_run(
     task = find_task(config.setting)
     with repeatable(config.engine, seed=config.seed):
         experiment = task.open(config.task, seed=config.seed)
+        _warn_of_other_data(folder, record, experiment)
         model = task.load_model(folder / MODEL)
         return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
 
 
 def draw_run(folder: Path) -> Path | None:
     """Write figures.json for a run that was trained before there was one, or return None: nothing to draw."""
-    config, _record = open_run(folder)
+    config, record = open_run(folder)
     task = find_task(config.setting)
     with repeatable(config.engine, seed=config.seed):
         experiment = task.open(config.task, seed=config.seed)
+        _warn_of_other_data(folder, record, experiment)
         return write_figures(collect_figures(experiment, task.load_model(folder / MODEL)), folder)
 
 
 def predict_run(folder: Path, *, source: Path, target: Path) -> None:
-    """Read new data, write what the run's model says about it."""
-    if not source.exists():
+    """Read new data, write what the run's model says about it, whole or not at all.
+
+    Args:
+        folder: Of a finished run.
+        source: The new data, which is only read: a target that is the same file is refused.
+        target: A new file, or one that may be replaced; a symbolic link stands for what it points to.
+    """
+    if not os.path.isfile(source):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
         raise DataError(f"no file {source}: --data needs the new data to speak about.")
-    if target.is_dir() or not target.parent.is_dir():
-        raise ConfigError(f"{target} cannot be written: -o needs a file name in a folder that exists.")
+    _require_writable(folder, source, target)
     config, _record = open_run(folder)
     task = find_task(config.setting)
     preprocessing: dict[str, Json] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
     with repeatable(config.engine, seed=config.seed), torch.no_grad():
         model = task.load_model(folder / MODEL).eval()
-        task.predict(model, config.task, preprocessing, source=source, target=target)
+        with replacing(target) as temporary:
+            task.predict(model, config.task, preprocessing, source=source, target=temporary)
+
+
+def _require_writable(folder: Path, source: Path, target: Path) -> None:
+    """Raise for a target that is no file name, or whose file is needed: the data, or a part of the run."""
+    place = Path(os.path.realpath(target))
+    try:
+        is_there = place.exists()
+        is_writable = place.is_file() if is_there else place.parent.is_dir() and not place.is_symlink()
+    except OSError:  # a name that no disk can hold; above: links in a circle
+        is_there = is_writable = False
+    if not is_writable:
+        raise ConfigError(f"{target} cannot be written: -o needs a file name in a folder that exists.")
+    if is_there and place.samefile(source):
+        raise ConfigError(
+            f"-o {target} is the file of --data, {source}: it would be lost. Name another file."
+        )
+    if is_there and any(path.is_file() and place.samefile(path) for path in folder.rglob("*")):
+        raise ConfigError(
+            f"-o {target} is a file of the run in {folder}: it would be lost. Name another file."
+        )
+
+
+def _warn_of_other_data(folder: Path, record: RunRecord, experiment: Experiment[Batch]) -> None:
+    """Say so if the data is not what the run was trained on."""
+    for name, found in experiment.checksums().items():
+        trained = record.data.get(name)
+        if record.data and found != trained:
+            what = f"it had {trained[:12]}... then" if trained else f"that was {', '.join(record.data)}"
+            warnings.warn(
+                f"{folder} was trained on other data: {name} has sha256 {found[:12]}..., {what}. These "
+                "numbers are not comparable with its record.",
+                stacklevel=3,
+            )
 
 
 def _overridden(config: RunConfig, assignments: Sequence[str]) -> RunConfig:

@@ -1,14 +1,13 @@
 import gzip
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aaren.data.classification import ts_format
 from aaren.data.classification.ts_format import parse_ts, read_ts
+from aaren.data.files.packed import plain_name, read_bytes
 from aaren.data.files.shipped import shipped_file
-from aaren.errors import ConfigError, DataError
+from aaren.errors import DataError
 
 HEADER = "#a comment\n@problemName X\n@timeStamps false\n@univariate false\n@classLabel true a b\n@data\n"
 
@@ -26,7 +25,7 @@ def write(folder: Path, text: str, name: str = "X_TRAIN.ts") -> Path:
 
 def test_cases_channels_and_labels(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "1,2,3:4,5,6:a\n7,?:8,9:b\n")
-    cases = read_ts(path, reader="own")
+    cases = read_ts(path)
     assert cases.labels.tolist() == ["a", "b"]
     assert cases.lengths.tolist() == [[3, 3], [2, 2]]
     first, second = list(cases)
@@ -54,10 +53,10 @@ def test_cases_channels_and_labels(tmp_path: Path) -> None:
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(DataError, match=words):
-        read_ts(path, reader="own")
+        read_ts(path)
 
 
-def test_where_aeon_stumbles_the_fault_is_still_named(tmp_path: Path) -> None:
+def test_a_fault_is_named_with_line_and_channel(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "1,2:3,4:a\n1,2:3,oops:b\n")
     with pytest.raises(DataError, match=r"line 8, channel 1: expected a number"):
         read_ts(path)
@@ -68,41 +67,73 @@ def test_channels_of_different_lengths_are_kept(tmp_path: Path) -> None:
     assert read_ts(path).lengths.tolist() == [[3, 2], [3, 3]]
 
 
-def test_an_unknown_reader_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="reader must be 'auto', 'aeon' or 'own'"):
-        read_ts(tmp_path, reader="sktime")  # type: ignore[arg-type]
+def with_aeon(path: Path, tmp_path: Path) -> tuple[list[np.ndarray], np.ndarray]:
+    datasets = pytest.importorskip("aeon.datasets")
+    plain = tmp_path / plain_name(path)
+    plain.write_bytes(read_bytes(path).decode("utf-8", errors="replace").encode())
+    cases, labels = datasets.load_from_ts_file(str(plain))
+    return [np.asarray(case, dtype=np.float64).ravel() for case in cases], labels
 
 
-def test_both_readers_agree_on_what_aeon_ships() -> None:
-    pytest.importorskip("aeon")
+def test_our_reader_agrees_with_aeons_on_what_aeon_ships(tmp_path: Path) -> None:
     path = shipped_file("JapaneseVowels_TEST.ts")
-    assert path is not None
-    own, other = read_ts(path, reader="own"), read_ts(path, reader="aeon")
-    assert np.array_equal(own.values, other.values)
-    assert np.array_equal(own.lengths, other.lengths)
-    assert np.array_equal(own.labels, other.labels)
+    if path is None:
+        pytest.skip("aeon is not installed")
+    own, (values, labels) = read_ts(path), with_aeon(path, tmp_path)
+    assert np.array_equal(own.values, np.concatenate(values))
+    assert own.labels.tolist() == [str(label) for label in labels]
     assert len(own) == 370
 
 
-def test_compressed_and_plain_files_read_the_same_with_and_without_aeon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compressed_and_plain_files_read_the_same(tmp_path: Path) -> None:
     text = HEADER + "1,2,3:4,5,6:a\n7,8,0.5:8,9,1e-3:b\n"
     plain = write(tmp_path, text)
     packed = tmp_path / "Y_TRAIN.ts.gz"
     packed.write_bytes(gzip.compress(text.encode()))
-    with_aeon = [read_ts(path) for path in (plain, packed)]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    monkeypatch.setattr(ts_format, "_READER", "another version")
-    without = [read_ts(path) for path in (plain, packed)]
-    for cases in (*with_aeon, *without):
-        assert np.array_equal(cases.values, parse_ts(text.encode(), name="text").values)
+    for path in (plain, packed):
+        assert np.array_equal(read_ts(path).values, parse_ts(text.encode(), name="text").values)
 
 
 @pytest.mark.parametrize("name", ["Handwriting_TEST", "SelfRegulationSCP2_TRAIN", "SpokenArabicDigits_TEST"])
-def test_both_readers_agree_on_the_real_files(mirror: Path, name: str) -> None:
-    pytest.importorskip("aeon")
+def test_our_reader_agrees_with_aeons_on_the_real_files(mirror: Path, tmp_path: Path, name: str) -> None:
     path = mirror / "classification" / f"{name}.ts.gz"
-    own, other = read_ts(path, reader="own"), read_ts(path, reader="aeon")
-    assert np.array_equal(own.values, other.values)
-    assert np.array_equal(own.labels, other.labels)
+    own, (values, labels) = read_ts(path), with_aeon(path, tmp_path)
+    assert np.array_equal(own.values, np.concatenate(values))
+    assert own.labels.tolist() == [str(label) for label in labels]
+
+
+def test_labels_keep_their_case(tmp_path: Path) -> None:
+    header = HEADER.replace("true a b", "true m M k")
+    assert read_ts(write(tmp_path, header + "1,2:3,4:m\n1,2:3,4:M\n1,2:3,4:k\n")).labels.tolist() == [
+        "m",
+        "M",
+        "k",
+    ]
+    with pytest.raises(DataError, match=r"line 7: label 'K' is not among those of @classLabel: m, M, k\."):
+        read_ts(write(tmp_path, header + "1,2:3,4:K\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("1,2:3,4:c", "label 'c' is not among"),
+        ("1,2:3,4:", "an empty label is not among"),
+        ("1,2:3,4: ", "an empty label is not among"),
+        ("1,2:3,4", "label '3,4' is not among"),
+        ("1,2", "expected at least one channel and a label"),
+        ("1,2::a", "channel 1: expected a number or '\\?'; got ''"),
+        ("1,2:3,?x:a", "channel 1: expected a number or '\\?'; got '\\?x'"),
+    ],
+)
+def test_labels_and_values_that_are_none_are_refused(tmp_path: Path, line: str, fault: str) -> None:
+    with pytest.raises(DataError, match=fault):
+        read_ts(write(tmp_path, HEADER + line + "\n"))
+
+
+@pytest.mark.parametrize("spelling", ["@timeStamps true", "@timestamps TRUE", "@TIMESTAMPS True"])
+def test_time_stamps_are_refused_with_a_cure(tmp_path: Path, spelling: str) -> None:
+    text = HEADER.replace("@timeStamps false", spelling) + "(0,1),(1,2):(0,3),(1,4):a\n"
+    with pytest.raises(
+        DataError, match=r"line 3: series with time stamps .* Write the values of each channel"
+    ):
+        read_ts(write(tmp_path, text))

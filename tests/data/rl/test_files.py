@@ -1,3 +1,4 @@
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_damaged_and_uneven_files_are_told(tmp_path: Path, arrays: dict[str, np.
     with pytest.raises(DataError, match=r"a\.hdf5: not a whole HDF5 file"):
         trajectory_files.read(path)
     np.savez(tmp_path / "a.npz", **(arrays | {"rewards": np.zeros(4)}))
-    with pytest.raises(DataError, match=r"all arrays need one row per transition; got .*'rewards': 4"):
+    with pytest.raises(DataError, match=r"one row per transition is needed in all arrays.*rewards \(4,\)"):
         trajectory_files.read(tmp_path / "a.npz")
 
 
@@ -144,3 +145,92 @@ def test_a_minari_dataset_that_is_not_here_says_how_to_get_it(
         DataError, match=r"no Minari dataset 'mujoco/hopper/none-v0'.* minari download mujoco/hopper/none-v0"
     ):
         trajectory_files.read("mujoco/hopper/none-v0")
+
+
+def test_a_minari_dataset_imports_nothing_that_it_names(
+    minari_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its spaces Minari would build the environment, from any module of the file's choice."""
+    (tmp_path / "trap_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    described = tmp_path / minari_id / "data" / "metadata.json"
+    metadata = json.loads(described.read_text())
+    spec = json.loads(metadata["env_spec"]) | {"entry_point": "trap_module:Environment"}
+    metadata["env_spec"] = json.dumps(spec)
+    described.write_text(json.dumps(metadata))
+    assert trajectory_files.read(minari_id).environment == "Pendulum-v1"
+    del metadata["observation_space"]
+    described.write_text(json.dumps(metadata))
+    with pytest.raises(DataError, match="does not describe observation_space and action_space"):
+        trajectory_files.read(minari_id)
+    assert "trap_module" not in sys.modules
+
+
+def test_links_in_a_minari_dataset_are_refused(minari_id: str, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "other.hdf5", "w") as other:
+        other["rewards"] = np.ones(4)
+    with h5py.File(tmp_path / minari_id / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_0"]["rewards"]
+        file["episode_0"]["rewards"] = h5py.ExternalLink(str(tmp_path / "other.hdf5"), "/rewards")
+    with pytest.raises(DataError, match="'rewards' is a link"):
+        trajectory_files.read(minari_id)
+
+
+@pytest.mark.parametrize("kind", ["external", "soft", "dangling", "circle"])
+def test_links_in_hdf5_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], kind: str) -> None:
+    write_hdf5(tmp_path / "other.hdf5", arrays)
+    path = write_hdf5(tmp_path / "a.hdf5", arrays)
+    links = {
+        "external": h5py.ExternalLink(str(tmp_path / "other.hdf5"), "/rewards"),
+        "soft": h5py.SoftLink("/infos/qpos"),
+        "dangling": h5py.SoftLink("/nowhere"),
+        "circle": h5py.SoftLink("/rewards"),
+    }
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        file["rewards"] = links[kind]
+    with pytest.raises(
+        DataError, match="'rewards' is a link, which could show any file of this disk: refused"
+    ):
+        trajectory_files.read(path)
+
+
+def test_numbers_stored_in_other_files_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(72))
+    path = write_hdf5(tmp_path / "a.hdf5", arrays)
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        file.create_dataset("rewards", (9,), dtype="f8", external=[(str(secret), 0, 72)])
+    with pytest.raises(DataError, match="the numbers of 'rewards' are stored in other files: refused"):
+        trajectory_files.read(path)
+    other = write_hdf5(tmp_path / "other.hdf5", arrays)
+    layout = h5py.VirtualLayout(shape=(9,), dtype="f4")
+    layout[:] = h5py.VirtualSource(str(other), "rewards", shape=(9,))
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        file.create_virtual_dataset("rewards", layout)
+    with pytest.raises(DataError, match="the numbers of 'rewards' are stored in other files: refused"):
+        trajectory_files.read(path)
+
+
+@pytest.mark.parametrize("rows", [10**9, 10**15])
+def test_an_hdf5_file_that_claims_more_than_it_holds_is_refused(
+    tmp_path: Path, arrays: dict[str, np.ndarray], rows: int
+) -> None:
+    path = write_hdf5(tmp_path / "a.hdf5", arrays)
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        file.create_dataset("rewards", (rows,), dtype="f8", chunks=(1000,), compression="gzip")
+    with pytest.raises(DataError, match="refused as an archive bomb"):
+        trajectory_files.read(path)
+
+
+def test_groups_and_texts_for_arrays_are_told(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+    path = write_hdf5(tmp_path / "a.hdf5", arrays)
+    for value in ("text", [b"bytes"], h5py.Empty("f4")):
+        with h5py.File(path, "a") as file:
+            del file["rewards"]
+            file["rewards"] = value
+        with pytest.raises(DataError, match="'rewards' must be an array of numbers"):
+            trajectory_files.read(path)

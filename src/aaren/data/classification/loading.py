@@ -23,6 +23,7 @@ from aaren.data.files import folders
 from aaren.data.files.packed import plain_name
 from aaren.data.files.shipped import shipped_file
 from aaren.data.loader import BatchLoader
+from aaren.data.numbers import narrow
 from aaren.data.registry import lookup
 from aaren.errors import ConfigError, DataError
 
@@ -139,7 +140,18 @@ def prepare(
         statistics = [steady_statistics(cases[0])] * len(cases)
     length = longest(cases)
     ready = [
-        _pad([_scale(case, *numbers, finish) for case in part], _numbers(raw.labels, classes), length)
+        _pad(
+            [
+                narrow(
+                    _scale(case, *numbers, finish),
+                    name=f"{name}, case {place}, scaled (step, channel)",
+                    cure="It is too far from the rest of its channel: correct the case or leave it out.",
+                )
+                for place, case in enumerate(part)
+            ],
+            _numbers(raw.labels, classes),
+            length,
+        )
         for part, raw, numbers in zip(cases, parts, statistics, strict=True)
     ]
     mean, deviation = statistics[0]
@@ -207,7 +219,7 @@ def _numbers(labels: NDArray[np.str_], classes: tuple[str, ...]) -> Tensor:
     return torch.tensor([places[str(label)] for label in labels], dtype=torch.int64)
 
 
-def _pad(cases: Sequence[Case], labels: Tensor, length: int) -> LabelledSeries:
+def _pad(cases: Sequence[NDArray[np.float32]], labels: Tensor, length: int) -> LabelledSeries:
     values = np.zeros((len(cases), length, cases[0].shape[1]), dtype=np.float32)
     mask = np.zeros((len(cases), length), dtype=bool)
     for place, case in enumerate(cases):

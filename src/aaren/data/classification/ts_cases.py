@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.data.classification.ts_format import Cases
+from aaren.data.numbers import LARGEST
 from aaren.errors import ConfigError, DataError
 
 Case: TypeAlias = NDArray[np.float64]  # (t, channels)
@@ -28,12 +29,13 @@ def complete(cases: Cases, *, name: str, irregular: Literal["protocol", "strict"
     """Turn every case into a (t, channels) array of finite numbers."""
     if irregular not in ("protocol", "strict"):
         raise ConfigError(f"irregular must be 'protocol' or 'strict'; got {irregular!r}.")
-    infinite = np.isinf(cases.values)
+    infinite = np.abs(cases.values) > LARGEST
     if infinite.any():
         where = "case {}, channel {}".format(*_first(cases, infinite))
         raise DataError(
-            f"{name}: {where} holds {cases.values[infinite][0]} ({infinite.sum()} such value(s)); infinity "
-            f"cannot be learned from. Write it as '?', a missing value, or leave the case out."
+            f"{name}: {where} holds {cases.values[infinite][0]} ({infinite.sum()} such value(s)); infinity, "
+            f"and what is infinite in float32, cannot be learned from. Write it as '?', a missing value, or "
+            f"leave the case out."
         )
     uneven = np.flatnonzero((cases.lengths != cases.lengths[:, :1]).any(axis=1))
     if irregular == "strict":

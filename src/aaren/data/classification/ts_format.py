@@ -1,26 +1,21 @@
 """The UEA archive's `.ts` text: a header of @-lines, then a case per line, channels and label between colons.
 
-Read with aeon's reader where aeon is installed, and with ours otherwise or where aeon's gives up; ours names
-file and line of a fault. Both give the same cases. Keeps what is written: missing values are NaN, channels
-may differ in length.
+A fault is named by file and line. Keeps what is written: labels as they are spelled, missing values as NaN,
+channels of different lengths.
 """
 
-import importlib.util
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aaren.data.files.cache import cached
-from aaren.data.files.packed import plain_name, read_bytes
-from aaren.errors import ConfigError, DataError, require_extra
+from aaren.data.files.packed import read
+from aaren.errors import DataError
 
-Reader: TypeAlias = Literal["auto", "aeon", "own"]
-_READER = "ts 1"  # raise the number when the parser changes, so that old cache entries are not used
+_READER = "ts 2"  # raise the number when the parser changes, so that old cache entries are not used
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -42,18 +37,15 @@ class Cases:
         return (channels[place : place + width] for place in range(0, len(channels), width))
 
 
-def read_ts(path: Path, *, reader: Reader = "auto") -> Cases:
+def read_ts(path: Path) -> Cases:
     """Read a `.ts` file, plain or compressed; what was read once comes from the cache."""
-    if reader not in ("auto", "aeon", "own"):
-        raise ConfigError(f"reader must be 'auto', 'aeon' or 'own'; got {reader!r}.")
-    if reader != "auto":
-        return _with_aeon(path) if reader == "aeon" else parse_ts(read_bytes(path), name=str(path))
+    content = read(path)
 
     def build() -> dict[str, NDArray[np.generic]]:
-        cases = _best(path)
+        cases = parse_ts(content.data, name=str(path))
         return {"values": cases.values, "lengths": cases.lengths, "labels": cases.labels}
 
-    arrays = cached([path], _READER, build)
+    arrays = cached(content.sha256, _READER, build)
     return Cases(
         values=arrays["values"].astype(np.float64, copy=False),
         lengths=arrays["lengths"].astype(np.int64, copy=False),
@@ -63,7 +55,7 @@ def read_ts(path: Path, *, reader: Reader = "auto") -> Cases:
 
 def parse_ts(content: bytes, *, name: str) -> Cases:
     """Parse the text of a `.ts` file; `name` stands in the errors."""
-    lines = content.decode("utf-8", errors="replace").splitlines()  # comments hold bytes of other encodings
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()  # comments may be in other encodings
     known_labels, first = _parse_header(lines, name)
     values: list[NDArray[np.float64]] = []
     lengths: list[list[int]] = []
@@ -78,9 +70,11 @@ def parse_ts(content: bytes, *, name: str) -> Cases:
                 f"{name}, line {number}: expected {expected} and a label; got {len(channels)} channels."
             )
         if label.strip() not in known_labels:
+            what = f"label {label.strip()!r}" if label.strip() else "an empty label"
+            shown = ", ".join(known_labels[:12]) + (" ..." if len(known_labels) > 12 else "")
             raise DataError(
-                f"{name}, line {number}: label {label.strip()!r} is not among those of @classLabel: "
-                f"{', '.join(known_labels)}."
+                f"{name}, line {number}: {what} is not among those of @classLabel: {shown}. A case ends with "
+                f"a colon and its label, spelled as there."
             )
         values.append(_parse_numbers(channels, name, number))
         lengths.append([channel.count(",") + 1 for channel in channels])
@@ -94,10 +88,14 @@ def _parse_header(lines: Sequence[str], name: str) -> tuple[tuple[str, ...], int
     known_labels: tuple[str, ...] = ()
     for number, line in enumerate(lines):
         tag, *rest = line.split() or [""]
-        if tag.lower() == "@timestamps" and rest[:1] == ["true"]:
-            raise DataError(f"{name}, line {number + 1}: series with time stamps are not supported.")
+        is_true = bool(rest) and rest[0].lower() == "true"
+        if tag.lower() == "@timestamps" and is_true:
+            raise DataError(
+                f"{name}, line {number + 1}: series with time stamps (@timeStamps true) are not supported. "
+                f"Write the values of each channel alone, at equal steps, and @timeStamps false."
+            )
         if tag.lower() == "@classlabel":
-            known_labels = tuple(rest[1:]) if rest[:1] == ["true"] else ()
+            known_labels = tuple(rest[1:]) if is_true else ()
         if tag.lower() == "@data":
             if not known_labels:
                 raise DataError(
@@ -114,40 +112,20 @@ def _parse_numbers(channels: Sequence[str], name: str, number: int) -> NDArray[n
     try:
         return np.array(texts, dtype=np.float64)
     except ValueError:
-        for place, channel in enumerate(channels):
-            for text in channel.replace("?", "nan").split(","):
-                if not _is_number(text):
-                    raise DataError(
-                        f"{name}, line {number}, channel {place}: expected a number or '?'; got {text!r}."
-                    ) from None
-        raise
+        place, text = next(
+            (place, text)
+            for place, channel in enumerate(channels)
+            for text in channel.split(",")
+            if not _is_number(text)
+        )
+        raise DataError(
+            f"{name}, line {number}, channel {place}: expected a number or '?'; got {text[:80]!r}."
+        ) from None
 
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        np.array([text.replace("?", "nan")], dtype=np.float64)
     except ValueError:
         return False
     return True
-
-
-def _best(path: Path) -> Cases:
-    if importlib.util.find_spec("aeon") is not None:
-        try:
-            return _with_aeon(path)
-        except Exception:  # whatever aeon stumbles over, our reader reads or names with its line
-            pass
-    return parse_ts(read_bytes(path), name=str(path))
-
-
-def _with_aeon(path: Path) -> Cases:
-    loaders = require_extra("aeon.datasets", extra="classification", purpose="aeon's reader of .ts files")
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / plain_name(path)
-        plain.write_bytes(read_bytes(path).decode("utf-8", errors="replace").encode())
-        cases, labels = loaders.load_from_ts_file(str(plain))
-    return Cases(
-        values=np.concatenate([np.asarray(case, dtype=np.float64).ravel() for case in cases]),
-        lengths=np.array([[case.shape[1]] * case.shape[0] for case in cases]),
-        labels=np.array([str(label) for label in labels]),
-    )

@@ -8,6 +8,7 @@ sequence (0 train, 1 validation, 2 test), a scalar `t_max` (observed over [0, t_
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aaren.data.events import records as event_records
 from aaren.data.events import table as event_table
@@ -16,6 +17,7 @@ from aaren.data.events.sequences import EventSequences
 from aaren.data.events.table import Columns
 from aaren.data.files import npz
 from aaren.data.files.packed import refuse_pickle
+from aaren.data.numbers import LARGEST_WHOLE, reals, wholes
 from aaren.errors import DataError
 
 
@@ -39,8 +41,6 @@ def read(
         unit: The unit of the times, for people and records.
     """
     path = Path(path)
-    if not path.is_file():
-        raise DataError(f"{path}: no such file.")
     refuse_pickle(path)
     kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".xz")), "")
     if kind == ".npz":
@@ -62,24 +62,44 @@ def read(
 def read_npz(path: Path, *, name: str = "", unit: str = "") -> EventSequences:
     """Read the `.npz` layout, plain or behind `.gz` or `.xz`."""
     arrays = npz.load(path, required=("times", "offsets"))
-    marks = arrays["marks"].astype(np.int64) if "marks" in arrays else None
-    counted = 1 if marks is None or not len(marks) else int(marks.max()) + 1
-    count = len(arrays["offsets"]) - 1
-    begin, end = arrays.get("observed_from"), arrays.get("observed_until")
+    offsets = wholes(arrays["offsets"], name=f"{path}: offsets")
+    marks = None
+    if "marks" in arrays:
+        marks = wholes(arrays["marks"], name=f"{path}: marks", least=-LARGEST_WHOLE)
+    begin, end = (
+        reals(arrays[key], name=f"{path}: {key}") if key in arrays else None
+        for key in ("observed_from", "observed_until")
+    )
     if "t_max" in arrays:
-        begin, end = np.zeros(count), np.full(count, arrays["t_max"].item())
+        until = float(reals(_single(path, arrays, "t_max"), name=f"{path}: t_max"))
+        begin, end = np.zeros(max(0, offsets.size - 1)), np.full(max(0, offsets.size - 1), until)
+    num_marks = 1 if marks is None or not marks.size else max(1, int(marks.max()) + 1)
+    if "num_marks" in arrays:
+        num_marks = int(wholes(_single(path, arrays, "num_marks"), name=f"{path}: num_marks", least=1))
     return EventSequences(
-        times=arrays["times"].astype(np.float64),
-        offsets=arrays["offsets"].astype(np.int64),
+        times=reals(arrays["times"], name=f"{path}: times"),
+        offsets=offsets,
         marks=marks,
-        num_marks=int(arrays["num_marks"].item()) if "num_marks" in arrays else counted,
-        mark_names=tuple(arrays["mark_names"].tolist()) if "mark_names" in arrays else (),
-        unit=unit or (str(arrays["unit"].item()) if "unit" in arrays else "time units"),
-        observed_from=None if begin is None else begin.astype(np.float64),
-        observed_until=None if end is None else end.astype(np.float64),
-        split=arrays["split"].astype(np.int64) if "split" in arrays else None,
+        num_marks=num_marks,
+        mark_names=_texts(path, arrays["mark_names"]) if "mark_names" in arrays else (),
+        unit=unit or (str(_single(path, arrays, "unit")) if "unit" in arrays else "time units"),
+        observed_from=begin,
+        observed_until=end,
+        split=wholes(arrays["split"], name=f"{path}: split", most=2) if "split" in arrays else None,
         name=name or str(path),
     )
+
+
+def _single(path: Path, arrays: npz.Arrays, key: str) -> NDArray[np.generic]:
+    if arrays[key].size != 1:
+        raise DataError(f"{path}: {key} must be a single value; got {arrays[key].shape}.")
+    return arrays[key].reshape(())
+
+
+def _texts(path: Path, names: NDArray[np.generic]) -> tuple[str, ...]:
+    if names.dtype.kind != "U" or names.ndim != 1:
+        raise DataError(f"{path}: mark_names must be a list of texts; got {names.dtype} {names.shape}.")
+    return tuple(names.tolist())
 
 
 def write_npz(path: Path, events: EventSequences) -> Path:

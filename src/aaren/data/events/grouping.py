@@ -72,6 +72,7 @@ def group(
         num_marks=kinds,
         mark_names=mark_names,
         unit=unit,
+        sequence_names=tuple(events.names[number] for number in np.unique(events.sequence)),
         name=path,
     )
 

@@ -5,6 +5,7 @@ files of their own, so nothing is split here. Knows no other format.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
@@ -12,8 +13,9 @@ from typing import TypeGuard
 import numpy as np
 
 from aaren.data.events.grouping import LooseEvents, Repairs, group
-from aaren.data.events.sequences import EventSequences, Integers, offsets_from_lengths
-from aaren.data.files.packed import read_bytes
+from aaren.data.events.sequences import MAX_MARKS, EventSequences, Integers, offsets_from_lengths
+from aaren.data.files.packed import parsing, read_bytes
+from aaren.data.numbers import LARGEST_WHOLE
 from aaren.errors import DataError
 
 
@@ -27,9 +29,13 @@ def read_records(path: Path, *, repairs: Repairs, unit: str = "") -> EventSequen
         record_marks = _numbers(record, "type_event", label)
         if len(record_times) != len(record_marks):
             raise DataError(f"{label}: {len(record_times)} times but {len(record_marks)} marks.")
-        kinds = record.get("dim_process", 0)
-        if isinstance(kinds, int):
-            num_marks = max(num_marks, kinds)
+        kinds = record.get("dim_process", 1)
+        if not isinstance(kinds, int) or not 1 <= kinds <= MAX_MARKS:
+            raise DataError(
+                f"{label}: 'dim_process' must be a whole number of kinds, 1 to {MAX_MARKS:,}; got "
+                f"{str(kinds)[:80] if not isinstance(kinds, int) else 'another one'}."
+            )
+        num_marks = max(num_marks, kinds)
         if record_times:
             times.append(record_times)
             marks.append(record_marks)
@@ -39,7 +45,8 @@ def read_records(path: Path, *, repairs: Repairs, unit: str = "") -> EventSequen
         )
     offsets = offsets_from_lengths([len(item) for item in times])
     flat_marks = np.concatenate([np.asarray(item, dtype=np.float64) for item in marks])
-    for event in np.flatnonzero(flat_marks != np.floor(flat_marks))[:1]:
+    is_whole = np.isfinite(flat_marks) & (flat_marks == np.floor(flat_marks)) & (flat_marks < LARGEST_WHOLE)
+    for event in np.flatnonzero(~is_whole)[:1]:
         raise DataError(
             f"{_place(path, offsets, int(event))}: expected a whole mark; got {flat_marks[event]}."
         )
@@ -86,12 +93,13 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def _parse(text: str, path: str, first_line: int) -> object:
-    try:
-        parsed: object = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}, line {error.lineno + first_line - 1}: not valid JSON ({error.msg})."
-        ) from error
+    with parsing(path, "a JSON record of events"):  # nested too deep, numbers of thousands of digits
+        try:
+            parsed: object = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path}, line {error.lineno + first_line - 1}: not valid JSON ({error.msg})."
+            ) from error
     return parsed
 
 
@@ -101,7 +109,14 @@ def _numbers(record: dict[str, object], key: str, label: str) -> list[float]:
     values = record[key]
     if not _is_numbers(values):
         raise DataError(f"{label}: {key!r} must be a list of numbers.")
-    return values
+    return [_number(value) for value in values]
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond every float
+        return math.inf
 
 
 def _is_numbers(values: object) -> TypeGuard[list[float]]:

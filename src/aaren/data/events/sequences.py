@@ -12,7 +12,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from aaren.data.numbers import LARGEST, LARGEST_WHOLE, SMALLEST, reals, wholes
 from aaren.errors import DataError
+
+MAX_MARKS = 1_000_000  # kinds; more are ids, and a model has weights for every kind
 
 Times: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -42,6 +45,7 @@ class EventSequences:
     unit: str = "time units"  # of times and gaps, for people and records
     observed_from: Times | None = None  # (sequences,) start of observation; None: unknown, first gaps are 0
     observed_until: Times | None = None  # (sequences,) end of observation; None: unknown, no final interval
+    sequence_names: tuple[str, ...] = ()  # what the sequences are called, when a file named them
     split: Integers | None = None  # (sequences,) 0 train, 1 validation, 2 test, as the source has it
     name: str = "events"
 
@@ -67,11 +71,15 @@ class EventSequences:
         name: str = "events",
     ) -> "EventSequences":
         """Build from one list of times (and of marks) per sequence, all observed over one interval."""
-        arrays = [np.asarray(item, dtype=np.float64) for item in times]
-        flat_marks = (
-            None if marks is None else np.concatenate([np.asarray(item, dtype=np.int64) for item in marks])
-        )
-        counted = 1 if flat_marks is None or not len(flat_marks) else int(flat_marks.max()) + 1
+        arrays = [reals(item, name=f"{name}: times of sequence {i}") for i, item in enumerate(times)]
+        flat_marks = None
+        if marks is not None:
+            kinds = [
+                wholes(item, name=f"{name}: marks of sequence {i}", least=-LARGEST_WHOLE)
+                for i, item in enumerate(marks)
+            ]
+            flat_marks = np.concatenate(kinds) if kinds else np.empty(0, dtype=np.int64)
+        counted = 1 if flat_marks is None or not len(flat_marks) else max(1, int(flat_marks.max()) + 1)
         return cls(
             times=np.concatenate(arrays) if arrays else np.empty(0),
             offsets=offsets_from_lengths([len(item) for item in arrays]),
@@ -149,6 +157,7 @@ class EventSequences:
             marks=None if self.marks is None else self.marks[events],
             observed_from=None if self.observed_from is None else self.observed_from[chosen],
             observed_until=None if self.observed_until is None else self.observed_until[chosen],
+            sequence_names=tuple(self.sequence_names[i] for i in chosen) if self.sequence_names else (),
             split=None if self.split is None else self.split[chosen],
         )
 
@@ -180,13 +189,25 @@ class EventSequences:
         if offsets.ndim != 1 or len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(self.times):
             raise DataError(
                 f"{self.name}: offsets must run from 0 to the {len(self.times)} events, one entry more "
-                f"than there are sequences (at least one); got {len(offsets)} entries."
+                f"than there are sequences (at least one); got {offsets.shape}."
             )
         if (np.diff(offsets) < 1).any():
             empty = int(np.flatnonzero(np.diff(offsets) < 1)[0])
             raise DataError(f"{self.name}: sequence {empty} has no events. Leave empty sequences out.")
         if self.marks is not None and self.marks.shape != self.times.shape:
-            raise DataError(f"{self.name}: {len(self.times)} times but {len(self.marks)} marks.")
+            raise DataError(
+                f"{self.name}: {len(self.times)} times but {self.marks.size} marks, {self.marks.shape}."
+            )
+        if not 1 <= self.num_marks <= MAX_MARKS:
+            raise DataError(
+                f"{self.name}: num_marks, the number of kinds of events, must be 1 to {MAX_MARKS:,}; got "
+                f"{self.num_marks}. Are the marks ids of single events?"
+            )
+        if self.mark_names and len(set(self.mark_names)) != self.num_marks:
+            raise DataError(
+                f"{self.name}: {self.num_marks} kinds of events need as many different mark_names; got "
+                f"{len(self.mark_names)}, {len(set(self.mark_names))} different ones."
+            )
         for label in ("observed_from", "observed_until", "split"):
             array = getattr(self, label)
             if array is not None and array.shape != (len(self),):
@@ -201,6 +222,11 @@ class EventSequences:
         ):
             if ends is None:
                 continue
+            for place in np.flatnonzero(~(np.abs(ends) <= LARGEST))[:1]:
+                raise DataError(
+                    f"{self.name}: {label} of sequence {place} is {ends[place]}; it must be a finite time "
+                    f"that float32 can hold. Where it is not known, leave {label} out."
+                )
             outer = self.times[self.offsets[:-1]] if sign > 0 else self.times[self.offsets[1:] - 1]
             outside = ~(sign * (outer - ends) >= 0)
             if outside.any():
@@ -219,12 +245,16 @@ def offsets_from_lengths(lengths: ArrayLike) -> Integers:
 
 def first_fault(times: Times, offsets: Integers, marks: Integers | None, num_marks: int) -> Fault | None:
     """Find the first event that has no time, is not later than the one before, or has an unknown mark."""
-    broken = np.flatnonzero(~np.isfinite(times))
+    broken = np.flatnonzero(~(np.abs(times) <= LARGEST))
     if len(broken):
-        return Fault(int(broken[0]), f"the time is {times[broken[0]]}; give every event a finite time.")
+        problem = "give every event a finite time that float32 can hold."
+        return Fault(int(broken[0]), f"the time is {times[broken[0]]}; {problem}")
     faults = []
     gaps = np.diff(times, prepend=-np.inf)
-    gaps[offsets[:-1]] = np.inf
+    gaps[offsets[:-1]] = 1.0  # before the first event of a sequence is no gap
+    for event in np.flatnonzero((gaps > LARGEST) | ((gaps > 0) & (gaps < SMALLEST)))[:1].tolist():
+        problem = f"the gap before it is {gaps[event]:.3g}, which float32 cannot hold. Choose another unit."
+        faults.append(Fault(event, problem))
     for event in np.flatnonzero(gaps <= 0)[:1].tolist():
         late, early = f"{times[event]:.12g}", f"{times[event - 1]:.12g}"
         if gaps[event] < 0:

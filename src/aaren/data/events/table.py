@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from aaren.data.events.grouping import LooseEvents, Repairs, group
 from aaren.data.events.sequences import EventSequences, Integers, Times
-from aaren.data.files.packed import read_bytes
+from aaren.data.files.packed import parsing, read_bytes, require_size
+from aaren.data.numbers import LARGEST_WHOLE
 from aaren.errors import DataError, require_extra
 
 Column: TypeAlias = NDArray[np.object_]  # (rows,) what stands in the file: text in a CSV, values in Parquet
@@ -87,13 +88,14 @@ def read_table(
 def _read_csv(path: Path) -> dict[str, Column]:
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     content = io.BytesIO(read_bytes(path))
-    try:
-        # Text everywhere and blank lines kept: a row's number gives its line, and a fault shows its text.
-        frame = pandas.read_csv(content, dtype=str, keep_default_na=False, skip_blank_lines=False)
-    except pandas.errors.EmptyDataError:
-        raise DataError(f"{path}: the file is empty. Its first line should name the columns.") from None
-    except (pandas.errors.ParserError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a CSV file ({str(error).strip()}).") from error
+    with parsing(path, "a CSV file", cure="Its first line should name the columns."):
+        try:
+            # Text everywhere and blank lines kept: a row's number gives its line, and a fault shows its text.
+            frame = pandas.read_csv(content, dtype=str, keep_default_na=False, skip_blank_lines=False)
+        except pandas.errors.EmptyDataError:
+            raise DataError(f"{path}: the file is empty. Its first line should name the columns.") from None
+    if not isinstance(frame.index, pandas.RangeIndex):
+        raise DataError(f"{path}: its rows have more values than the first line names columns.")
     table = {str(name): frame[name].to_numpy(dtype=object, na_value="") for name in frame.columns}
     is_blank = np.logical_and.reduce([column == "" for column in table.values()])
     filled = np.flatnonzero(~is_blank)
@@ -103,12 +105,13 @@ def _read_csv(path: Path) -> dict[str, Column]:
 
 def _read_parquet(path: Path) -> dict[str, Column]:
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
-    arrow = require_extra("pyarrow", extra="data", purpose=_PURPOSE)
-    try:
-        frame = pandas.read_parquet(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a whole Parquet file ({error}).") from error
-    return {str(name): frame[name].to_numpy(dtype=object, na_value=None) for name in frame.columns}
+    parquet = require_extra("pyarrow.parquet", extra="data", purpose=_PURPOSE)
+    content = read_bytes(path)
+    with parsing(path, "a whole Parquet file"):
+        described = parquet.read_metadata(io.BytesIO(content))
+        require_size(path, 8 * described.num_rows * described.num_columns, len(content))
+        frame = pandas.read_parquet(io.BytesIO(content))
+        return {str(name): frame[name].to_numpy(dtype=object, na_value=None) for name in frame.columns}
 
 
 def _sequences(column: Column, name: str, place: Place) -> tuple[Integers, list[str]]:
@@ -124,7 +127,7 @@ def _times(column: Column, name: str, place: Place) -> tuple[Times, bool]:
     numbers = np.full(len(column), np.nan)
     is_date = isinstance(column[0], pandas.Timestamp)
     if not is_date:
-        numbers = np.asarray(pandas.to_numeric(column, errors="coerce"), dtype=np.float64)
+        numbers = _numbers(column, name, place)
         is_date = bool(np.isnan(numbers[0])) and not pandas.isna(read_dates(column[:1])[0])
     if is_date:
         dates = pandas.Series(read_dates(column))
@@ -147,16 +150,24 @@ def _marks(
             known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
             raise DataError(f"{place.say(row)}: unknown mark {column[row]!r}. Known: {known}.")
         return codes.astype(np.int64), names
-    numbers = np.asarray(pandas.to_numeric(column, errors="coerce"), dtype=np.float64)
+    numbers = _numbers(column, name, place)
     if np.isnan(numbers).all():
         codes, found = pandas.factorize(column.astype(str), sort=True)
         return codes.astype(np.int64), tuple(map(str, found))
-    for row in np.flatnonzero(numbers != np.floor(numbers))[:1]:
+    is_whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < LARGEST_WHOLE)
+    for row in np.flatnonzero(~is_whole)[:1]:
         raise DataError(
             f"{place.say(row)}: expected a whole number from 0 in column {name!r}, as in other rows; "
             f"got {column[row]!r}."
         )
     return numbers.astype(np.int64), ()
+
+
+def _numbers(column: Column, name: str, place: Place) -> Times:
+    """Return the column as numbers, NaN where there is none."""
+    pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
+    with parsing(place.path, f"a table with numbers in column {name!r}", cure="Give real numbers."):
+        return np.asarray(pandas.to_numeric(column, errors="coerce"), dtype=np.float64)
 
 
 def _require_values(column: Column, name: str, place: Place, reason: str) -> None:

@@ -5,6 +5,7 @@ of what is written.
 """
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +19,19 @@ WAIT_SECONDS = 3_600.0
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; on success it takes its place, on failure it vanishes."""
+    """Give a temporary name beside `path`; on success it takes its place, on failure it vanishes.
+
+    A symbolic link stays one, and what it points to is replaced; a file that was there keeps its permissions.
+    """
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays last: writers such as numpy.savez append their own to a name without it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{time.monotonic_ns()}{path.suffix}")
     try:
         yield temporary
+        if path.is_file():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,13 +1,11 @@
 """Keep what took long to parse as plain arrays in the user's cache folder.
 
-An entry belongs to one source file as it was (path, size, time of change) and to one version of the parser;
-anything else is parsed anew. A cache that cannot be read or written costs time, never correctness.
+An entry belongs to one content, by its checksum, and to one version of the parser; anything else is parsed
+anew. A cache that cannot be read or written costs time, never correctness.
 """
 
 import hashlib
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -19,16 +17,16 @@ from aaren.data.files.folders import cache_folder
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 
 
-def cached(
-    sources: Sequence[Path], version: str, build: Callable[[], Mapping[str, NDArray[np.generic]]]
-) -> Arrays:
-    """Return the arrays that `build` makes from `sources`, from the cache when nothing has changed since."""
-    entry = _entry(sources, version)
+def cached(sha256: str, version: str, build: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
+    """Return the arrays that `build` makes of the content with this checksum, or the cache's copy of them."""
+    kind = version.partition(" ")[0]
+    key = hashlib.sha256(f"{version}\n{sha256}".encode()).hexdigest()[:32]
+    entry = cache_folder() / "parsed" / f"{kind}-{key}.npz"
     try:
         with entry.open("rb") as handle, np.load(handle, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-        pass  # absent or damaged: parse again
+    except Exception:  # absent or damaged, in whichever way: parse again
+        pass
     arrays = dict(build())
     try:
         with replacing(entry) as temporary:
@@ -36,12 +34,3 @@ def cached(
     except OSError:
         pass  # a full or closed disk must not stop a run
     return arrays
-
-
-def _entry(sources: Sequence[Path], version: str) -> Path:
-    described = [version]
-    for source in sources:
-        status = source.stat()
-        described.append(f"{source.resolve()}|{status.st_size}|{status.st_mtime_ns}")
-    key = hashlib.sha256("\n".join(described).encode()).hexdigest()[:20]
-    return cache_folder() / "parsed" / f"{sources[0].name.partition('.')[0]}-{key}.npz"

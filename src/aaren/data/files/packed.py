@@ -1,4 +1,4 @@
-"""Read a file that may be plain, `.gz` or `.xz`, and refuse what is not safe to read.
+"""Read a file that may be plain, `.gz` or `.xz`, once and whole, and refuse what is not safe to read.
 
 Gives bytes and their checksum; knows nothing of the formats inside, except that a pickle is never opened.
 """
@@ -6,37 +6,68 @@ Gives bytes and their checksum; knows nothing of the formats inside, except that
 import gzip
 import hashlib
 import lzma
+import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-from aaren.errors import DataError
+from aaren.errors import AarenError, DataError
 
 LIMIT_BYTES = (
     4_000_000_000  # the largest registered file unpacks to less; more is an archive bomb or a mistake
 )
+FREE_BYTES = 64_000_000  # so much may come out of an archive of any size: constant columns shrink 1000-fold
+MAX_RATIO = 200  # beyond that; text of numbers shrinks 3- to 20-fold
 _CHUNK = 1 << 20
 _PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
+_noted: ContextVar[dict[str, str] | None] = ContextVar("checksums of the files read", default=None)
 
 
-def refuse_pickle(path: Path) -> None:
-    """Raise for a file whose name or first bytes are those of a pickle: opening one can run any program."""
-    name = path.name.lower()
-    is_named = any(name.endswith(suffix + packing) for suffix in _PICKLES for packing in ("", ".gz", ".xz"))
-    with path.open("rb") as handle:
-        head = handle.read(2)
-    if is_named or (len(head) == 2 and head[0] == 0x80 and head[1] <= 5):
-        raise DataError(
-            f"{path} is a pickle: reading one can run any program, so it is refused. "
-            f"Save the arrays as .npz, .csv or .parquet and use that file."
-        )
+class Content(NamedTuple):
+    """What is in a file, unpacked, and its checksum: plain and compressed copies agree."""
+
+    data: bytes
+    sha256: str
+
+
+@contextmanager
+def noting_checksums() -> Iterator[dict[str, str]]:
+    """Give the checksums, by plain file name, of all that is read meanwhile: of the bytes that are parsed.
+
+    >>> with noting_checksums() as checksums:
+    ...     _ = read_bytes(Path(__file__))
+    >>> list(checksums) == [Path(__file__).name]
+    True
+    """
+    checksums: dict[str, str] = {}
+    token = _noted.set(checksums)
+    try:
+        yield checksums
+    finally:
+        _noted.reset(token)
+
+
+def read(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> Content:
+    """Read the unpacked content of a file and its checksum, in one go."""
+    refuse_pickle(path)
+    digest = hashlib.sha256()
+    chunks = []
+    for chunk in _chunks(path, limit_bytes):
+        digest.update(chunk)
+        chunks.append(chunk)
+    content = Content(b"".join(chunks), digest.hexdigest())
+    noted = _noted.get()
+    if noted is not None:
+        noted[plain_name(path)] = content.sha256
+    return content
 
 
 def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """Read the unpacked content of a file."""
-    refuse_pickle(path)
-    return b"".join(_chunks(path, limit_bytes))
+    return read(path, limit_bytes=limit_bytes).data
 
 
 def content_sha256(path: Path) -> str:
@@ -47,20 +78,75 @@ def content_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def require_file(path: Path) -> None:
+    """Raise unless there is a file, or a pipe, of this name."""
+    if os.path.isdir(path):  # noqa: PTH112  # of names that no disk can hold, pathlib raises
+        raise DataError(f"{path} is a folder; a file is needed.")
+    if not os.path.exists(path):  # noqa: PTH110  # as above
+        raise DataError(f"{path}: no such file.")
+
+
+def refuse_pickle(path: Path) -> None:
+    """Raise for a file whose name or first bytes are those of a pickle: opening one can run any program."""
+    require_file(path)
+    name = path.name.lower()
+    is_named = any(name.endswith(suffix + packing) for suffix in _PICKLES for packing in ("", ".gz", ".xz"))
+    head = b""
+    if path.is_file():  # what is no file, such as a pipe, can be read only once
+        try:
+            with path.open("rb") as handle:
+                head = handle.read(2)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if is_named or (len(head) == 2 and head[0] == 0x80 and head[1] <= 5):
+        raise DataError(
+            f"{path} is a pickle: reading one can run any program, so it is refused. "
+            f"Save the arrays as .npz, .csv or .parquet and use that file."
+        )
+
+
+@contextmanager
+def parsing(path: Path | str, what: str, *, cure: str = "Get or write it again.") -> Iterator[None]:
+    """Report whatever a parser of others stumbles over as one line: a broken file ends in no traceback."""
+    try:
+        yield
+    except AarenError:
+        raise
+    except MemoryError as error:
+        raise DataError(f"{path}: not {what} that fits into memory. {cure}") from error
+    except Exception as error:  # parsers raise what they please: struct.error, KeyError, RecursionError ...
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise DataError(f"{path}: not {what} ({reason}). {cure}") from error
+
+
+def require_size(path: Path | str, declared: int, packed: int, *, limit_bytes: int = LIMIT_BYTES) -> None:
+    """Raise if `packed` bytes claim to hold more than can be meant, before memory is taken for it."""
+    if declared > limit_bytes or declared > max(FREE_BYTES, MAX_RATIO * packed):
+        raise DataError(
+            f"{path} claims to hold {declared:,} bytes in {packed:,}, more than {MAX_RATIO} times as much or "
+            f"than {limit_bytes:,}: refused as an archive bomb. If it is real, keep the part that you need."
+        )
+
+
 def _chunks(path: Path, limit_bytes: int) -> Iterator[bytes]:
+    require_file(path)
     total = 0
     try:
+        is_packed = path.suffix in (".gz", ".xz")
+        allowed = max(FREE_BYTES, MAX_RATIO * path.stat().st_size) if is_packed else limit_bytes
         with _open(path) as handle:
             while chunk := handle.read(_CHUNK):
                 total += len(chunk)
-                if total > limit_bytes:
+                if total > min(limit_bytes, allowed):
                     raise DataError(
-                        f"{path} unpacks to more than {limit_bytes:,} bytes: refused as an archive bomb. "
-                        f"If it is real, unpack it yourself and keep the part you need."
+                        f"{path} unpacks to more than {min(limit_bytes, allowed):,} bytes: refused as an "
+                        f"archive bomb. If it is real, unpack it yourself and keep the part you need."
                     )
                 yield chunk
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise DataError(f"{path} is truncated or corrupted ({error}). Delete it and get it again.") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def plain_name(path: Path) -> str:

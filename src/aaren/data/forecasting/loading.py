@@ -21,6 +21,7 @@ from aaren.data.forecasting.series import Series, read_series
 from aaren.data.forecasting.time_marks import time_marks
 from aaren.data.forecasting.windows import Part, Split, Windows, split_rows
 from aaren.data.loader import BatchLoader
+from aaren.data.numbers import narrow
 from aaren.data.registry import lookup
 from aaren.errors import ConfigError
 
@@ -127,7 +128,11 @@ def open_file(
 def prepare(series: Series, *, name: str, split: Split) -> ForecastingData:
     """Scale a series on its training rows and compute its marks."""
     mean, deviation = _statistics(series.values[: split.train])
-    scaled = ((series.values - mean) / deviation).astype(np.float32)
+    scaled = narrow(
+        (series.values - mean) / deviation,
+        name=f"{name}, scaled (row, column)",
+        cure="It is too far from the training rows of its column: correct or drop it.",
+    )
     return ForecastingData(
         name=name,
         columns=series.columns,

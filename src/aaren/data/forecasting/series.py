@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.data.files.cache import cached
-from aaren.data.files.packed import read_bytes
+from aaren.data.files.packed import parsing, read
+from aaren.data.numbers import LARGEST
 from aaren.errors import DataError, require_extra
 
 SENTINEL = -9999.0
-_READER = "series 1"  # raise the number when the parser changes, so that old cache entries are not used
+_READER = "series 2"  # raise the number when the parser changes, so that old cache entries are not used
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -68,7 +69,8 @@ def read_series(
         allow_irregular: Accept gaps, repeated dates and sentinel codes.
         accepted: Oddities that are known and accepted, and how many of each; more are an error.
     """
-    arrays = cached([path], _READER, lambda: _parse(path))
+    content = read(path)
+    arrays = cached(content.sha256, _READER, lambda: _parse(path, content.data))
     dates, values = arrays["dates"].astype("datetime64[s]"), arrays["values"].astype(np.float64, copy=False)
     columns = tuple(str(column) for column in arrays["columns"])
     found = _oddities(dates, values)
@@ -86,13 +88,11 @@ _CURE = (
 )
 
 
-def _parse(path: Path) -> dict[str, NDArray[np.generic]]:
+def _parse(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
     pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
-    content = read_bytes(path)
-    try:
+    with parsing(path, "a CSV table", cure="Its first line names the columns."), warnings.catch_warnings():
+        warnings.simplefilter("ignore", pandas.errors.DtypeWarning)  # mixed columns are told of below
         frame = pandas.read_csv(io.BytesIO(content), float_precision="round_trip", skipinitialspace=True)
-    except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a CSV table ({str(error).strip()}).") from error
     if frame.shape[1] < 2 or not len(frame):
         raise DataError(
             f"{path}: expected a first column of dates, at least one column of numbers and at least one row; "
@@ -100,13 +100,15 @@ def _parse(path: Path) -> dict[str, NDArray[np.generic]]:
         )
     names = [str(name) for name in frame.columns[1:]]
     dates = _parse_dates(path, str(frame.columns[0]), frame.iloc[:, 0].to_numpy())
-    columns = [_parse_numbers(path, name, frame[name].to_numpy()) for name in names]
+    columns = [
+        _parse_numbers(path, name, frame.iloc[:, place].to_numpy()) for place, name in enumerate(names, 1)
+    ]
     return {"dates": dates.astype(np.int64), "values": np.column_stack(columns), "columns": np.array(names)}
 
 
 def _parse_dates(path: Path, name: str, texts: NDArray[np.object_]) -> NDArray[np.datetime64]:
     pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), parsing(path, "a table with dates in its first column"):
         warnings.simplefilter("ignore", UserWarning)  # pandas warns when it must guess; we check instead
         parsed = pandas.to_datetime(pandas.Series(texts).astype(str), errors="coerce", utc=True)
     wrong = parsed.isna().to_numpy()
@@ -130,13 +132,16 @@ def _parse_dates(path: Path, name: str, texts: NDArray[np.object_]) -> NDArray[n
 def _parse_numbers(path: Path, name: str, column: NDArray[np.generic]) -> NDArray[np.float64]:
     pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
     is_numeric = column.dtype.kind in "fiu"
-    numbers = np.asarray(
-        column if is_numeric else pandas.to_numeric(column, errors="coerce"), dtype=np.float64
-    )
-    wrong = np.flatnonzero(~np.isfinite(numbers))
+    with parsing(path, f"a table of numbers in column {name!r}", cure="Give real numbers."):
+        numbers = np.asarray(
+            column if is_numeric else pandas.to_numeric(column, errors="coerce"), dtype=np.float64
+        )
+    wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST))
     if len(wrong):
         row = int(wrong[0])
         what = "the value is missing" if pandas.isna(column[row]) else f"got {column[row]!r}"
+        if np.isfinite(numbers[row]):
+            what += ", more than float32 can hold"
         raise DataError(
             f"{path}, line {row + 2}, column {name!r}: expected a finite number; {what} "
             f"({len(wrong)} such in this column). Fill or drop these rows first."

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aaren.data.events.sequences import Integers, offsets_from_lengths
+from aaren.data.numbers import flags, narrow, numeric, wholes
 from aaren.errors import DataError
 
 MIN_STEPS = 2  # a trajectory of one step shows no consequence of an action
@@ -68,7 +69,18 @@ class Trajectories:
             array: NDArray[np.float64] = getattr(self, label)
             is_good = np.isfinite(array).reshape(count, -1).all(axis=1)
             for row in np.flatnonzero(~is_good)[:1]:
-                raise DataError(f"{self.name}: {label}, row {row}: not a finite number ({array[row]}).")
+                fault = f"not a finite number that float32 can hold ({array[row]})"
+                raise DataError(f"{self.name}: {label}, row {row}: {fault}.")
+        if not self.state_size or not self.action_size:
+            raise DataError(
+                f"{self.name}: observations and actions need at least one number; got observations "
+                f"{self.observations.shape}, actions {self.actions.shape}."
+            )
+        narrow(
+            self.returns_to_go,
+            name=f"{self.name}: the sum of rewards from a step to the end of its episode",
+            cure="Give rewards in another unit.",
+        )
         for short in np.flatnonzero(self.lengths < MIN_STEPS)[:1]:
             raise DataError(
                 f"{self.name}: trajectory {short} (row {self.offsets[short]}) has one step; "
@@ -89,24 +101,50 @@ class Trajectories:
         environment: str = "",
         record: Mapping[str, object] | None = None,
     ) -> "Trajectories":
-        """Split flat arrays after every terminal or timeout flag; a last piece without one is left out."""
-        ended = np.asarray(terminals).astype(bool)
-        lasts = np.flatnonzero(ended | np.asarray(timeouts).astype(bool))
+        """Split flat arrays after every terminal or timeout flag; a last piece without one is left out.
+
+        Args:
+            observations: (transitions, state size).
+            actions: (transitions, action size), or (transitions,): whole numbers from 0 are discrete actions.
+            rewards: (transitions,).
+            terminals: (transitions,), True or 1 where the environment ended an episode.
+            timeouts: (transitions,), True or 1 where a step limit did.
+            drop_short: Leave out episodes of one step instead of refusing them.
+            name: For errors and records.
+            environment: Gymnasium id, where it is known.
+            record: What a made file says about itself.
+        """
+        ended, cut = flags(terminals, name=f"{name}: terminals"), flags(timeouts, name=f"{name}: timeouts")
+        seen = numeric(observations, name=f"{name}: observations")
+        earned = numeric(rewards, name=f"{name}: rewards")
+        chosen = numeric(actions, name=f"{name}: actions")
+        is_discrete = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+        shapes: dict[str, NDArray[np.generic]] = {"rewards": earned, "terminals": ended, "timeouts": cut}
+        sizes = {len(array) if array.ndim else -1 for array in (seen, chosen, *shapes.values())}
+        if len(sizes) > 1 or seen.ndim != 2 or chosen.ndim > 2 or any(a.ndim != 1 for a in shapes.values()):
+            shapes |= {"observations": seen, "actions": chosen}
+            found = ", ".join(f"{label} {array.shape}" for label, array in shapes.items())
+            raise DataError(
+                f"{name}: one row per transition is needed in all arrays: observations (n, state size), "
+                f"actions (n,) or (n, action size), rewards, terminals and timeouts (n,); got {found}."
+            )
+        lasts = np.flatnonzero(ended | cut)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), lasts + 1])
         rows = int(offsets[-1])
-        chosen = np.asarray(actions)[:rows]
-        is_discrete = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer)
-        if not is_discrete and chosen.ndim == 1:
-            chosen = chosen[:, None]
         kept = np.diff(offsets) >= MIN_STEPS if drop_short else np.ones(len(lasts), dtype=bool)
-        inside = np.repeat(kept, np.diff(offsets))
+        inside = np.flatnonzero(np.repeat(kept, np.diff(offsets)))
+        acted: NDArray[np.float32] | Integers
+        if is_discrete:
+            acted = wholes(chosen[:rows], name=f"{name}: actions")[inside]
+        else:
+            acted = _single_precision((chosen if chosen.ndim == 2 else chosen[:, None])[inside])
         return cls(
-            observations=np.asarray(observations)[:rows][inside].astype(np.float32),
-            actions=chosen[inside].astype(np.int64) if is_discrete else chosen[inside].astype(np.float32),
-            rewards=np.asarray(rewards)[:rows][inside].astype(np.float32),
+            observations=_single_precision(seen[inside]),
+            actions=acted,
+            rewards=_single_precision(earned[inside]),
             offsets=offsets_from_lengths(np.diff(offsets)[kept]),
             is_terminal=ended[lasts][kept],
-            num_actions=int(chosen.max()) + 1 if is_discrete and rows else None,
+            num_actions=int(chosen[:rows].max()) + 1 if is_discrete and rows else None,
             environment=environment,
             name=name,
             record=record or {},
@@ -165,3 +203,8 @@ class Trajectories:
             action_low=np.full(self.action_size, low, dtype=np.float32),
             action_high=np.full(self.action_size, high, dtype=np.float32),
         )
+
+
+def _single_precision(values: NDArray[np.generic]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what becomes infinite is told with its row
+        return values.astype(np.float32, copy=False)

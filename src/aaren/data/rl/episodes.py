@@ -103,8 +103,23 @@ def build(environment_id: str) -> tuple[Environment, int]:
         mujoco = require_extra("mujoco", extra="rl", purpose=f"running {environment_id}")
         mujoco.set_mju_user_warning(_pass_warning)
     creator = spec.entry_point if callable(spec.entry_point) else None
-    environment: Environment = (creator or registration.load_env_creator(spec.entry_point))(**spec.kwargs)
+    try:
+        environment: Environment = (creator or registration.load_env_creator(spec.entry_point))(**spec.kwargs)
+    except Exception as error:  # an environment is foreign code: some need libraries, some need arguments
+        raise ConfigError(
+            f"{environment_id} cannot be built ({type(error).__name__}: {' '.join(str(error).split())[:300]})."
+        ) from error
     return environment, int(spec.max_episode_steps or DEFAULT_STEPS)
+
+
+def is_built_in(environment_id: str) -> bool:
+    """Tell whether an id is Gymnasium's own or registered by an object, so that nothing else is imported.
+
+    A file of recorded episodes may name such an environment; any other only the user may.
+    """
+    gymnasium = require_extra("gymnasium", extra="rl", purpose="looking up an environment")
+    spec = gymnasium.registry.get(environment_id)
+    return spec is not None and (callable(spec.entry_point) or str(spec.entry_point).startswith("gymnasium."))
 
 
 def roll_out(stage: Stage, behaviour: Behaviour, seed: tuple[int, int, int]) -> Episode:
