@@ -5,19 +5,26 @@ import importlib.util
 import io
 import multiprocessing
 import threading
+import time
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aaren.data.dataset import Dataset
+from aaren.data.files import download as downloading
 from aaren.data.files import folders
 from aaren.data.files.download import UnreachableError, download
+from aaren.data.files.packed import read_bytes
 from aaren.data.registry import lookup
 from aaren.data.source import fetch, fetch_minari
+from aaren.data.verify import verify
 from aaren.errors import DataError, MissingDependencyError
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte
@@ -33,6 +40,9 @@ class Server:
     etags: dict[str, str] = field(default_factory=dict)
     break_after: list[int] = field(default_factory=list)  # bytes to send before breaking off, one per request
     hides_length: bool = False
+    headers: dict[str, str] = field(default_factory=dict)  # instead of the true ones
+    redirects: dict[str, str] = field(default_factory=dict)
+    seconds_per_byte: float = 0.0
     requests: list[tuple[str, str]] = field(default_factory=list)  # path, Range header
 
 
@@ -43,6 +53,11 @@ def server() -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state.requests.append((self.path, self.headers.get("Range", "")))
+            if self.path in state.redirects:
+                self.send_response(302)
+                self.send_header("Location", state.redirects[self.path])
+                self.end_headers()
+                return
             content = state.files.get(self.path)
             if content is None:
                 self.send_error(404)
@@ -58,11 +73,18 @@ def server() -> Iterator[Server]:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             else:
                 self.send_response(200)
-            if not state.hides_length:
-                self.send_header("Content-Length", str(len(content) - start))
+            headers = {} if state.hides_length else {"Content-Length": str(len(content) - start)}
+            for name, value in {**headers, **state.headers}.items():
+                self.send_header(name, value)
             self.send_header("ETag", etag)
             self.end_headers()
             limit = state.break_after.pop(0) if state.break_after else len(content)
+            for byte in content[start : start + limit] if state.seconds_per_byte else b"":
+                time.sleep(state.seconds_per_byte)
+                try:
+                    self.wfile.write(bytes([byte]))
+                except OSError:
+                    return
             self.wfile.write(content[start : start + limit])
             self.wfile.flush()
             self.close_connection = True
@@ -184,6 +206,114 @@ def test_only_http_is_downloaded(tmp_path: Path) -> None:
         download("file:///etc/passwd", tmp_path / "a", limit_bytes=10)
 
 
+@pytest.mark.parametrize(
+    "target", ["ftp://127.0.0.1/a", "file:///etc/passwd", "data:text/plain,x", "gopher://x/", "http://[x/"]
+)
+def test_redirects_lead_to_http_only(server: Server, tmp_path: Path, target: str) -> None:
+    server.redirects["/a"] = target
+    with pytest.raises((DataError, UnreachableError)):
+        download(f"{server.address}/a", tmp_path / "a", limit_bytes=10_000, pause_seconds=0)
+    assert not (tmp_path / "a").exists()
+
+
+def test_redirects_are_followed_but_not_from_https_to_http(server: Server, tmp_path: Path) -> None:
+    server.files["/b"] = b"b"
+    server.redirects["/a"] = "/b"
+    assert download(f"{server.address}/a", tmp_path / "a", limit_bytes=10).read_bytes() == b"b"
+    asked = urllib.request.Request("https://example.org/a")
+    with pytest.raises(
+        DataError, match=r"leads from https to http://example.org/b, which anyone could change"
+    ):
+        downloading._Redirects().redirect_request(
+            asked, io.BytesIO(), 302, "", Message(), "http://example.org/b"
+        )
+
+
+@pytest.mark.parametrize("length", ["abc", "-5", "1e3", "", "\u00b2"])
+def test_a_length_that_is_no_number_is_told(server: Server, tmp_path: Path, length: str) -> None:
+    server.files["/a"] = b"content"
+    server.headers["Content-Length"] = length
+    with pytest.raises(DataError, match=r"Content-Length is no number|does not say how long"):
+        download(f"{server.address}/a", tmp_path / "a", limit_bytes=10_000, pause_seconds=0)
+    assert not (tmp_path / "a").exists()
+
+
+def test_without_length_and_checksum_a_truncated_answer_does_not_pass(server: Server, home: Path) -> None:
+    row = made_up(server, sha256={})
+    server.hides_length = True
+    with pytest.raises(DataError, match="does not say how long the file is, and no checksum is known"):
+        fetch(row, pause_seconds=0)
+    assert visible(home) == []
+    server.break_after = [1000]
+    with pytest.raises(DataError, match="wrong checksum"):
+        fetch(made_up(server), pause_seconds=0)
+    fetch(made_up(server), pause_seconds=0)
+    assert (home / "forecasting" / "numbers.csv").read_bytes() == CONTENT
+
+
+def test_a_server_that_drips_is_given_up(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(downloading, "ATTEMPTS", 1)
+    server.files["/a"] = CONTENT
+    server.seconds_per_byte = 0.02
+    with pytest.raises(UnreachableError, match=r"bytes per second, less than 1,000: given up after"):
+        download(f"{server.address}/a", tmp_path / "a", limit_bytes=10_000_000, pause_seconds=0)
+
+
+def test_the_first_checksum_is_trusted_and_compared_afterwards(server: Server, home: Path) -> None:
+    row = made_up(server, sha256={})
+    (path,) = fetch(row)
+    assert path.is_relative_to(home)
+    record = path.with_name("numbers.csv.sha256")
+    assert record.read_text() == f"{DIGEST}  numbers.csv\n"
+    assert read_bytes(path) == CONTENT
+    path.write_bytes(CONTENT[:-1] + b"?")
+    with pytest.raises(DataError, match=r"numbers\.csv has changed: .* numbers\.csv\.sha256 beside it says"):
+        read_bytes(path)
+    path.unlink()
+    server.files["/numbers.csv"] = CONTENT[:-1] + b"?"
+    with pytest.raises(DataError, match=f"wrong checksum: .* should have sha256 {DIGEST}"):
+        fetch(row, pause_seconds=0)
+    (path,) = fetch(row, any_checksum=True)
+    assert read_bytes(path) == CONTENT[:-1] + b"?"
+
+
+def test_the_checksum_of_an_archive_is_trusted_too(server: Server, home: Path) -> None:
+    def pack(text: str) -> bytes:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("Heartbeat_TRAIN.ts", text)
+            archive.writestr("Heartbeat_TEST.ts", "test")
+        return packed.getvalue()
+
+    server.files["/Heartbeat.zip"] = pack("train")
+    row = replace(lookup("Heartbeat"), urls=(f"{server.address}/Heartbeat.zip",))
+    for path in fetch(row):
+        path.unlink()
+    assert visible(home) == ["Heartbeat_TEST.ts.sha256", "Heartbeat_TRAIN.ts.sha256"]
+    server.files["/Heartbeat.zip"] = pack("other")
+    with pytest.raises(DataError, match=r"wrong checksum: .*Heartbeat\.zip"):
+        fetch(row, pause_seconds=0)
+    server.files["/Heartbeat.zip"] = pack("train")
+    assert len(fetch(row)) == 2
+
+
+def test_verifying_trusts_a_file_that_was_put_there_by_hand(home: Path) -> None:
+    (home / "events").mkdir(parents=True)
+    path = home / "events" / "mooc.npz"
+    times = np.tile(np.arange(5.0), 10)
+    np.savez(path, times=times, offsets=np.arange(0, 51, 5), marks=np.arange(50) % 97)
+    row = replace(lookup("mooc"), facts={}, uncertain=())
+    assert verify(row).status == "verified"
+    assert path.with_name("mooc.npz.sha256").exists()
+    np.savez(path, times=times + 1, offsets=np.arange(0, 51, 5), marks=np.arange(50) % 97)
+    finding = verify(row)
+    assert finding.status == "broken"
+    assert "mooc.npz has changed" in finding.differences[0]
+
+
 def test_what_has_no_download_says_what_to_do(home: Path) -> None:
     with pytest.raises(
         DataError, match="sin cannot be downloaded: it is generated here; run: aaren data make sin"
@@ -205,7 +335,7 @@ def test_a_zip_is_unpacked_into_its_files(server: Server, home: Path) -> None:
     server.files["/Handwriting.zip"] = packed.getvalue()
     row = replace(lookup("Handwriting"), urls=(f"{server.address}/Handwriting.zip",))
     assert [path.read_text() for path in fetch(row)] == ["train", "test"]
-    assert visible(home) == ["Handwriting_TEST.ts", "Handwriting_TRAIN.ts"]
+    assert visible(home) == ["Handwriting_TEST.ts", "Handwriting_TRAIN.ts", "Handwriting_TRAIN.ts.sha256"]
 
 
 def test_a_truncated_zip_leaves_the_folder_as_it_was(server: Server, home: Path) -> None:

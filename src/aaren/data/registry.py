@@ -77,14 +77,62 @@ _CLASSIFICATION = (  # train, test, channels, longest series, classes
         remark="normalised once more per case, across channels, under the protocol option",
     ),
     ts_row("FaceDetection", (5890, 3524, 144, 62, 2), "UEA archive, research use", seen=False),
-    ts_row("Handwriting", (150, 850, 3, 152, 26), "UEA archive, research use"),
+    ts_row(
+        "Handwriting",
+        (150, 850, 3, 152, 26),
+        "UEA archive, research use",
+        digests=(
+            "c187e2288bd7f0667ab7453de436feeadb5dd417c5778a6c62b71852b50736cc",
+            "156ee781ad41d58b4e5d48a907aef956f5a3756e1ab2d796c785db1a47863524",
+        ),
+    ),
     ts_row("Heartbeat", (204, 205, 61, 405, 2), "ODC-By 1.0 (PhysioNet)", seen=False),
-    ts_row("JapaneseVowels", (270, 370, 12, 29, 9), "CC BY 4.0 (UCI)"),
+    ts_row(
+        "JapaneseVowels",
+        (270, 370, 12, 29, 9),
+        "CC BY 4.0 (UCI)",
+        digests=(
+            "72736f735163ce25d1dab5566a1115254601642db12c3b72b3ca5f49aafc95be",
+            "41760aefffc8e4dd221ae33954ddbab2df8c15fd66ca0efe08b744e962311ac2",
+        ),
+    ),
     ts_row("PEMS-SF", (267, 173, 963, 144, 7), "CC BY 4.0 (UCI)", seen=False),
-    ts_row("SelfRegulationSCP1", (268, 293, 6, 896, 2), "BCI Competition II, research use"),
-    ts_row("SelfRegulationSCP2", (200, 180, 7, 1152, 2), "BCI Competition II, research use"),
-    ts_row("SpokenArabicDigits", (6599, 2199, 13, 93, 10), "CC BY 4.0 (UCI)"),
-    ts_row("UWaveGestureLibrary", (120, 320, 3, 315, 8), "UEA archive, research use"),
+    ts_row(
+        "SelfRegulationSCP1",
+        (268, 293, 6, 896, 2),
+        "BCI Competition II, research use",
+        digests=(
+            "841e9e5031d38aa407396a017e61173674282ecdd8010375f24350cf13083ff2",
+            "d55b2ea9980bd86fcdf2905593d18f0ee9333a7e3ef3687b828776bcb749de20",
+        ),
+    ),
+    ts_row(
+        "SelfRegulationSCP2",
+        (200, 180, 7, 1152, 2),
+        "BCI Competition II, research use",
+        digests=(
+            "41c6a0310dc5c96155181509c4024ea139aa6ed38bb2252124b056fac8235fae",
+            "1c2656ee44046ded9b901a4345cfb094f5585a2317919e2653a17708b2b38a70",
+        ),
+    ),
+    ts_row(
+        "SpokenArabicDigits",
+        (6599, 2199, 13, 93, 10),
+        "CC BY 4.0 (UCI)",
+        digests=(
+            "c2a28c5980a0cc09b0ac38a2f9258debeb58c994f3a572612096fa2992217176",
+            "234a363db35bc60db1530614d4b2ecb0478f98b2ba9d2149d3807a107ef19f07",
+        ),
+    ),
+    ts_row(
+        "UWaveGestureLibrary",
+        (120, 320, 3, 315, 8),
+        "UEA archive, research use",
+        digests=(
+            "cb7cd8cb995775d30dacbfd5c2a9cb3a80dfbd186fd444294bae70c9162dead1",
+            "517dbc817c3f181c64727a84ee8bd0cedd3554346042898b9107010b690c331a",
+        ),
+    ),
 )
 
 _EVENTS = (

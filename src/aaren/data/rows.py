@@ -63,8 +63,18 @@ def csv_row(name: str, path: str, rows: int, series: int, digest: str) -> Datase
     )
 
 
-def ts_row(name: str, sizes: tuple[int, int, int, int, int], licence: str, *, seen: bool = True) -> Dataset:
-    """Describe a set of the UEA archive: train, test, channels, longest series, classes."""
+def ts_row(
+    name: str,
+    sizes: tuple[int, int, int, int, int],
+    licence: str,
+    *,
+    seen: bool = True,
+    digests: tuple[str, ...] = (),
+) -> Dataset:
+    """Describe a set of the UEA archive: train, test, channels, longest series, classes.
+
+    The digests are of the copies that our numbers were made with; the archive has others of the same values.
+    """
     facts = dict(zip(("train", "test", "channels", "length", "classes"), sizes, strict=True))
     return Dataset(
         name=name,
@@ -75,6 +85,7 @@ def ts_row(name: str, sizes: tuple[int, int, int, int, int], licence: str, *, se
         source=f"{_UEA}description.php?Dataset={name}",
         urls=(f"{_UEA}aeon-toolkit/{name}.zip",),
         convert="zip",
+        sha256=dict(zip((f"{name}_TRAIN.ts", f"{name}_TEST.ts"), digests, strict=False)),
         uncertain=() if seen else tuple(facts),
     )
 

@@ -1,18 +1,29 @@
 """Fetch a registered dataset from its official public place into the first folder that can be written to.
 
-Downloads wait in `<folder>/.downloads`; only whole, checked files get their canonical names. One process at a
-time fetches a dataset; a second one waits and then finds it there. Knows nothing of what is in the files.
+Downloads wait in `<folder>/.downloads`; only whole, checked files get their canonical names. Where the
+registry knows no checksum, the first one is trusted, noted beside the file and compared from then on. One
+process at a time fetches a dataset; a second one waits and then finds it there. Knows nothing of what is in
+the files.
 """
 
 import shutil
 import urllib.parse
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from aaren.data.dataset import Dataset
 from aaren.data.files import folders
 from aaren.data.files.atomic import locked
 from aaren.data.files.convert import CONVERTERS
-from aaren.data.files.download import Progress, UnreachableError, download
+from aaren.data.files.download import Progress, UnreachableError, download, file_sha256
+from aaren.data.files.packed import (
+    content_sha256,
+    parsing,
+    plain_name,
+    record_checksums,
+    recorded_checksums,
+)
 from aaren.data.files.shipped import shipped_file
 from aaren.errors import DataError, MissingDependencyError, require_extra
 
@@ -42,17 +53,17 @@ def fetch(
         if present := on_disk(dataset):  # another process was faster
             return present
         waiting = target.parent / ".downloads" / dataset.name
+        known = {} if any_checksum else {**recorded_checksums(target), **dataset.sha256}
         parts = []
         for url in dataset.urls:
             name = Path(urllib.parse.urlsplit(url).path).name
-            digest = "" if any_checksum or dataset.convert else dataset.sha256.get(name, "")
             try:
                 parts.append(
                     download(
                         url,
                         waiting / name,
                         limit_bytes=dataset.limit_bytes,
-                        sha256=digest,
+                        sha256=known.get(name, ""),
                         progress=progress,
                         pause_seconds=pause_seconds,
                     )
@@ -60,11 +71,32 @@ def fetch(
             except UnreachableError as error:
                 raise UnreachableError(f"{error}. {by_hand(dataset, target)}") from error
         try:
-            convert = CONVERTERS[dataset.convert]
-            convert(tuple(parts), tuple(target.with_name(file) for file in dataset.files), dataset.options)
+            arrived = {part.name: file_sha256(part) for part in parts}
+            with parsing(dataset.name, "what its official place should offer"):
+                convert = CONVERTERS[dataset.convert]
+                convert(
+                    tuple(parts), tuple(target.with_name(file) for file in dataset.files), dataset.options
+                )
         finally:
             shutil.rmtree(waiting, ignore_errors=True)
+        trust(dataset, arrived)
     return on_disk(dataset)
+
+
+def trust(dataset: Dataset, arrived: Mapping[str, str] | None = None) -> None:
+    """Note the checksums that the registry does not know, as they are now: later they must be the same.
+
+    Args:
+        dataset: Whose files are on disk; what is made here may be made anew, and is not noted.
+        arrived: The checksums of what was just downloaded, by file name; None: what is noted already stays.
+    """
+    for path in on_disk(dataset) if dataset.urls else ():
+        name = plain_name(path)
+        is_known = name in dataset.sha256 or (arrived is None and name in recorded_checksums(path))
+        others = {} if arrived is None or name != dataset.files[0] else arrived
+        if not is_known or set(others) - set(dataset.sha256):
+            with suppress(OSError):  # a closed disk
+                record_checksums(path, {**others, name: content_sha256(path)})
 
 
 def fetch_minari(dataset_id: str) -> str:

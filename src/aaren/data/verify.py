@@ -18,7 +18,7 @@ from aaren.data.dataset import Dataset, Fact
 from aaren.data.files import folders
 from aaren.data.files.atomic import replacing
 from aaren.data.files.packed import content_sha256
-from aaren.data.source import on_disk
+from aaren.data.source import on_disk, trust
 from aaren.errors import AarenError, MissingDependencyError
 
 Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generated"]
@@ -64,6 +64,8 @@ def verify(dataset: Dataset) -> Finding:
         finding = _compare(dataset, measured, has_files=bool(paths))
     if paths:
         _remember(dataset, paths, finding)
+    if finding.status == "verified":
+        trust(dataset)
     return finding
 
 

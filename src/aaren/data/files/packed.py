@@ -8,12 +8,13 @@ import hashlib
 import lzma
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from aaren.data.files.atomic import replacing
 from aaren.errors import AarenError, DataError
 
 LIMIT_BYTES = (
@@ -59,6 +60,12 @@ def read(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> Content:
         digest.update(chunk)
         chunks.append(chunk)
     content = Content(b"".join(chunks), digest.hexdigest())
+    expected = recorded_checksums(path).get(plain_name(path), content.sha256)
+    if content.sha256 != expected:
+        raise DataError(
+            f"{path} has changed: its content has sha256 {content.sha256}, but {_record(path).name} beside "
+            f"it says {expected}. Get it again; if you trust it as it is, delete {_record(path)}."
+        )
     noted = _noted.get()
     if noted is not None:
         noted[plain_name(path)] = content.sha256
@@ -76,6 +83,26 @@ def content_sha256(path: Path) -> str:
     for chunk in _chunks(path, LIMIT_BYTES):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def recorded_checksums(path: Path) -> dict[str, str]:
+    """Return the checksums, by file name, that lie beside a file as `NAME.sha256`, if there are any."""
+    try:
+        lines = _record(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return {}
+    pairs = (line.split(maxsplit=1) for line in lines)
+    return {pair[1].strip(): pair[0].lower() for pair in pairs if len(pair) == 2 and len(pair[0]) == 64}
+
+
+def record_checksums(path: Path, checksums: Mapping[str, str]) -> None:
+    """Write checksums beside a file, its own among them: from now on it is compared whenever it is read."""
+    with replacing(_record(path)) as temporary:
+        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in checksums.items()))
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(plain_name(path) + ".sha256")
 
 
 def require_file(path: Path) -> None:

@@ -106,9 +106,8 @@ def build(environment_id: str) -> tuple[Environment, int]:
     try:
         environment: Environment = (creator or registration.load_env_creator(spec.entry_point))(**spec.kwargs)
     except Exception as error:  # an environment is foreign code: some need libraries, some need arguments
-        raise ConfigError(
-            f"{environment_id} cannot be built ({type(error).__name__}: {' '.join(str(error).split())[:300]})."
-        ) from error
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{environment_id} cannot be built ({type(error).__name__}: {reason}).") from error
     return environment, int(spec.max_episode_steps or DEFAULT_STEPS)
 
 
