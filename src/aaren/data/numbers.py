@@ -42,7 +42,8 @@ def wholes(values: ArrayLike, *, name: str, least: int = 0, most: int = LARGEST_
     wanted += f" to {most}" if most < LARGEST_WHOLE else ""
     if array.dtype.kind not in "iuf":
         raise DataError(f"{name}: expected {wanted}; got {array.dtype}.")
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
+        array = array if array.dtype.kind in "iu" else array.astype(np.float64)
         is_good = np.greater_equal(array, least) & np.less_equal(array, most)
         if array.dtype.kind == "f":
             is_good &= array == np.floor(array)

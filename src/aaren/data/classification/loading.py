@@ -206,6 +206,8 @@ def _path(dataset: Dataset, file: str) -> Path:
 
 def _statistics(cases: Sequence[Case]) -> tuple[Case, Case]:
     steps = np.concatenate(cases)
+    if len(steps) < 2:
+        raise DataError("one time step in all cannot be standardised: give series of at least two steps.")
     return steps.mean(axis=0), steps.std(axis=0, ddof=1)
 
 

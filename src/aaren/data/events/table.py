@@ -57,7 +57,7 @@ def read_table(
 ) -> EventSequences:
     """Read a CSV (plain, .gz or .xz) or Parquet table of events."""
     place = Place(path=path, is_text=".parquet" not in path.suffixes)
-    table = _read_csv(path) if place.is_text else _read_parquet(path)
+    table = _read_csv(path) if place.is_text else _read_parquet(path, columns)
     for column in (columns.sequence, columns.time):
         if column not in table:
             found = ", ".join(table)
@@ -103,13 +103,16 @@ def _read_csv(path: Path) -> dict[str, Column]:
     return {name: column[:rows] for name, column in table.items()}
 
 
-def _read_parquet(path: Path) -> dict[str, Column]:
+def _read_parquet(path: Path, columns: Columns) -> dict[str, Column]:
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     parquet = require_extra("pyarrow.parquet", extra="data", purpose=_PURPOSE)
     content = read_bytes(path)
     with parsing(path, "a whole Parquet file"):
         described = parquet.read_metadata(io.BytesIO(content))
         require_size(path, 8 * described.num_rows * described.num_columns, len(content))
+        for field in described.schema.to_arrow_schema():
+            if field.type.num_fields and field.name in (columns.sequence, columns.time, columns.mark):
+                raise DataError(f"{path}: column {field.name!r} holds {field.type}; expected single values.")
         frame = pandas.read_parquet(io.BytesIO(content))
         return {str(name): frame[name].to_numpy(dtype=object, na_value=None) for name in frame.columns}
 

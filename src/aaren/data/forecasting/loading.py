@@ -23,7 +23,7 @@ from aaren.data.forecasting.windows import Part, Split, Windows, split_rows
 from aaren.data.loader import BatchLoader
 from aaren.data.numbers import narrow
 from aaren.data.registry import lookup
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, DataError
 
 PAST_STEPS = 96
 HORIZONS = (96, 192, 336, 720)
@@ -127,6 +127,8 @@ def open_file(
 
 def prepare(series: Series, *, name: str, split: Split) -> ForecastingData:
     """Scale a series on its training rows and compute its marks."""
+    if not split.train:
+        raise DataError(f"{name}: {len(series)} row(s) are too few to train on. Bring more rows.")
     mean, deviation = _statistics(series.values[: split.train])
     scaled = narrow(
         (series.values - mean) / deviation,

@@ -8,7 +8,6 @@ A policy is `<name>.npz` with `<name>.json` beside it. Arrays: `W0, b0, W1, b1, 
 keys such as `it080/W0`; `series.npz@it080` names one. Runs no environment.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.data.files import npz
+from aaren.data.files.packed import noting_checksums, parsing, plain_name
+from aaren.data.numbers import narrow, reals
 from aaren.errors import DataError, unknown_name
 
 _ACTIVATIONS = ("tanh", "relu", "none")
@@ -108,7 +109,8 @@ def load(path: str | Path) -> Policy:
     """Load a policy, or one snapshot of a series as `file.npz@it080`."""
     text, _, snapshot = str(path).partition("@")
     file = Path(text)
-    arrays = npz.load(file)
+    with noting_checksums() as checksums:
+        arrays = npz.load(file)
     description = _describe(file)
     names = _snapshots(arrays)
     if names and not snapshot:
@@ -118,7 +120,7 @@ def load(path: str | Path) -> Policy:
             raise unknown_name(f"snapshot of {file.name}", snapshot, names)
         prefix = f"{snapshot}/"
         arrays = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-    return _build(file, snapshot, arrays, description)
+    return _build(file, snapshot, arrays, description, checksums[plain_name(file)])
 
 
 def list_snapshots(path: Path) -> list[str]:
@@ -132,26 +134,26 @@ def _snapshots(arrays: npz.Arrays) -> list[str]:
 
 def _describe(file: Path) -> dict[str, object]:
     path = file.with_suffix(".json")
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         raise DataError(
             f"{file}: the description {path.name} should lie beside it. See docs/data-events-rl.md."
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not valid JSON ({error}).") from error
+        )
+    with parsing(path, "valid JSON"):
+        description = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(description, dict):
         raise DataError(f"{path}: expected a JSON object.")
     for key, allowed in (("hidden_activation", _ACTIVATIONS), ("output", _OUTPUTS)):
-        if description.get(key) not in allowed:
+        if str(description.get(key)) not in allowed:
             raise DataError(
                 f"{path}: {key!r} must be one of {', '.join(allowed)}; got {description.get(key)!r}."
             )
     return description
 
 
-def _build(file: Path, snapshot: str, arrays: npz.Arrays, description: dict[str, object]) -> Policy:
-    numbers = {key: array.astype(np.float64) for key, array in arrays.items()}
+def _build(
+    file: Path, snapshot: str, arrays: npz.Arrays, description: dict[str, object], sha256: str
+) -> Policy:
+    numbers = {key: _finite(array, name=f"{file}: {key}") for key, array in arrays.items()}
     layers: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
     while f"W{len(layers)}" in numbers:
         place = len(layers)
@@ -159,6 +161,13 @@ def _build(file: Path, snapshot: str, arrays: npz.Arrays, description: dict[str,
     if not layers:
         raise DataError(f"{file}: expected an array 'W0'; it holds {', '.join(sorted(numbers)) or 'none'}.")
     before = layers[-2][1] if len(layers) > 1 else None
+    for key, size in (
+        ("obs_mean", layers[0][0].shape[1]),
+        ("obs_std", layers[0][0].shape[1]),
+        ("log_std", len(layers[-1][1])),
+    ):
+        if key in numbers and numbers[key].size not in (1, size):
+            raise DataError(f"{file}: {key} needs {size} numbers, or one; got {numbers[key].shape}.")
     spread = _layer(numbers, "W_logstd", "b_logstd", before, file) if "W_logstd" in numbers else None
     clip = description.get("obs_clip")
     return Policy(
@@ -175,8 +184,13 @@ def _build(file: Path, snapshot: str, arrays: npz.Arrays, description: dict[str,
         log_std_layer=spread,
         algorithm=str(description.get("algorithm", "")),
         source=str(description.get("source", "")),
-        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        sha256=sha256,
     )
+
+
+def _finite(array: NDArray[np.generic], *, name: str) -> NDArray[np.float64]:
+    narrow(array, name=name)
+    return reals(array, name=name)
 
 
 def _layer(
