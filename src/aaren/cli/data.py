@@ -1,6 +1,7 @@
 """`aaren data ...`: what exists, where from, what is on disk, and whether it is what it should be."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,8 +118,8 @@ def verify(
     from aaren.data.registry import DATASETS, EXTRAS, select
     from aaren.data.verify import verify as verify_dataset
 
-    files = [Path(name) for name in names or () if Path(name).exists()]
-    registered = [name for name in names or () if not Path(name).exists()]
+    files = [Path(name) for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in packed.py
+    registered = [name for name in names or () if Path(name) not in files]
     rows: tuple[Dataset, ...] = select(tuple(registered)) if registered else ()
     if not names:
         rows = (*DATASETS, *EXTRAS)

@@ -51,3 +51,12 @@ def test_a_damaged_shard_is_thrown_away_and_never_overwritten(tmp_path: Path) ->
     again.add(EpisodeKey(0, 1), episode(3))
     again.flush()
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["000000.npz", "000002.npz"]
+
+
+def test_shards_of_other_arrays_and_names_are_left_out(tmp_path: Path) -> None:
+    names = ("part", "number", "steps", "is_terminal", "observations", "actions", "rewards")
+    for number, odd in enumerate((np.asarray("text"), np.asarray(1j), np.zeros((2, 2)), np.asarray([-5]))):
+        np.savez(tmp_path / f"{number:06d}.npz", **dict.fromkeys(names, odd))
+    np.savez(tmp_path / "notes.npz", x=np.zeros(1))
+    assert EpisodeShards(tmp_path).episodes == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.npz"]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from aaren.data.files import npz
+from aaren.data.files.packed import parsing
+from aaren.data.numbers import flags, narrow, wholes
 from aaren.data.rl.episodes import Episode
 from aaren.errors import DataError
 
@@ -34,7 +36,7 @@ class EpisodeShards:
         self.episodes: dict[EpisodeKey, Episode] = {}
         self._waiting: list[EpisodeKey] = []
         self._next = 0
-        for path in sorted(folder.glob("*.npz")):
+        for path in sorted(path for path in folder.glob("*.npz") if path.stem.isdecimal()):
             self._next = int(path.stem) + 1
             try:
                 self.episodes.update(_read(path))
@@ -75,13 +77,15 @@ class EpisodeShards:
 
 def _read(path: Path) -> dict[EpisodeKey, Episode]:
     arrays = npz.load(path, required=_ARRAYS)
-    bounds = np.cumsum(arrays["steps"].astype(np.int64))[:-1]
-    observations, actions, rewards = (
-        np.split(arrays[name].astype(np.float32), bounds) for name in ("observations", "actions", "rewards")
-    )
-    numbers = zip(arrays["part"].tolist(), arrays["number"].tolist(), strict=True)
-    ends = arrays["is_terminal"].tolist()
-    return {
-        EpisodeKey(*number): Episode(observations[i], actions[i], rewards[i], ends[i])
-        for i, number in enumerate(numbers)
-    }
+    with parsing(path, "a shard of episodes"):
+        bounds = np.cumsum(wholes(arrays["steps"], name=f"{path}: steps"))[:-1]
+        observations, actions, rewards = (
+            np.split(narrow(arrays[name], name=f"{path}: {name}"), bounds)
+            for name in ("observations", "actions", "rewards")
+        )
+        numbers = zip(arrays["part"].tolist(), arrays["number"].tolist(), strict=True)
+        ends = flags(arrays["is_terminal"], name=f"{path}: is_terminal").tolist()
+        return {
+            EpisodeKey(*number): Episode(observations[i], actions[i], rewards[i], ends[i])
+            for i, number in enumerate(numbers)
+        }
