@@ -163,3 +163,57 @@ def test_a_profile_with_changed_rows_alone_says_so(tmp_path: Path, write_run: Wr
         )
     assert "**Reinforcement learning**, profile `paper`" in render_section(gather(tmp_path))
     assert "none was run here as it stands" in render_section(gather(tmp_path))
+
+
+HOSTILE = '"><script>alert(1)</script><!--<script><img src=x onerror=alert(2)>[a](javascript:alert(3))`|'
+
+
+def test_a_record_cannot_put_markup_into_the_report(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer", "dtw"):
+        path = write_run(tmp_path, "events", "sin", model, 0.7, curve=[0.9, 0.8, 0.7]) / "record.json"
+        record = json.loads(path.read_text())
+        names = ("setting", "profile", "command", "ended_by", "date")
+        record |= {name: f"{name}{HOSTILE}" for name in names}
+        record["cell"] = {
+            "dataset": f"d{HOSTILE}",
+            "model": model if model != "dtw" else HOSTILE,
+            "x": HOSTILE,
+        }
+        record["metrics"]["test"][f"n{HOSTILE}"] = 0.5
+        record["reports"] = [f"test.n{HOSTILE}"]
+        record["data"] = {f"file{HOSTILE}": f"digest{HOSTILE}"}
+        record["machine"] = {"cpu": f"cpu{HOSTILE}", "cores": HOSTILE}
+        record["versions"] = {f"v{HOSTILE}": HOSTILE}
+        path.write_text(json.dumps(record))
+        write_run(tmp_path, "events", f"e{HOSTILE.replace('/', '')}", model, 0.7, curve=[0.9, 0.8, 0.7])
+    broken = tmp_path / "<img src=x onerror=alert(4)>" / "record.json"
+    broken.parent.mkdir()
+    broken.write_text(json.dumps({"kind": "run", "format": f"<script>{HOSTILE}"}))
+    _, (page, tables) = write_report([tmp_path], tmp_path / "report")
+    text = page.read_text()
+    # What belongs to the page: its own scripts and, inside plotly's, whatever it needs.
+    library = text.split("</head>")[1].partition("<script>")[2].partition("</script>")[0]
+    ours = text.replace(library, "")
+    assert ours.count("<script") == 3
+    assert not any(mark in ours for mark in ("<img", "<!--", 'javascript:alert(3)"', "alert(1)</script>"))
+    figures = ours.partition('id="figures">')[2].partition("</script>")[0]
+    assert "<" not in figures
+    assert "alert(1)" in json.dumps(json.loads(figures))
+    markdown = tables.read_text()
+    assert "alert(1)" in markdown
+    assert "<script" not in markdown
+    assert "](javascript" not in markdown
+    assert "<" not in "".join(line for line in markdown.splitlines() if "`" not in line)
+
+
+def test_the_results_of_a_readme_carry_no_markup_of_records(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer", HOSTILE):
+        path = write_run(tmp_path, "events", "sin", model.replace("/", ""), 0.7 - 0.1 * (model == HOSTILE))
+        record = json.loads((path / "record.json").read_text())
+        record["profile"] = f"cpu{HOSTILE}"
+        (path / "record.json").write_text(json.dumps(record))
+    section = render_section(gather(tmp_path))
+    assert "alert(2)" in section
+    outside_code = section.replace(f"`cpu{HOSTILE.replace('`', chr(39))}`", "")
+    assert "](javascript" not in outside_code
+    assert "<" not in outside_code

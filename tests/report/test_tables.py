@@ -120,7 +120,7 @@ def test_html_escapes_and_markdown_keeps_its_columns() -> None:
     assert "<h4>a &lt; b</h4>" in html
     assert 'data-key="&lt;b&gt;" title="&quot;quoted&quot;">&lt;b&gt;</td>' in html
     assert "<b>1|2</b><small>of 3</small>" in html
-    assert to_markdown(table).splitlines()[-1] == "| <b> | **1\\|2** (of 3) |"
+    assert to_markdown(table).splitlines()[-1] == "| &lt;b&gt; | **1\\|2** (of 3) |"
 
 
 def test_distance_to_the_true_process_is_shown_for_every_model(tmp_path: Path, write_run: WriteRun) -> None:

@@ -6,6 +6,7 @@ A figure may have several views, chosen by the reader from a list. No plotly is 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from types import MappingProxyType
 
 from aaren.tasks.base import Json
@@ -21,6 +22,7 @@ AAREN, TRANSFORMER, INK, MUTED, GOOD, BAD, THIRD, FOURTH = (
     "@third",
     "@fourth",
 )
+NO_BOX = "<extra></extra>"  # at the end of a hovertemplate: plotly draws no second box beside the first
 COLOURS = {"aaren": AAREN, "transformer": TRANSFORMER}
 
 
@@ -43,10 +45,11 @@ class Figure:
     views: list[View]
 
     def to_json(self) -> dict[str, Json]:
-        """Return what the script of the page needs."""
+        """Return what the script of the page needs; text is text, although plotly would take some HTML."""
         return {
             "views": [
-                {"label": view.label, "data": view.data, "layout": dict(view.layout)} for view in self.views
+                {"label": view.label, "data": _plain(view.data), "layout": _plain(dict(view.layout))}
+                for view in self.views
             ]
         }
 
@@ -107,6 +110,15 @@ def numbers(values: Json) -> list[float | None]:
     return [
         float(value) if isinstance(value, int | float) and math.isfinite(value) else None for value in values
     ]
+
+
+def _plain(value: Json) -> Json:
+    if isinstance(value, str):
+        text = value.removesuffix(NO_BOX)
+        return escape(text, quote=False) + value[len(text) :]
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def mapping(value: Json) -> Mapping[str, Json]:

@@ -5,7 +5,7 @@ from aaren.report.gathered import Gathered
 from aaren.report.names import PROFILE_WORDS, SETTINGS, TRUTH
 from aaren.report.overview_table import macro_table
 from aaren.report.runs_table import work_table
-from aaren.report.table import Table, to_markdown
+from aaren.report.table import Table, markdown_code, markdown_text, to_markdown
 from aaren.report.tables import comparison_table, main_tables, reference_table
 from aaren.report.verdict import verdicts
 from aaren.report.words import HOW_TO_READ, NOTHING_AS_PUBLISHED, SETTING_WORDS, published_words
@@ -15,13 +15,13 @@ def render_markdown(gathered: Gathered) -> str:
     """Return all tables with what is needed to read them."""
     parts = ["# Results\n"]
     for verdict in verdicts(gathered):
-        parts.append(f"**{verdict.claim}** {verdict.word}. {' '.join(verdict.sentences)}\n")
+        parts.append(f"**{verdict.claim}** {verdict.word}. {markdown_text(' '.join(verdict.sentences))}\n")
     parts.append(to_markdown(macro_table(gathered)))
     for setting in gathered.settings():
-        parts.append(f"## {SETTINGS.get(setting, setting)}\n")
+        parts.append(f"## {markdown_text(SETTINGS.get(setting, setting))}\n")
         parts += [f"{words}\n" for words in SETTING_WORDS.get(setting, [])]
         for profile in gathered.profiles(setting):
-            parts.append(f"### Profile {profile}: {PROFILE_WORDS.get(profile, '')}\n")
+            parts.append(f"### Profile {markdown_text(profile)}: {PROFILE_WORDS.get(profile, '')}\n")
             mains = main_tables(gathered, setting, profile)
             if not mains:
                 parts.append(f"{NOTHING_AS_PUBLISHED}\n")
@@ -35,7 +35,8 @@ def render_markdown(gathered: Gathered) -> str:
         parts.append("Left out:\n")
         parts.append(
             "".join(
-                f"- `{problem.path.parent.name}/{problem.path.name}`: {problem.reason}\n"
+                f"- {markdown_code(f'{problem.path.parent.name}/{problem.path.name}')}: "
+                f"{markdown_text(problem.reason)}\n"
                 for problem in gathered.problems
             )
         )

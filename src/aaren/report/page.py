@@ -39,7 +39,7 @@ def render_page(gathered: Gathered) -> str:
     assets = resources.files("aaren.report") / "assets"
     style, script = ((assets / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     content = json.dumps({figure.name: figure.to_json() for figure in figures}, allow_nan=False)
-    content = content.replace("</", "<\\/")  # which would end the element early if a name ever held it
+    content = content.replace("<", "\\u003c")  # so that no name can end the element or open a comment in it
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -55,9 +55,9 @@ def _top(gathered: Gathered) -> str:
     links = [("glance", "At a glance")]
     links += [(setting, SHORT.get(setting, setting)) for setting in gathered.settings()]
     links += [("resources", "Memory and time"), ("reading", "How to read"), ("runs", "What was run")]
-    menu = "".join(f'<a href="#{name}">{escape(words)}</a>' for name, words in links)
+    menu = "".join(f'<a href="#{escape(name)}">{escape(words)}</a>' for name, words in links)
     cards = "".join(
-        f'<div class="verdict {verdict.kind}"><p class="claim">{escape(verdict.claim)}</p>'
+        f'<div class="verdict {escape(verdict.kind)}"><p class="claim">{escape(verdict.claim)}</p>'
         f'<p class="word">{escape(verdict.word[:1].upper() + verdict.word[1:])}</p><ul>'
         + "".join(f"<li>{escape(sentence)}</li>" for sentence in verdict.sentences)
         + "</ul></div>"

@@ -11,7 +11,7 @@ from aaren.report.macro import show_interval, summarise_table
 from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric, model_label
 from aaren.report.rows import Row
 from aaren.report.statistics import Summary
-from aaren.report.table import Cell, Column, Table, to_markdown
+from aaren.report.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 from aaren.report.tables import OUTCOMES, best_model, is_ours, is_regenerated, show_summary, stand_in_note
 from aaren.report.verdict import verdicts
 from aaren.report.words import NOTHING_AS_PUBLISHED, SETTING_WORDS
@@ -25,7 +25,7 @@ def render_section(gathered: Gathered) -> str:
     parts = []
     for verdict in verdicts(gathered):
         parts.append(f"**{verdict.claim}** {verdict.word[:1].upper()}{verdict.word[1:]}.")
-        parts[-1] += " " + " ".join(verdict.sentences)
+        parts[-1] += " " + markdown_text(" ".join(verdict.sentences))
     for setting in SETTINGS:
         profiles = [name for name in gathered.profiles(setting) if name != "smoke"]
         if not profiles:
@@ -63,7 +63,7 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
         if any(not one.is_gap for one in gathered.compare(setting, profile, "", number))
     ]
     if not numbers:
-        head = f"**{SETTINGS[setting]}**, profile `{profile}`: {PROFILE_WORDS.get(profile, '')}."
+        head = f"**{SETTINGS[setting]}**, profile {markdown_code(profile)}: {PROFILE_WORDS.get(profile, '')}."
         return [f"{head} {NOTHING_AS_PUBLISHED}"]
     number = numbers[0]
     found = gathered.compare(setting, profile, "", number)
@@ -89,7 +89,8 @@ def _profile(gathered: Gathered, setting: str, profile: str) -> list[str]:
         table.add(*_cells(one, number))
     regenerated = ", regenerated data" if is_remade else ""
     better = "lower" if number.is_lower_better else "higher"
-    head = f"**{SETTINGS[setting]}**, {number.label} ({better} is better){regenerated}; profile `{profile}`: "
+    head = f"**{SETTINGS[setting]}**, {markdown_text(number.label)} ({better} is better){regenerated}; "
+    head += f"profile {markdown_code(profile)}: "
     more = SETTING_WORDS[setting] if setting in README_WORDS else []
     parts = [" ".join([head + f"{PROFILE_WORDS.get(profile, '')}.", *more]), to_markdown(table)]
     summary = summarise_table(found)
@@ -120,7 +121,7 @@ def _references(rows: list[Row], number: Metric) -> list[str]:
     rows_beside = f"{len(beside)} row" + "s" * (len(beside) > 1)
     names = ", ".join(f"{name} ({count})" for name, count in winners.most_common())
     lost = f"{winners.total()}: {names}" if winners else "none"
-    return [f"Simple references, run in {rows_beside}, are ahead of both models in {lost}."]
+    return [f"Simple references, run in {rows_beside}, are ahead of both models in {markdown_text(lost)}."]
 
 
 def _cells(one: Comparison, number: Metric) -> list[Cell]:

@@ -81,14 +81,33 @@ def to_html(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Write a table as Markdown, its title as bold text above and its notes below."""
     heads = [f"{column.group}: {column.label}" if column.group else column.label for column in table.columns]
-    lines = [f"**{table.title}**", ""] if table.title else []
+    heads = [_in_a_row(markdown_text(head)) for head in heads]
+    lines = [f"**{markdown_text(table.title)}**", ""] if table.title else []
     lines.append(_markdown_row(heads))
     lines.append(_markdown_row(["--:" if column.kind == "number" else ":--" for column in table.columns]))
     for row in table.rows:
         lines.append(_markdown_row([_markdown_cell(cell) for cell in row]))
     for note in table.notes:
-        lines += ["", note]
+        lines += ["", markdown_text(note)]
     return "\n".join(lines) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """Write text into Markdown so that it stays text: no HTML, no link, one line.
+
+    >>> markdown_text("<img src=x> [a](javascript:b)")
+    '&lt;img src=x&gt; [a]\\\\(javascript:b)'
+    """
+    return escape(" ".join(text.split()), quote=False).replace("](", "]\\(")
+
+
+def markdown_code(text: str) -> str:
+    """Write text as code in one line of Markdown; a backtick in it cannot end it.
+
+    >>> markdown_code("a`b<i>")
+    "`a'b<i>`"
+    """
+    return "`" + " ".join(text.replace("`", "'").split()) + "`"
 
 
 def _groups(columns: Sequence[Column]) -> str:
@@ -129,9 +148,11 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = cell.text.replace("|", "\\|")
-    if cell.is_code:
-        text = f"`{text}`"
+    text = markdown_code(cell.text) if cell.is_code else markdown_text(cell.text)
     if cell.is_bold and text:
         text = f"**{text}**"
-    return f"{text} ({cell.note})" if cell.note else text
+    return _in_a_row(f"{text} ({markdown_text(cell.note)})" if cell.note else text)
+
+
+def _in_a_row(text: str) -> str:
+    return text.replace("|", "\\|")
