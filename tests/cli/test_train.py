@@ -46,10 +46,10 @@ def test_train_evaluate_predict(tmp_path: Path) -> None:
 
 def test_train_from_a_file() -> None:
     Path("run.toml").write_text(f'setting = "{TOY}"\n[task]\nepochs = 1\n[engine]\nthreads = 1\n')
-    assert run("train", "run.toml", "--seed", "2", "--out", "here")[-1] == "run here"
+    assert run("--import", TOY, "train", "run.toml", "--seed", "2", "--out", "here")[-1] == "run here"
     record = json.loads(Path("here/record.json").read_text())
     assert (record["seed"], record["updates"], record["profile"]) == (2, 8, "custom")
-    assert record["command"] == "aaren train run.toml --seed 2"
+    assert record["command"] == f"aaren --import {TOY} train run.toml --seed 2"
     with pytest.raises(ConfigError, match="a dataset, --data, --model and --profile do not go with it"):
         run("train", "run.toml", "--profile", "cpu")
 
@@ -68,7 +68,7 @@ def test_own_data_is_named_by_its_full_path() -> None:
         (("train", "forecastin", "x"), "unknown setting 'forecastin'; did you mean 'forecasting'"),
         (("train", TOY), "name a dataset"),
         (("train", TOY, "line", "--set", "epoch=3"), "unknown key 'epoch'; did you mean 'epochs'"),
-        (("train", TOY, "--data", "nothing.csv"), "--data nothing.csv: there is no such file"),
+        (("train", TOY, "--data", "nothing.csv"), "--data 'nothing.csv': there is no such file"),
         (("train", "nothing.toml"), r"no file nothing\.toml"),
         (("evaluate", "nowhere"), "nowhere is no run folder"),
         (("predict", "nowhere", "--data", "x", "-o", "y"), "no file x"),

@@ -79,6 +79,6 @@ def sheets(record: BenchRecord) -> list[Sheet]:
 
 def _run(code: str, cache: Path) -> float:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout.strip())

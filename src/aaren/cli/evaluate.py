@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aaren.cli.own_modules import import_environments
 from aaren.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def evaluate(
     [bold]aaren evaluate runs/rl/hopper-medium-... --episodes 20 --targets 0.5,1,2[/]
     """
     chosen = list(assignments or ()) + ([f"episodes={episodes}"] if episodes is not None else [])
+    import_environments(chosen)
     if sweep is not None and targets is not None:
         raise ConfigError("--sweep and --targets each choose what is changed; give only one of them.")
     if targets is not None:

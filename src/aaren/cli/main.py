@@ -1,5 +1,6 @@
 """The command `aaren`: parse, call one function, print. Heavy imports wait inside the verbs."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -7,13 +8,31 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from aaren.cli import bench, bench_grid, bench_policy, data, evaluate, predict, report, reproduce, train
-from aaren.errors import AarenError
+from aaren.cli.own_modules import import_modules
+from aaren.errors import AarenError, ConfigError
 from aaren.version import __version__
+
+
+class _Verbs(TyperGroup):
+    """The verbs, once the words after `aaren` are looked at."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # the same
+        """Refuse a word that is empty, as of a variable without a value: it would mean some default."""
+        for before, word in zip(["", *args], args, strict=False):
+            option, sign, value = word.partition("=")
+            if not word or (word.startswith("--") and sign and not value):
+                name = option or before
+                where = f" after {name}" if name.startswith("-") else ""
+                raise ConfigError(f"an empty word{where}: give a value, or leave it out.")
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="aaren",
+    cls=_Verbs,
     help="Attention as an RNN: train over sequences in parallel, run token by token in constant memory.",
     no_args_is_help=True,
     add_completion=False,
@@ -43,9 +62,18 @@ def options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a module of your own, as a run's file may name but not import; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Take what stands before the verb."""
     del is_version_wanted
+    import_modules(modules or ())
 
 
 @app.command()
@@ -56,14 +84,30 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line: a user's mistake is one clear line and exit code 2, never a traceback."""
-    # A user's own settings and environments are found where the command is typed, as `python -m` finds them.
-    sys.path.append(str(Path.cwd()))
+    _open_streams()
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # processes that we start import nothing from where we are
     try:
         app()
     except AarenError as error:
-        Console(stderr=True, highlight=False, emoji=False).print(
-            "[bold red]error:[/]", escape(str(error)), soft_wrap=True
-        )
+        _complain(str(error))
+        sys.exit(2)
+    except OSError as error:  # a file or folder that no check of ours has named before
+        _complain(f"{error}. Choose another file or folder, or free some space.")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _open_streams() -> None:
+    """Make sure that there is somewhere to write to, and that no character stops the writing."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us, as by `2>&-`
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        reconfigure = getattr(getattr(sys, name), "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _complain(text: str) -> None:
+    console = Console(stderr=True, highlight=False, emoji=False)
+    console.print("[bold red]error:[/]", escape(text), soft_wrap=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aaren.cli.own_modules import import_settings
 from aaren.cli.tables import print_tables
 
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
@@ -47,6 +48,7 @@ def reproduce(
     from aaren.lab.view import choose_view
     from aaren.train.endings import pausing_on_signals
 
+    import_settings(settings or ())
     request = Request(
         settings=tuple(settings or ()),
         profile=profile,

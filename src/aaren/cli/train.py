@@ -1,5 +1,6 @@
 """`aaren train`: one run, from a preset or a TOML file; the same command goes on after anything."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +30,7 @@ def train(
         Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/SETTING/NAME.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help="Your own data, or a Minari id (rl).")
+        str | None, typer.Option("--data", metavar="FILE", help="Your own data, or a Minari id (rl).")
     ] = None,
     json_log: Annotated[
         str | None, typer.Option("--json-log", metavar="FILE", help="Log JSON lines; - for stderr.")
@@ -42,22 +43,29 @@ def train(
 
     [bold]aaren train forecasting ETTh1 --model aaren --profile cpu --set horizon=192[/]
     """
+    from aaren.cli.own_modules import import_environments, import_settings
     from aaren.presets import load_run, make_run
+    from aaren.tasks import TASKS
     from aaren.train.distributed import process_rank
     from aaren.train.endings import PausedError, pausing_on_signals
     from aaren.train.observe import Silent, choose_observer
     from aaren.train.run import train as train_run
 
     chosen = list(assignments or ())
+    import_environments(chosen)
     if what.endswith(".toml"):
-        if dataset or data or model or profile:
+        if dataset or any(given is not None for given in (data, model, profile)):
             raise ConfigError(
                 f"{what} says what to train: a dataset, --data, --model and --profile do not go with it."
             )
         config = load_run(Path(what), [*chosen, *([] if seed is None else [f"seed={seed}"])])
-        command = ["aaren", "train", what, *([] if seed is None else ["--seed", str(seed)])]
+        own = [] if config.setting in TASKS else ["--import", config.setting]
+        command = ["aaren", *own, "train", what, *([] if seed is None else ["--seed", str(seed)])]
     else:
-        model, profile, seed = model or "aaren", profile or "cpu", seed or 0
+        import_settings([what])
+        model = "aaren" if model is None else model
+        profile = "cpu" if profile is None else profile
+        seed = seed or 0
         data_file = "" if data is None else _named(data, what)
         config = make_run(
             what, dataset, model=model, profile=profile, seed=seed, data_file=data_file, assignments=chosen
@@ -87,12 +95,13 @@ def train(
         print(f"run {folder}")
 
 
-def _named(path: Path, setting: str) -> str:
+def _named(data: str, setting: str) -> str:
     """Return the file's full path, or the name as it is where a setting takes other things than files."""
-    if path.exists():
+    path = Path(data)
+    if data and os.path.exists(path):  # noqa: PTH110  # unlike pathlib, no error for a name that cannot be
         return str(path.resolve())
     from aaren.tasks import find_task
 
-    if not find_task(setting).data_ids or path.is_absolute() or path.suffix:
-        raise ConfigError(f"--data {path}: there is no such file.")
-    return str(path)
+    if not data or not find_task(setting).data_ids or path.is_absolute() or path.suffix:
+        raise ConfigError(f"--data {data!r}: there is no such file.")
+    return data

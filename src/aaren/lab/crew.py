@@ -60,7 +60,8 @@ class LocalCrew:
         # stdin is also the line by which it learns that we are gone.
         complaints = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, "-m", "aaren.lab.worker"],
+            # -P: nothing that happens to lie in the current folder stands in for a library.
+            [sys.executable, "-P", "-m", "aaren.lab.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from aaren.errors import StateError
+from aaren.tasks import import_task
 from aaren.tasks.plan import Plan
 from aaren.train.config import RunConfig, from_mapping, to_toml
 from aaren.train.endings import PausedError
@@ -86,8 +87,10 @@ class Job:
     def from_json(cls, line: str) -> "Job":
         """Read it back."""
         values = json.loads(line)
+        config = tomllib.loads(values["config"])
+        import_task(config["setting"])  # whoever gives the job has it imported
         return cls(
-            config=from_mapping(tomllib.loads(values["config"])),
+            config=from_mapping(config),
             folder=Path(values["folder"]),
             command=values["command"],
             threads=values["threads"],

@@ -14,7 +14,7 @@ from aaren.data.registry import lookup
 from aaren.errors import ConfigError, unknown_name
 from aaren.presets import make_run
 from aaren.presets.grid import Block, blocks_of, grid_function
-from aaren.tasks import TASKS
+from aaren.tasks import TASKS, import_task
 from aaren.train.config import PROFILES, RunConfig
 from aaren.train.fields import flatten, to_mapping
 from aaren.train.sweep import Sweep
@@ -137,6 +137,8 @@ def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
 def _settings(request: Request) -> list[str]:
     """Choose the settings: those named, else those of the named datasets, else all that have a grid."""
     if request.settings:
+        for name in request.settings:
+            import_task(name)
         return list(dict.fromkeys(request.settings))
     of_datasets = dict.fromkeys(lookup(name).setting for name in request.datasets)
     return list(of_datasets) or [name for name in TASKS if grid_function(name)]

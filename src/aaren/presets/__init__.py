@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast, get_type_hints
 
 from aaren.errors import ConfigError
-from aaren.tasks import TASKS, find_task
+from aaren.tasks import TASKS, find_task, import_task
 from aaren.train.config import PROFILES, RunConfig, faults_error, from_mapping, override, read_toml
 from aaren.train.fields import Text, WrongValueError, flatten, read_text, unknown_key
 
@@ -44,6 +44,7 @@ def make_run(
         assignments: `key=value`, as after `--set`.
         source: Where they come from, for errors.
     """
+    import_task(setting)
     preset = _find_preset(setting)
     if profile not in PROFILES:
         raise ConfigError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}.")

@@ -93,10 +93,10 @@ def to_markdown(table: Table) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Write text into Markdown so that it stays text: no HTML, no link, one line.
+    r"""Write text into Markdown so that it stays text: no HTML, no link, one line.
 
     >>> markdown_text("<img src=x> [a](javascript:b)")
-    '&lt;img src=x&gt; [a]\\\\(javascript:b)'
+    '&lt;img src=x&gt; [a]\\(javascript:b)'
     """
     return escape(" ".join(text.split()), quote=False).replace("](", "]\\(")
 

@@ -6,7 +6,6 @@ whose warnings only say that `-v4` is not the newest; the step limit is counted 
 datasets.
 """
 
-import importlib
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -84,19 +83,21 @@ def open_stage(environment_id: str) -> Stage:
 def build(environment_id: str) -> tuple[Environment, int]:
     """Build any environment by its Gymnasium id, bare and quiet, and say its step limit (1000 if none).
 
-    `module:ID`, as in Gymnasium, imports the module that registers it first.
+    `module:ID`, as in Gymnasium, names the module that registers it, which must be imported: ids come from
+    files too, and no file may choose what is imported.
     """
     gymnasium = require_extra("gymnasium", extra="rl", purpose=f"running {environment_id}")
     registration = require_extra(
         "gymnasium.envs.registration", extra="rl", purpose=f"running {environment_id}"
     )
     module, _, name = environment_id.rpartition(":")
+    if module and module not in sys.modules:
+        raise ConfigError(
+            f"{environment_id}: the module {module!r} is not imported, and a file may not choose what is. If "
+            f"you trust it, name it yourself: `aaren --import {module} ...`, or import it in Python."
+        )
     try:
-        if module:
-            importlib.import_module(module)
         spec = gymnasium.spec(name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{environment_id}: there is no module {error.name!r} to import.") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"Gymnasium has no environment {environment_id!r} ({error}).") from error
     if "mujoco" in str(spec.entry_point):

@@ -46,7 +46,7 @@ class RolloutWorker:
         # Not a pipe: one that nobody empties would stop a talkative process.
         self._told = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "aaren.data.rl.rollout_worker"],
+            [sys.executable, "-P", "-m", "aaren.data.rl.rollout_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._told,
