@@ -1,13 +1,19 @@
+import contextlib
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from aaren.lab import view
+from aaren.train.config import RunConfig
 from aaren.train.loop import fit
 from aaren.train.observe import Bar, JsonLines, Lines, Several, choose_observer, duration
+from aaren.train.run import train
 from support.toy_task import ToyExperiment
 
 Toy = Callable[..., ToyExperiment]
@@ -84,3 +90,40 @@ def test_several_are_all_told(toy: Toy) -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "0 s"), (59.6, "1 min 0 s"), (3600, "1 h 0 min")])
 def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+@pytest.mark.parametrize("kind", ["json", "lines", "bar", "grid"])
+def test_what_cannot_be_written_does_not_end_a_run(
+    kind: str, toy_run: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full").open("w")
+    try:
+        monkeypatch.setattr("sys.stderr", full)
+        if kind == "grid":
+            view.Lines().note("finished")
+            console = Console(file=full, force_terminal=True)
+            with view.LiveBoard(console) as live:
+                live.note("finished")
+            return
+        observer = {"json": lambda: JsonLines("/dev/full"), "lines": Lines, "bar": Bar}[kind]()
+        assert train(toy_run(), tmp_path / "run", observer=observer).status == "finished"
+        observer.say("all is well")
+    finally:
+        with contextlib.suppress(OSError):
+            full.close()
+
+
+@pytest.mark.parametrize("where", ["closed", "gone", "shut"])
+def test_a_run_ends_well_whatever_became_of_stderr(
+    where: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """`2>&-`, and a reader of the pipe that has gone away."""
+    words = "train support.toy_task line --set epochs=1 --out run"
+    command = f"{sys.executable} -c 'from aaren.cli.main import main; main()' {words}"
+    ending = {"closed": "2>&-", "gone": "2> >(exit)", "shut": "2>/dev/full"}[where]
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {ending}"], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.stdout.splitlines()[-1] == "run run"
+    assert done.returncode == 0

@@ -25,8 +25,8 @@ def reproduce(
         str, typer.Option(metavar="A,B", help="Only these datasets; see: aaren data list.")
     ] = "",
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the runs go.")] = Path("runs"),
-    workers: Annotated[int, typer.Option(min=0, help="Runs at once; 0: as many as cores.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, help="Threads of each; 0: cores / workers.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, max=1024, help="Runs at once; 0: as many as cores.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, max=1024, help="Threads of each; 0: cores / workers.")] = 0,
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Only part I of N, for other schedulers.")
     ] = "1/1",
@@ -84,4 +84,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    from aaren.train.observe import write_line
+
+    write_line(text, sys.stderr)

@@ -3,6 +3,7 @@
 Both write to stderr: stdout is for results.
 """
 
+import contextlib
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from aaren.lab.board import Board, Entry
 from aaren.lab.grid import View
-from aaren.train.observe import duration
+from aaren.train.observe import duration, write_line
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -48,7 +49,7 @@ class Lines(GridView):
 
     def note(self, text: str) -> None:
         """Print a line."""
-        print(text, file=self.stream, flush=True)
+        write_line(text, self.stream)
 
     def refresh(self, board: Board) -> None:
         """Print how far all is, once a minute."""
@@ -73,7 +74,8 @@ class LiveBoard(GridView):
 
     def __enter__(self) -> Self:
         """Begin to draw."""
-        self.live.start()
+        with contextlib.suppress(OSError, ValueError):
+            self.live.start()
         return self
 
     def __exit__(
@@ -84,13 +86,15 @@ class LiveBoard(GridView):
     ) -> None:
         """Leave the board as it stands at the end."""
         self._draw()
-        self.live.stop()
+        with contextlib.suppress(OSError, ValueError):
+            self.live.stop()
 
     def note(self, text: str) -> None:
         """Print above the board."""
         from rich.text import Text
 
-        self.console.print(Text(text), soft_wrap=True)
+        with contextlib.suppress(OSError, ValueError):  # what cannot be shown must not end the grid
+            self.console.print(Text(text), soft_wrap=True)
 
     def refresh(self, board: Board) -> None:
         """Draw again, twice a second."""
@@ -101,12 +105,13 @@ class LiveBoard(GridView):
     def _draw(self) -> None:
         if self.board is not None:
             self.shown = time.monotonic()
-            self.live.update(draw(self.board, self.console.width), refresh=True)
+            with contextlib.suppress(OSError, ValueError):
+                self.live.update(draw(self.board, self.console.width), refresh=True)
 
 
 def choose_view(*, plain: bool) -> GridView:
     """Show a live board on a terminal, unless lines are wanted."""
-    return Lines() if plain or not sys.stderr.isatty() else LiveBoard()
+    return Lines() if plain or sys.stderr is None or not sys.stderr.isatty() else LiveBoard()
 
 
 def draw(board: Board, width: int) -> "Group":

@@ -1,15 +1,18 @@
 """Who watches a run: nobody, a progress bar, one line per look, or JSON lines.
 
 Watching must not slow the run down, so a watcher is told of every update but asks for the loss only when it
-wants to show it. Knows nothing of how a run trains.
+wants to show it. Nor must it end the run: where nothing can be written (a full disk, a closed pipe), nothing
+is. Knows nothing of how a run trains.
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from aaren.errors import ConfigError
 from aaren.tasks.plan import Plan
 from aaren.train.record import strict_json
 from aaren.train.status import Look, RunStatus
@@ -136,14 +139,18 @@ class Lines(Silent):
 
     def say(self, message: str) -> None:
         """Print a line."""
-        print(message, file=self.stream, flush=True)
+        write_line(message, self.stream)
 
 
 class JsonLines(Silent):
     """One JSON object per event, for machines: begin, look, message, end."""
 
     def __init__(self, path: str) -> None:
-        self.file = sys.stderr if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115
+        try:
+            self.file = sys.stderr if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConfigError(f"--json-log {path}: it cannot be written ({reason}).") from error
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
         """Write what begins."""
@@ -161,11 +168,12 @@ class JsonLines(Silent):
         """Write that it is over."""
         self._write("end", {})
         if self.file is not sys.stderr:
-            self.file.close()
+            with contextlib.suppress(OSError, ValueError):  # what it still holds cannot be written either
+                self.file.close()
 
     def _write(self, event: str, values: dict[str, object]) -> None:
         line = strict_json({"event": event, "time": round(time.time(), 3), **values})
-        print(line, file=self.file, flush=True)
+        write_line(line, self.file)
 
 
 class Bar(Silent):
@@ -186,7 +194,8 @@ class Bar(Silent):
             auto_refresh=False,  # a thread that draws would take time from the training
         )
         self.task: TaskID = self.bar.add_task(name, total=plan.max_updates, completed=status.update, facts="")
-        self.bar.start()
+        with contextlib.suppress(OSError, ValueError):
+            self.bar.start()
 
     def updated(self, status: RunStatus, loss: Callable[[], float]) -> None:
         """Move the bar, now and then."""
@@ -197,34 +206,45 @@ class Bar(Silent):
             f"epoch {self.plan.moment(status.update).epoch + 1}  loss {loss():.4g}  {self.metric}"
             f"{self.pace.rate(status.update):.1f}/s  {self.pace.left(status.update)} left"
         )
-        self.bar.update(self.task, completed=status.update, facts=facts, refresh=True)
+        with contextlib.suppress(OSError, ValueError):
+            self.bar.update(self.task, completed=status.update, facts=facts, refresh=True)
 
     def looked(self, status: RunStatus, look: Look) -> None:
         """Take up the metric that selects."""
         name = self.plan.selects.metric
         best = status.best["validation"][name] if status.best else float("nan")
         self.metric = f"{name} {look['validation'][name]:.4g} (best {best:.4g})  "
-        self.bar.update(self.task, completed=status.update, refresh=True)
+        with contextlib.suppress(OSError, ValueError):
+            self.bar.update(self.task, completed=status.update, refresh=True)
 
     def say(self, message: str) -> None:
         """Print above the bar."""
         if hasattr(self, "bar"):
-            self.bar.console.print(message, markup=False)
+            with contextlib.suppress(OSError, ValueError):
+                self.bar.console.print(message, markup=False)
         else:
-            print(message, file=sys.stderr)
+            write_line(message, sys.stderr)
 
     def end(self) -> None:
         """Leave the bar as it stands."""
         if hasattr(self, "bar"):
-            self.bar.refresh()
-            self.bar.stop()
+            with contextlib.suppress(OSError, ValueError):
+                self.bar.refresh()
+                self.bar.stop()
 
 
 def choose_observer(json_log: str | None) -> Observer:
     """Watch as the place asks for: JSON lines on request, a bar on a terminal, lines elsewhere."""
     if json_log is not None:
         return JsonLines(json_log)
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar() if sys.stderr is not None and sys.stderr.isatty() else Lines()
+
+
+def write_line(text: str, stream: TextIO | None) -> None:
+    """Write a line if there is somewhere to write it to."""
+    if stream is not None:  # None: closed by whoever started us
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed pipe, a closed file
+            print(text, file=stream, flush=True)
 
 
 def duration(seconds: float) -> str:
