@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import resource
@@ -6,17 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
+from aaren.cli.main import app
 from aaren.errors import StateError
 from aaren.lab import grid as scheduler
 from aaren.lab.board import Board
+from aaren.lab.crew import LocalCrew
 from aaren.lab.grid import Grid
 from aaren.lab.job import Job, Message, carry_out
 from aaren.lab.planning import PlannedRun
+from aaren.lab.view import draw
+from aaren.train.config import RunConfig
 from aaren.train.lock import locked
 from aaren.train.record import read_record
 from aaren.train.run import train
 from aaren.train.sweep import Sweep
+from support.toy_task import TASK, ToyConfig
 
 Planned = Callable[..., PlannedRun]
 
@@ -226,3 +234,103 @@ def test_a_record_of_a_newer_version_is_not_overwritten(
     assert "has format 99; this version of aaren reads format 1" in board.entries[0].text
     assert path.read_text() == newer
     assert tmp_path in path.parents
+
+
+class PreemptedCrew:
+    """Wraps a crew whose workers are taken away after so many updates, checkpoints saved."""
+
+    def __init__(self, crew, updates: int) -> None:
+        self.crew, self.updates, self.size, self.losses = crew, updates, crew.size, 0
+        self.hire, self.give, self.pause, self.close = crew.hire, crew.give, crew.pause, crew.close
+
+    def listen(self, seconds: float) -> tuple[int, Message] | None:
+        if self.crew.told or not self.crew.jobs:
+            return self.crew.listen(seconds)
+        place, job = self.crew.jobs.popleft()
+        asked: list[int] = []
+
+        def is_gone() -> bool:
+            asked.append(1)
+            return len(asked) >= self.updates
+
+        last = carry_out(job, lambda message: self.crew.told.append((place, message)), is_gone)
+        if last.event == "paused":
+            self.losses += 1
+            last = Message(event="died", text="killed by SIGKILL")
+        self.crew.told.append((place, last))
+        return self.crew.listen(seconds)
+
+
+def test_a_run_that_gets_on_may_lose_any_number_of_workers(
+    planned: Planned, inline_crew: Callable, notes: Notes
+) -> None:
+    board, crew = board_of(planned(0)), PreemptedCrew(inline_crew(), updates=3)
+    Grid(board, crew, notes, threads=1).run()
+    assert crew.losses > 2 * scheduler.MAX_DEATHS
+    assert board.entries[0].state == "finished"
+
+
+def test_a_pause_after_a_worker_has_died() -> None:
+    crew = LocalCrew(1, threads=1)
+    try:
+        crew.hire(0)
+        heard = crew.listen(120)
+        assert heard is not None
+        assert heard[1].event == "ready"
+        crew._processes[0].kill()
+        heard = crew.listen(60)
+        assert heard is not None
+        assert heard[1].event == "died"
+        crew.pause()  # as Ctrl-C does, whatever became of the workers
+        crew.give(
+            0,
+            Job(config=RunConfig(setting=TASK.name, task=ToyConfig()), folder=Path(), command="", threads=1),
+        )
+    finally:
+        crew.close()
+
+
+@pytest.mark.xfail(strict=True, reason="a run that hangs keeps its worker for ever: there is no --timeout")
+def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    words = [
+        "reproduce",
+        "support.toy_grid",
+        "--profile",
+        "smoke",
+        "--out",
+        str(tmp_path),
+        "--timeout",
+        "0.1",
+    ]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1, result.output
+
+
+@pytest.mark.xfail(strict=True, reason="the board does not say that a run stands still")
+def test_a_run_that_stands_still_is_named(planned: Planned) -> None:
+    clock = [0.0]
+    board = board_of(planned(0))
+    board.now = lambda: clock[0]
+    board.entries[0].state = "running"
+    grid = Grid(board, InlineNothing(), Notes(), threads=1)
+    grid._note_progress(board.entries[0], Message(event="progress", update=3, max_updates=9))
+    clock[0] = 3600.0
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(draw(board, 200))
+    assert "no progress for" in console.export_text()
+
+
+class InlineNothing:
+    """A crew that nobody works in."""
+
+    size = 0
+
+    def hire(self, place: int) -> None: ...
+
+    def give(self, place: int, job: Job) -> None: ...
+
+    def listen(self, seconds: float) -> tuple[int, Message] | None: ...
+
+    def pause(self) -> None: ...
+
+    def close(self) -> None: ...

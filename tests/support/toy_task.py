@@ -31,6 +31,12 @@ class ToyModelConfig:
     width: int = 16
     dropout: float = 0.1
 
+    def __post_init__(self) -> None:
+        if self.width < 1 or not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(
+                f"width must be at least 1 and dropout below 1; got {self.width}, {self.dropout}."
+            )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToyConfig:

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from aaren.errors import ConfigError, DataError, StateError
+from aaren.presets import make_run
 from aaren.train.config import RunConfig
 from aaren.train.endings import PausedError
 from aaren.train.lock import locked
@@ -175,3 +176,11 @@ def test_a_run_that_failed_before_it_began_may_be_mended(toy_run: ToyRun, tmp_pa
     assert train(toy_run(), tmp_path).status == "finished"  # an error's own cure is another config
     with pytest.raises(ConfigError, match="holds a run of another config"):
         train(toy_run(epochs=9), tmp_path)
+
+
+def test_predictions_that_a_setting_does_not_keep_are_refused_before_training(tmp_path: Path) -> None:
+    config = make_run("rl", "cartpole", profile="smoke", assignments=["engine.predictions=true"])
+    with pytest.raises(ConfigError, match=r"'rl' keeps no predictions: leave out engine\.predictions"):
+        train(config, tmp_path / "run")
+    record = read_record(tmp_path / "run" / "record.json")
+    assert (record.status, record.updates) == ("failed", 0)

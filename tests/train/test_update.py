@@ -1,4 +1,6 @@
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import MethodType
 
 import pytest
@@ -6,9 +8,11 @@ import torch
 from torch import nn
 
 from aaren.tasks.plan import Moment
-from aaren.train.config import EngineConfig
+from aaren.train.config import EngineConfig, RunConfig
 from aaren.train.distributed import SOLO
+from aaren.train.endings import PausedError
 from aaren.train.loop import fit
+from aaren.train.run import train
 from aaren.train.update import Update
 from support.toy_task import ToyExperiment
 
@@ -20,7 +24,7 @@ def weights(model: nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("accumulate", [2, 3, 8, 20])
+@pytest.mark.parametrize("accumulate", [2, 3, 8, 20, 10**12])
 def test_accumulation_changes_nothing(toy: Toy, accumulate: int) -> None:
     whole = fit(toy(dropout=0.0, penalty=0.01), seed=1)
     parts = fit(toy(dropout=0.0, penalty=0.01), seed=1, engine=EngineConfig(accumulate=accumulate))
@@ -83,3 +87,31 @@ def test_compiling_changes_little(toy: Toy) -> None:
     compiled = fit(toy(dropout=0.0, epochs=1), seed=1, engine=EngineConfig(compile=True))
     torch.testing.assert_close(weights(compiled.model), weights(eager.model), rtol=1e-3, atol=1e-4)
     assert list(compiled.model.state_dict()) == list(eager.model.state_dict())
+
+
+def test_a_pause_is_heard_between_the_parts_of_an_update(toy: Toy) -> None:
+    asked = []
+
+    def is_pause_wanted() -> bool:
+        asked.append(1)
+        return len(asked) > 2
+
+    with pytest.raises(PausedError, match="within the update after 0, part 3 of 8"):
+        fit(toy(), seed=1, engine=EngineConfig(accumulate=10**12), is_pause_wanted=is_pause_wanted)
+
+
+def test_a_run_paused_within_an_update_ends_with_the_same_bits(
+    toy_run: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    config = replace(toy_run(), engine=EngineConfig(threads=1, accumulate=4, checkpoint_seconds=0.0))
+    whole = train(config, tmp_path / "whole")
+    for stops in (3, 11, 30, 50):
+        asked: list[int] = []
+
+        def is_pause_wanted(asked: list[int] = asked, stops: int = stops) -> bool:
+            asked.append(1)
+            return len(asked) > stops
+
+        with pytest.raises(PausedError):
+            train(config, tmp_path / "parts", is_pause_wanted=is_pause_wanted)
+    assert train(config, tmp_path / "parts").metrics == whole.metrics

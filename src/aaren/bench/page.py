@@ -31,7 +31,10 @@ def _split(path: Path, kind: str) -> tuple[str, str, str]:
     """Return the page up to and with the first mark, the generated part, and the rest."""
     if not path.is_file():
         raise DataError(f"no page at {path}; --page needs an existing Markdown file with the marks in it.")
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text in UTF-8; --page rewrites Markdown.") from error
     begin, end = begin_mark(kind) + "\n", end_mark(kind)
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
         raise DataError(

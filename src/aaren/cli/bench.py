@@ -9,8 +9,9 @@ from aaren.errors import ConfigError, unknown_name
 
 app = typer.Typer(help="Measure this machine: ratios against peers, in one run.", no_args_is_help=True)
 
+MAX_LENGTH = 2**24
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds: does it run here?")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: as torch chooses.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads; default: as torch chooses.")]
 RecordPath = Annotated[Path | None, typer.Option("--record", help="Write the measurements there, as JSON.")]
 FigureBase = Annotated[
     Path | None, typer.Option("--figure", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren\\[plot]'.")
@@ -25,7 +26,8 @@ def scan(
     quick: Quick = False,
     long: Annotated[bool, typer.Option("--long", help="Also 65,536 items, fused and chunked.")] = False,
     lengths: Annotated[
-        list[int] | None, typer.Option("--length", help="Items per sequence; may be repeated.")
+        list[int] | None,
+        typer.Option("--length", min=1, max=MAX_LENGTH, help="Items per sequence; may be repeated."),
     ] = None,
     threads: Threads = None,
     record: RecordPath = None,
@@ -116,7 +118,8 @@ def stream(
 def train(
     quick: Quick = False,
     lengths: Annotated[
-        list[int] | None, typer.Option("--length", help="Items per sequence; may be repeated.")
+        list[int] | None,
+        typer.Option("--length", min=1, max=MAX_LENGTH, help="Items per sequence; may be repeated."),
     ] = None,
     setting: Annotated[
         str | None, typer.Option(help="events: its models' updates, steps and padding instead.")

@@ -156,9 +156,13 @@ def make(
     policy: Annotated[
         list[str] | None, typer.Option(help="Policies of your own (.npz), instead of the recipe's.")
     ] = None,
-    transitions: Annotated[int, typer.Option(help="With `rl`: environment steps to record.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
-    workers: Annotated[int, typer.Option(help="With `rl`: processes; the data does not depend on it.")] = 2,
+    transitions: Annotated[
+        int, typer.Option(min=1, help="With `rl`: environment steps to record.")
+    ] = 200_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same data.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=1, max=1024, help="With `rl`: processes; the data does not depend on it.")
+    ] = 2,
 ) -> None:
     """Make a dataset on this machine: roll out policies, or draw from a known process."""
     if what == "rl":

@@ -82,6 +82,10 @@ def version() -> None:
     print(__version__)
 
 
+# How torch says that there is no memory for a tensor, in a RuntimeError like any other.
+_TOO_LARGE = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+
+
 def main() -> None:
     """Run the command line: a user's mistake is one clear line and exit code 2, never a traceback."""
     _open_streams()
@@ -92,7 +96,13 @@ def main() -> None:
         _complain(str(error))
         sys.exit(2)
     except OSError as error:  # a file or folder that no check of ours has named before
-        _complain(f"{error}. Choose another file or folder, or free some space.")
+        where = f" {shorten(str(error.filename))!r}" if error.filename else ""
+        _complain(f"{error.strerror or error}:{where}. Choose another file or folder, or free some space.")
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _TOO_LARGE):
+            raise
+        _complain(f"this needs more memory than there is ({shorten(str(error))}): choose smaller sizes.")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -102,10 +112,19 @@ def _open_streams() -> None:
     """Make sure that there is somewhere to write to, and that no character stops the writing."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us, as by `2>&-`
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         reconfigure = getattr(getattr(sys, name), "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """Cut out the middle of a long text.
+
+    >>> shorten("abcdefgh", 4)
+    'ab...gh'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-(most // 2) :]}"
 
 
 def _complain(text: str) -> None:

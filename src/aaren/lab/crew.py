@@ -103,7 +103,8 @@ class LocalCrew:
 
     def _write(self, process: "subprocess.Popen[str]", line: str) -> None:
         if process.stdin is not None:
-            with contextlib.suppress(OSError):  # it died: the thread that hears it will tell
+            # It died, and perhaps its end was closed already: the thread that hears it will tell.
+            with contextlib.suppress(OSError, ValueError):
                 process.stdin.write(line + "\n")
                 process.stdin.flush()
 

@@ -13,7 +13,7 @@ from aaren.lab.crew import Crew
 from aaren.lab.failure import write_failure
 from aaren.lab.job import Job, Message
 
-MAX_DEATHS = 3  # workers that one run may take with it
+MAX_DEATHS = 3  # workers that one run may take with it without getting on
 MAX_TRIES = 5  # at a run that another process holds
 BUSY_SECONDS = 3.0  # between two tries
 LISTEN_SECONDS = 0.2
@@ -121,6 +121,8 @@ class Grid:
         if message.max_updates:
             entry.update, entry.max_updates = message.update, message.max_updates
         if message.event == "begin":
+            if message.update > entry.first_update:  # its checkpoints get on: nodes may come and go
+                entry.deaths = 0
             entry.has_begun, entry.first_update = True, message.update
             if message.update:
                 self.view.note(f"{entry.run.name}: goes on at update {message.update}")

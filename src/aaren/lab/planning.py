@@ -19,6 +19,7 @@ from aaren.train.config import PROFILES, RunConfig
 from aaren.train.fields import flatten, to_mapping
 from aaren.train.sweep import Sweep
 
+MAX_SEEDS = 1000
 SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a first look
 
 # Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
@@ -40,8 +41,8 @@ class Request:
         """Check what needs no registry."""
         if self.profile not in PROFILES:
             raise unknown_name("profile", self.profile, PROFILES)
-        if self.seeds is not None and self.seeds < 1:
-            raise ConfigError(f"--seeds must be at least 1; got {self.seeds}.")
+        if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
+            raise ConfigError(f"--seeds must be 1 to {MAX_SEEDS}; got {self.seeds}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +102,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     (2, 8)
     """
     first, _, second = text.partition("/")
-    if first.isdigit() and second.isdigit() and 1 <= int(first) <= int(second):
+    if first.isdecimal() and second.isdecimal() and len(text) < 20 and 1 <= int(first) <= int(second):
         return int(first), int(second)
     raise ConfigError(f"--shard must be I/N with 1 <= I <= N, such as 1/4; got {text!r}.")
 

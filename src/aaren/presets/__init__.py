@@ -14,7 +14,7 @@ from typing import cast, get_type_hints
 from aaren.errors import ConfigError
 from aaren.tasks import TASKS, find_task, import_task
 from aaren.train.config import PROFILES, RunConfig, faults_error, from_mapping, override, read_toml
-from aaren.train.fields import Text, WrongValueError, flatten, read_text, unknown_key
+from aaren.train.fields import Text, WrongValueError, flatten, is_writable, read_text, unknown_key
 
 __all__ = ["load_run", "make_run"]
 
@@ -44,6 +44,9 @@ def make_run(
         assignments: `key=value`, as after `--set`.
         source: Where they come from, for errors.
     """
+    for name, text in (("dataset", dataset), ("model", model), ("data_file", data_file)):
+        if not is_writable(text):
+            raise ConfigError(f"{name}: expected text that can be written in UTF-8; got {text!r}.")
     import_task(setting)
     preset = _find_preset(setting)
     if profile not in PROFILES:
@@ -78,7 +81,9 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
     if faults:
         raise faults_error(faults, str(path))
     changes = [f"{key}={_text(value)}" for key, value in flatten(values).items()]
-    seed = int(start.get("seed", 0))
+    seed = start.get("seed", 0)
+    if type(seed) is not int:
+        raise ConfigError(f"{path}: preset.seed: expected an integer, got {seed!r}.")
     return make_run(
         setting, **given, seed=seed, assignments=[*choices, *changes, *assignments], source=str(path)
     )

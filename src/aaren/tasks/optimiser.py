@@ -1,5 +1,6 @@
 """OptimiserConfig: which optimiser, with which numbers. The schedule belongs to the plan."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,11 +28,20 @@ class OptimiserConfig:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Report a number that no optimiser takes."""
+        """Report every number that no optimiser takes."""
         if self.name not in OPTIMISERS:
             raise unknown_name("optimiser", self.name, OPTIMISERS)
-        if not self.learning_rate > 0.0:
-            raise ConfigError(f"learning_rate must be above 0; got {self.learning_rate}.")
+        faults = []
+        if not 0.0 < self.learning_rate < math.inf:
+            faults.append(f"learning_rate must be above 0; got {self.learning_rate}")
+        for name in ("beta1", "beta2"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                faults.append(f"{name} must be at least 0 and below 1; got {getattr(self, name)}")
+        for name in ("eps", "weight_decay"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                faults.append(f"{name} must be 0 or more; got {getattr(self, name)}")
+        if faults:
+            raise ConfigError("; ".join(faults) + ".")
 
     def build(self, model: nn.Module) -> Optimizer:
         """Build the optimiser of all parameters that want gradients."""

@@ -21,6 +21,8 @@ else:
     DataclassInstance = object  # so that the annotations can be read at run time
 
 PROFILES = ("smoke", "cpu", "paper")
+MAX_THREADS = 1024
+MAX_SEED = 2**63 - 1
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
@@ -42,8 +44,8 @@ class EngineConfig:
         if self.device not in get_args(Device):
             raise unknown_name("device", str(self.device), get_args(Device))
         faults = []
-        if self.threads < 0:
-            faults.append(f"threads must be 0 or more; got {self.threads}")
+        if not 0 <= self.threads <= MAX_THREADS:
+            faults.append(f"threads must be 0 to {MAX_THREADS}; got {self.threads}")
         if self.accumulate < 1:
             faults.append(f"accumulate must be at least 1; got {self.accumulate}")
         if not self.checkpoint_seconds >= 0.0:
@@ -62,6 +64,11 @@ class RunConfig:
     seed: int = 0
     changed: tuple[str, ...] = ()  # keys that were set by hand on top of the profile
     engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        """Report a seed that random generators do not take."""
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"seed must be 0 to {MAX_SEED}; got {self.seed}.")
 
     def cell(self) -> Mapping[str, str | int]:
         """Say where in a table this run stands."""
@@ -92,7 +99,7 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(
             f"no file {path}. Write one, or use a preset: aaren train SETTING DATASET."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except (ValueError, RecursionError, IsADirectoryError) as error:
         raise ConfigError(f"{path} is not TOML: {error}.") from error
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError
 from aaren.nn.own_generator import building_from, drawing_from, own_generator
 from aaren.train.config import EngineConfig
-from aaren.train.distributed import World
+from aaren.train.distributed import World, device_number
 
 CUDA_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it cuBLAS may sum in another order
 
@@ -155,7 +155,7 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError("engine.device = 'cuda', but torch sees no CUDA device here: use 'cpu' or 'auto'.")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cuda", device_number())
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

@@ -11,6 +11,8 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from aaren.errors import ConfigError
+
 T = TypeVar("T")
 PATIENCE = timedelta(hours=12)  # the others wait while the first process evaluates or rolls out episodes
 
@@ -59,12 +61,30 @@ SOLO = World()
 
 def process_count() -> int:
     """Return how many processes `torchrun` started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _count("WORLD_SIZE", "1", least=1)
 
 
 def process_rank() -> int:
     """Return the number of this process among them; 0 without `torchrun`."""
-    return int(os.environ.get("RANK", "0"))
+    rank, size = _count("RANK", "0", least=0), process_count()
+    if rank >= size:
+        raise ConfigError(f"RANK={rank} must be below WORLD_SIZE={size}: start with torchrun, or unset both.")
+    return rank
+
+
+def device_number() -> int:
+    """Return the number of this process's device on its machine; 0 without `torchrun`."""
+    return _count("LOCAL_RANK", "0", least=0)
+
+
+def _count(variable: str, default: str, *, least: int) -> int:
+    text = os.environ.get(variable, default)
+    if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least:
+        return int(text)
+    raise ConfigError(
+        f"the environment variable {variable} must be a number from {least} on, as torchrun sets it; "
+        f"got {text!r}. Unset it, or start with torchrun."
+    )
 
 
 @contextmanager
@@ -75,7 +95,13 @@ def connected() -> Iterator[World]:
         return
     # Tensors of the CPU (states of random generators) travel by gloo, gradients by whatever their device has.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    torch.distributed.init_process_group(backend, timeout=PATIENCE)
+    try:
+        torch.distributed.init_process_group(backend, timeout=PATIENCE)
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"the {process_count()} processes that WORLD_SIZE asks for cannot meet: {error}. "
+            "Start with torchrun, or unset WORLD_SIZE."
+        ) from error
     try:
         yield World(rank=torch.distributed.get_rank(), size=torch.distributed.get_world_size())
     finally:

@@ -4,6 +4,7 @@ Values come from TOML, already typed, or from a command line, as `Text` that is 
 """
 
 import dataclasses
+import sys
 import types
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="DataclassInstance")
 NONE = "none"  # how TOML and the command line spell None
+_LARGEST = sys.float_info.max
+_LARGEST_INTEGER = 2**63 - 1
 _WORDS: dict[object, str] = {
     bool: "true or false",
     int: "an integer",
@@ -125,13 +128,15 @@ def read_text(kind: object, text: str) -> object:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is int:
-            return int(text)
+            return _check(int, int(text))
         if kind is float:
-            return float(text)
+            return _check(float, float(text))
         if kind is type(None):
             return {NONE: None}[text.lower()]
+    except WrongValueError:
+        raise
     except (KeyError, ValueError):
-        raise WrongValueError(f"expected {describe(kind)}, got {text!r}") from None
+        raise WrongValueError(f"expected {describe(kind)}, got {_shown(text)}") from None
     return _check(kind, str(text))
 
 
@@ -163,7 +168,7 @@ def _read(kind: object, value: object, faults: list[str], path: str) -> object:
             return _read(tables[0], value, faults, path)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
-            raise WrongValueError(f"expected {describe(kind)}, got {value!r}")
+            raise WrongValueError(f"expected {describe(kind)}, got {_shown(value)}")
         return build(kind, value, faults, path=path + ".")
     return _check(kind, value)
 
@@ -185,10 +190,29 @@ def _check(kind: object, value: object) -> object:
                 _check(part, item) for part, item in zip(_kinds(kind, len(value)), value, strict=True)
             )
     elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        if abs(value) <= _LARGEST:  # False for NaN
+            return float(value)
+        raise WrongValueError(f"expected a finite number, got {_shown(value)}")
     elif isinstance(kind, type) and type(value) is kind:
+        if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+            raise WrongValueError(f"expected an integer of at most 64 bits, got {_shown(value)}")
+        if isinstance(value, str) and not is_writable(value):
+            raise WrongValueError(f"expected text that can be written in UTF-8, got {_shown(value)}")
         return value
-    raise WrongValueError(f"expected {describe(kind)}, got {value!r}")
+    raise WrongValueError(f"expected {describe(kind)}, got {_shown(value)}")
+
+
+def is_writable(text: str) -> bool:
+    """Tell whether files and file names can hold a text: no zero byte, no half of a character."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _shown(value: object) -> str:
+    """Write a value for an error, shortly; Python itself refuses to write integers of thousands of digits."""
+    if isinstance(value, int) and abs(value) > _LARGEST_INTEGER:
+        return f"one of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _kinds(kind: object, count: int) -> tuple[object, ...]:
@@ -208,7 +232,7 @@ def _first_that_reads(kinds: tuple[object, ...], text: str) -> object:
             return read_text(kind, text)
         except WrongValueError:
             continue
-    raise WrongValueError(f"expected {' or '.join(map(describe, kinds))}, got {text!r}")
+    raise WrongValueError(f"expected {' or '.join(map(describe, kinds))}, got {_shown(text)}")
 
 
 def _plain(value: object) -> object:

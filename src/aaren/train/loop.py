@@ -60,6 +60,7 @@ def fit(
         world: This process among those of the run.
         name: What to call the run.
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
+            Also asked between the parts of one update, which is then left undone, without a checkpoint.
         is_cut_short: Train no further than the checkpoint, and return the best weights so far.
         is_guest: Train in a process that others use too: see `repeatable`.
     """
@@ -72,7 +73,15 @@ def fit(
         snapshot = Snapshot(model=model, optimiser=optimiser, status=RunStatus(), device=device)
         update = None
         if optimiser is not None:
-            update = Update(experiment, model, optimiser, engine=engine, world=world, device=device)
+            update = Update(
+                experiment,
+                model,
+                optimiser,
+                engine=engine,
+                world=world,
+                device=device,
+                is_pause_wanted=is_pause_wanted,
+            )
         if keeper is not None and keeper.restore(snapshot, world, observer.say):
             snapshot.status.resumed += 1
         if is_cut_short:

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from aaren.errors import StateError
+from aaren.errors import ConfigError, StateError
 from aaren.tasks import find_task
 from aaren.tasks.base import Batch, Experiment, Json
 from aaren.tasks.plan import Plan
@@ -76,6 +76,10 @@ def train(
         task = find_task(config.setting)
         try:
             experiment = task.open(config.task, seed=config.seed)
+            if config.engine.predictions and type(experiment).predictions is Experiment.predictions:
+                raise ConfigError(
+                    f"the setting {config.setting!r} keeps no predictions: leave out engine.predictions."
+                )
             keeper = Keeper(
                 folder=folder / CHECKPOINTS,
                 config={**to_mapping(config), "data": dict(experiment.checksums())},

@@ -5,6 +5,7 @@ However a batch is cut, into parts for memory or among processes, the gradient i
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Generic
 
 import torch
@@ -17,6 +18,7 @@ from aaren.tasks.base import BatchT, Experiment
 from aaren.tasks.plan import Moment
 from aaren.train.config import EngineConfig
 from aaren.train.distributed import World
+from aaren.train.endings import PausedError
 from aaren.train.shares import move, share
 
 
@@ -49,8 +51,9 @@ class Update(Generic[BatchT]):
         engine: EngineConfig,
         world: World,
         device: torch.device,
+        is_pause_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.experiment, self.optimiser = experiment, optimiser
+        self.experiment, self.optimiser, self.is_pause_wanted = experiment, optimiser, is_pause_wanted
         self.engine, self.world, self.device = engine, world, device
         self.inside_seconds = 0.0
         self.rates = [
@@ -75,6 +78,12 @@ class Update(Generic[BatchT]):
         self.optimiser.zero_grad(set_to_none=True)
         total: Tensor | None = None
         for number, (part, weight) in enumerate(parts):
+            # Many processes would have to agree first: they stop between updates only.
+            if number and self.world.size == 1 and self.is_pause_wanted():
+                raise PausedError(
+                    f"stopped within the update after {moment.update}, part {number} of {len(parts)}; "
+                    "the same command goes on from the last checkpoint."
+                )
             with self._syncing(number == len(parts) - 1):
                 with self._casting():
                     loss = self.objective(part, weight, number == 0)
@@ -95,13 +104,14 @@ class Update(Generic[BatchT]):
 
     def _parts(self, batch: BatchT) -> list[tuple[BatchT, float]]:
         """Cut out what this process computes, with the factor of each part's loss."""
-        count = self.engine.accumulate * self.world.size
+        accumulate = min(self.engine.accumulate, max(1, len(batch)))  # more parts than cases would be empty
+        count = accumulate * self.world.size
         if count == 1:
             return [(move(batch, self.device), 1.0)]
         whole = self.experiment.weight(batch)
         parts = []
-        for number in range(self.engine.accumulate):
-            part = share(batch, self.world.rank * self.engine.accumulate + number, count)
+        for number in range(accumulate):
+            part = share(batch, self.world.rank * accumulate + number, count)
             if part is not None:
                 # Gradients are averaged over processes, but the parts' losses are to be summed.
                 factor = self.world.size * self.experiment.weight(part) / whole
