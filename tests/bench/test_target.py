@@ -1,5 +1,11 @@
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from aaren.bench import policy, scan_targets, stream_targets, train_events, train_view
+from aaren.bench.record import BenchRecord, number, read_record
 from aaren.bench.target import Target, at_least, at_most, targets_sheet, within
 
 
@@ -12,7 +18,7 @@ def test_limits_belong_to_what_is_promised() -> None:
 
 def test_a_ratio_of_scattered_times_says_so() -> None:
     target = Target(name="a", wanted="w", measured="1.00x", is_met=True, is_noisy=True)
-    assert target.verdict == "met, noisy"
+    assert target.verdict == "void: noisy"
     assert replace(target, measured=None, is_met=None).verdict == "not run"  # nothing to distrust
 
 
@@ -24,3 +30,36 @@ def test_sheet_stresses_what_was_missed_and_counts_what_was_not_measured() -> No
     assert "| **1.00x** | **missed** |" in sheet.to_markdown()
     assert sheet.note == "1 of 3 targets need the whole run: aaren bench it"
     assert targets_sheet(judged[:1]).note == ""
+
+
+def test_a_missed_target_of_a_noisy_measurement_is_void_and_not_stressed() -> None:
+    noisy = Target(name="a", wanted="w", measured="117x", is_met=False, is_noisy=True)
+    sheet = targets_sheet([noisy, Target(name="b", wanted="w", measured="2x", is_met=False)])
+    assert [row[-1] for row in sheet.rows] == ["void: noisy", "missed"]
+    assert sheet.bold_rows == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "judge", "fields"),
+    [
+        ("scan", scan_targets.targets, "upper_quartile_seconds"),
+        ("stream", stream_targets.targets, "token_upper_quartile_seconds"),
+        ("stream", stream_targets.targets, "step_upper_quartile_seconds"),
+        ("train", train_view.targets, "upper_quartile_seconds"),
+        ("train-events", train_events.targets, "upper_quartile_seconds"),
+        ("policy", policy.targets, "upper_quartile_seconds"),
+    ],
+)
+def test_no_benchmark_judges_by_times_that_spread(
+    kind: str, judge: Callable[[BenchRecord], list[Target]], fields: str
+) -> None:
+    record = read_record(Path(__file__).parents[2] / "results" / "bench" / f"{kind}.json", kind=kind)
+    before = [target.verdict for target in judge(record)]
+    for row in record.measurements:
+        if row.get(fields) is not None:
+            row[fields] = 100.0 * number(row, fields)
+    after = judge(record)
+    void = [target for target in after if target.verdict == "void: noisy"]
+    assert len(void) > before.count("void: noisy")
+    times = [target for target in void if "memory" in target.name or "bytes" in target.name]
+    assert not times

@@ -97,7 +97,7 @@ def test_duration(seconds: float, words: str) -> None:
 def test_what_cannot_be_written_does_not_end_a_run(
     kind: str, toy_run: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = Path("/dev/full").open("w")
+    full = Path("/dev/full").open("w")  # noqa: SIM115
     try:
         monkeypatch.setattr("sys.stderr", full)
         if kind == "grid":

@@ -16,9 +16,8 @@ import torch
 from aaren.bench import figure
 from aaren.bench.progress import OnStep, silent
 from aaren.bench.record import BenchRecord, Row, number
-from aaren.bench.scan_targets import NOISY_SPREAD
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
-from aaren.bench.target import Target, at_least, targets_sheet, within
+from aaren.bench.target import Target, are_noisy, at_least, targets_sheet, within
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.models.decision_config import DecisionModelConfig
 from aaren.models.decision_model import DecisionModel
@@ -229,12 +228,7 @@ def _ratio(record: BenchRecord, slow: str, slow_step: int, fast: str, fast_step:
 
 
 def _is_noisy(record: BenchRecord, *cells: tuple[str, int]) -> bool:
-    rows = [record.find(contender=name, step=step) for name, step in cells]
-    return any(
-        number(row, "upper_quartile_seconds") > NOISY_SPREAD * number(row, "lower_quartile_seconds")
-        for row in rows
-        if row is not None
-    )
+    return are_noisy(*(record.find(contender=name, step=step) for name, step in cells))
 
 
 def _cells(record: BenchRecord, row: Row) -> tuple[str, ...]:

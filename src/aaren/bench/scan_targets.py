@@ -10,10 +10,9 @@ from typing import NamedTuple
 from aaren.bench.record import BenchRecord, Row, number
 from aaren.bench.scan import needed_bytes, shape_of
 from aaren.bench.scan_contenders import FORWARD, FORWARD_BACKWARD
-from aaren.bench.target import Target, at_least, at_most, within
+from aaren.bench.target import Target, are_noisy, at_least, at_most, within
 
 LINEAR_WITHIN = 1.2
-NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
 
 
 class Ratio(NamedTuple):
@@ -52,16 +51,12 @@ def _row(record: BenchRecord, contender: str, direction: str, length: int) -> Ro
     return None if row is None or row["skipped"] is not None else row
 
 
-def _is_noisy(row: Row) -> bool:
-    return number(row, "upper_quartile_seconds") > NOISY_SPREAD * number(row, "lower_quartile_seconds")
-
-
 def _times(record: BenchRecord, slow: str, fast: str, direction: str, length: int) -> Ratio | None:
     above, below = _row(record, slow, direction, length), _row(record, fast, direction, length)
     if above is None or below is None:
         return None
     value = number(above, "median_seconds") / number(below, "median_seconds")
-    return Ratio(value, is_noisy=_is_noisy(above) or _is_noisy(below))
+    return Ratio(value, is_noisy=are_noisy(above, below))
 
 
 def _memory(record: BenchRecord, length: int) -> Ratio | None:
@@ -88,7 +83,7 @@ def _linear(record: BenchRecord, contender: str, what: str, field: str) -> Targe
     if longest > 1024 and 1024 in by_length:
         last, first = by_length[longest], by_length[1024]
         ratio = _per_item(last, field) / _per_item(first, field)
-        is_noisy = field == "median_seconds" and (_is_noisy(last) or _is_noisy(first))
+        is_noisy = field == "median_seconds" and are_noisy(last, first)
     reach = f"from 1,024 to {longest:,}" if ratio is not None else "from 1,024 on"
     name = f"{what} linear, {reach}: per item, last / first"
     return replace(within(name, ratio, 1 / LINEAR_WITHIN, LINEAR_WITHIN), is_noisy=is_noisy)

@@ -6,7 +6,10 @@ Knows nothing of what is measured.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aaren.bench.record import Row, number
 from aaren.bench.table import Sheet, format_ratio
+
+NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,9 +24,24 @@ class Target:
 
     @property
     def verdict(self) -> str:
-        """Return the word for the table."""
-        word = {True: "met", False: "missed", None: "not run"}[self.is_met]
-        return f"{word}, noisy" if self.is_noisy and self.is_met is not None else word
+        """Return the word for the table; a measurement that is too noisy says neither met nor missed."""
+        if self.is_noisy and self.is_met is not None:
+            return "void: noisy"
+        return {True: "met", False: "missed", None: "not run"}[self.is_met]
+
+
+def are_noisy(*rows: Row | None, prefix: str = "") -> bool:
+    """Tell whether the quartiles of any of these measurements lie too far apart to judge by them.
+
+    >>> are_noisy({"lower_quartile_seconds": 1.0, "upper_quartile_seconds": 1.6}), are_noisy({})
+    (True, False)
+    """
+    lower, upper = f"{prefix}lower_quartile_seconds", f"{prefix}upper_quartile_seconds"
+    return any(
+        number(row, upper) > NOISY_SPREAD * number(row, lower)
+        for row in rows
+        if row is not None and row.get(lower) is not None and row.get(upper) is not None
+    )
 
 
 def at_least(name: str, ratio: float | None, limit: float) -> Target:
@@ -72,7 +90,7 @@ def targets_sheet(
         title=title,
         columns=("target", "wanted", "measured", "verdict"),
         rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in measured],
-        bold_rows=frozenset(target.name for target in measured if target.is_met is False),
+        bold_rows=frozenset(target.name for target in measured if target.verdict == "missed"),
         note=note,
     )
 

@@ -1,5 +1,6 @@
 """Draw and judge a record of `aaren bench train`: its tables, its targets and its figure."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from aaren.bench import figure
@@ -7,7 +8,7 @@ from aaren.bench.record import BenchRecord, Row, counted, number
 from aaren.bench.stream_contenders import AAREN, GRU, LSTM, TRANSFORMER
 from aaren.bench.stream_figure import draw_straight
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
-from aaren.bench.target import Target, at_least, targets_sheet
+from aaren.bench.target import Target, are_noisy, at_least, targets_sheet
 
 LABELS = {AAREN: "Aaren", TRANSFORMER: "Transformer", GRU: "GRU", LSTM: "LSTM"}
 COLUMNS = ("", "one step", "quartiles", "/ Aaren", "tokens per second", "peak memory", "runs")
@@ -35,7 +36,8 @@ def targets(record: BenchRecord) -> list[Target]:
         ratio = None
         if slow is not None and fast is not None:
             ratio = number(slow, "median_seconds") / number(fast, "median_seconds")
-        found.append(at_least(f"training step, Transformer / Aaren, t = {length:,}", ratio, least))
+        target = at_least(f"training step, Transformer / Aaren, t = {length:,}", ratio, least)
+        found.append(replace(target, is_noisy=are_noisy(slow, fast)))
     return found
 
 
