@@ -136,3 +136,32 @@ def test_remove(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 1, make(1))
     remove(tmp_path / "checkpoints")
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "[" * 100_000,
+        "9" * 5_000,
+        "[]",
+        "{}",
+        '{"format": 1, "files": [], "facts": {}}',
+        '{"format": 1, "files": {}, "facts": 3}',
+        '{"format": 1, "files": {}, "facts": {}}',
+        '{"format": 1, "files": {"../../x.safetensors": "0"}, "facts": {"status": 1}}',
+        '{"format": {"a": 1}, "files": {}, "facts": {}}',
+    ],
+)
+def test_a_hostile_manifest_is_named_and_the_one_before_taken(manifest: str, tmp_path: Path) -> None:
+    good = Checkpoint(tensors={"model": {"w": torch.ones(2)}}, facts={"status": 1})
+    save(tmp_path, 1, good)
+    save(tmp_path, 2, good)
+    text = json.dumps({"sha256": hashlib.sha256(manifest.encode()).hexdigest(), "content": manifest})
+    complaints: list[str] = []
+    for outer in (text, manifest):
+        (tmp_path / "update-000000002" / "manifest.json").write_text(outer)
+        found = load_newest(tmp_path, complain=complaints.append, facts=("status",))
+        assert found is not None
+        assert found.facts == {"status": 1}
+    assert len(complaints) == 2
+    assert all("update-000000002 is damaged" in complaint for complaint in complaints)

@@ -15,6 +15,7 @@ import torch
 
 from aaren.errors import ConfigError, DataError
 from aaren.train import machine as train_machine
+from aaren.train.record import parse_json
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]
@@ -79,8 +80,8 @@ def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
             f"no benchmark record at {path}. Make one: aaren bench {kind or 'scan'} --record {path}"
         )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} is not JSON ({error}). Measure again with --record {path}.") from error
     if not isinstance(content, dict) or not content.keys() >= _FIELDS:
         missing = sorted(_FIELDS - (content.keys() if isinstance(content, dict) else set()))

@@ -3,14 +3,13 @@
 Reads `record.json` files and nothing else; knows nothing of tables.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aaren.errors import DataError
-from aaren.train.record import FORMAT, KIND, RunRecord, read_record
+from aaren.train.record import FORMAT, KIND, RunRecord, parse_json, read_record
 from aaren.train.run import RECORD
 
 _INSIDE_RUNS = ("checkpoints", "model")  # folders of a run that hold no run
@@ -94,13 +93,14 @@ def _record_files(folder: Path) -> Iterator[Path]:
 def _reason(path: Path, error: DataError) -> str:
     """Shorten what `read_record` says, whose path the reader has before him, and tell newer from foreign."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "it is not JSON: cut off, or something else wrote it"
     if isinstance(content, dict) and content.get("kind") == KIND:
-        if isinstance(content.get("format"), int) and content["format"] > FORMAT:
+        version = content.get("format")
+        if isinstance(version, int) and version > FORMAT:
             return (
-                f"a newer version of aaren wrote it (format {content['format']}; this one reads {FORMAT}): "
+                f"a newer version of aaren wrote it (format {version}; this one reads {FORMAT}): "
                 "read it with that version"
             )
         return str(error).removeprefix(str(path)).strip()

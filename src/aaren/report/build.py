@@ -17,7 +17,7 @@ def write_report(folders: list[Path], target: Path) -> tuple[Gathered, list[Path
     if target.is_file():
         raise ConfigError(f"{target} is a file: -o needs a folder to write {PAGE} and {TABLES} into.")
     gathered = require_runs(folders)
-    page, tables = render_page(gathered), render_markdown(gathered)
+    page, tables = (_writable(text) for text in (render_page(gathered), render_markdown(gathered)))
     try:
         write_text(target / PAGE, page)
         write_text(target / TABLES, tables)
@@ -28,6 +28,11 @@ def write_report(folders: list[Path], target: Path) -> tuple[Gathered, list[Path
     return gathered, [target / PAGE, target / TABLES]
 
 
+def _writable(text: str) -> str:
+    """Write out what UTF-8 cannot hold: JSON can name half a character."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def write_readme(folders: list[Path], path: Path) -> bool:
     """Rewrite the results section of a file; tells whether anything changed."""
     if not path.is_file():
@@ -36,7 +41,7 @@ def write_readme(folders: list[Path], path: Path) -> bool:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no text in UTF-8: --readme rewrites Markdown.") from error
-    new = replace_section(text, render_section(require_runs(folders)), where=str(path))
+    new = replace_section(text, _writable(render_section(require_runs(folders))), where=str(path))
     if new != text:
         try:
             write_text(path, new)

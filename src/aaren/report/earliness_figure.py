@@ -1,6 +1,8 @@
 """How early a class is known: accuracy against the share of each series that was seen."""
 
-from aaren.report.figure import COLOURS, Figure, View, axis, line
+from collections.abc import Mapping
+
+from aaren.report.figure import COLOURS, Figure, View, axis, line, number_in
 from aaren.report.gathered import Gathered
 from aaren.report.names import PAIR, model_label
 from aaren.report.run_files import figure_of, rows_of
@@ -18,7 +20,8 @@ def earliness(gathered: Gathered) -> Figure | None:
     for row in rows:
         for model in PAIR:
             curves = [
-                dict(curve_of(run.record.metrics.get("test", {}))) for run in row.runs.get(model, {}).values()
+                dict(curve_of(_numbers(run.record.metrics.get("test", {}))))
+                for run in row.runs.get(model, {}).values()
             ]
             curves = [curve for curve in curves if curve]
             if not curves:
@@ -47,3 +50,8 @@ def earliness(gathered: Gathered) -> Figure | None:
         "given every prefix anew; the causal one goes along.",
         views,
     )
+
+
+def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Leave out what was not finite, which a record holds as null."""
+    return {name: value for name, value in metrics.items() if number_in(metrics, name) is not None}

@@ -10,6 +10,7 @@ from aaren.report.figure import (
     View,
     axis,
     line,
+    number_in,
     numbers,
 )
 from aaren.report.gathered import Gathered
@@ -18,6 +19,7 @@ from aaren.report.run_files import figure_of, figures_of_one_seed, label_of, row
 from aaren.tasks.base import Json
 
 _PIT_BINS = 10
+_PIT = ("pit_distance", *(f"pit_{place}" for place in range(_PIT_BINS)))
 
 
 def calibration(gathered: Gathered) -> Figure | None:
@@ -28,7 +30,9 @@ def calibration(gathered: Gathered) -> Figure | None:
         data: list[Json] = []
         for model in (model for model in colours if model in row.runs):
             found = [run.record.metrics.get("test", {}) for run in row.runs[model].values()]
-            found = [metrics for metrics in found if "pit_0" in metrics and "pit_distance" in metrics]
+            found = [
+                metrics for metrics in found if all(number_in(metrics, name) is not None for name in _PIT)
+            ]
             if not found:
                 continue
             shares = [

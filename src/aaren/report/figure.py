@@ -112,6 +112,16 @@ def numbers(values: Json) -> list[float | None]:
     ]
 
 
+def number_in(values: Mapping[str, Json], name: str) -> float | None:
+    """Read a number from a mapping of JSON; None if it is anything else, or not there.
+
+    >>> number_in({"update": 3}, "update"), number_in({"update": "3"}, "update")
+    (3.0, None)
+    """
+    value = values.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def _plain(value: Json) -> Json:
     if isinstance(value, str):
         text = value.removesuffix(NO_BOX)

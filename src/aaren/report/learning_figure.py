@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aaren.report.figure import COLOURS, Figure, View, axis, line, mapping
+from aaren.report.figure import COLOURS, Figure, View, axis, line, mapping, number_in
 from aaren.report.gathered import Gathered
 from aaren.report.names import PAIR, metric, model_label
 from aaren.report.run_files import figure_of, label_of, read_curve, rows_of, thin
@@ -30,12 +30,17 @@ def learning_curves(gathered: Gathered, setting: str) -> Figure | None:
         watched = _watched(setting, [look for *_, looks in runs for look in looks])
         data: list[Json] = []
         for model, index, seed, looks in runs:
-            drawn = [(look, value) for look in looks if (value := _value(look, watched)) is not None]
+            drawn = [
+                (update, value)
+                for look in looks
+                if (update := number_in(look, "update")) is not None
+                and (value := number_in(mapping(look.get("validation")), watched)) is not None
+            ]
             if len(drawn) > 1:
                 data.append(
                     line(
                         model_label(model),
-                        [float(str(look.get("update", 0))) for look, _ in drawn],
+                        [update for update, _ in drawn],
                         [value for _, value in drawn],
                         colour=COLOURS[model],
                         width=1.6,
@@ -61,9 +66,7 @@ def learning_curves(gathered: Gathered, setting: str) -> Figure | None:
 
 def _watched(setting: str, looks: list[Mapping[str, Json]]) -> str:
     known = _WATCHED.get(setting, ("loss",))
-    return next((name for name in known if any(_value(look, name) is not None for look in looks)), known[0])
-
-
-def _value(look: Mapping[str, Json], name: str) -> float | None:
-    value = mapping(look.get("validation")).get(name)
-    return float(value) if isinstance(value, int | float) else None
+    scores = [mapping(look.get("validation")) for look in looks]
+    return next(
+        (name for name in known if any(number_in(score, name) is not None for score in scores)), known[0]
+    )

@@ -4,7 +4,6 @@ Drawn from the sweeps beside the records (`aaren evaluate RUN --targets 0.25,0.5
 `--sweep context=window,carried,reset`).
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from aaren.report.names import PAIR, model_label
 from aaren.report.rows import Row
 from aaren.report.run_files import figure_of, label_of, rows_of
 from aaren.tasks.base import Json
+from aaren.train.record import parse_json
 
 _TARGETS, _CONTEXT = "target_scale", "context"
 
@@ -27,9 +27,11 @@ def return_conditioning(gathered: Gathered) -> Figure | None:
         for model, index, seed, points in _points(row, _TARGETS):
             target = _number(row.facts.get("target_return"))
             pairs = sorted(
-                (float(value) * target, found)
+                (asked * target, found)
                 for value, metrics in points.items()
-                if target is not None and (found := _number(metrics.get("return"))) is not None
+                if target is not None
+                and (asked := _read_number(value)) is not None
+                and (found := _number(metrics.get("return"))) is not None
             )
             if len(pairs) > 1:
                 asked_most = max(asked_most, pairs[-1][0])
@@ -108,8 +110,8 @@ def read_sweep(path: Path) -> Mapping[str, Json]:
     if not path.is_file():
         return {}
     try:
-        return mapping(json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        return mapping(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         return {}
 
 
@@ -149,6 +151,13 @@ def _line(model: str, index: int, seed: int, pairs: list[tuple[float, float]]) -
             "hovertemplate": f"{model_label(model)}, seed {seed}: asked %{{x}}, got %{{y}}<extra></extra>",
         },
     )
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _number(value: Json) -> float | None:

@@ -1,6 +1,5 @@
 """What lies beside a record: its learning curve and the numbers of its figures. The broken is left out."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,17 +10,20 @@ from aaren.report.names import PAIR
 from aaren.report.rows import Row
 from aaren.tasks.base import Json
 from aaren.train.figures import FIGURES
+from aaren.train.record import parse_json
 
 
 def read_curve(path: Path) -> list[Mapping[str, Json]]:
     """Read a learning curve; a line that was cut off ends it."""
-    if not path.is_file():
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
         return []
     looks = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for row in text.splitlines():
         try:
-            looks.append(mapping(json.loads(text)))
-        except json.JSONDecodeError:
+            looks.append(mapping(parse_json(row)))
+        except ValueError:
             break
     return looks
 
@@ -43,8 +45,8 @@ def read_figures(run: FoundRecord) -> Mapping[str, Json]:
     if not path.is_file():
         return {}
     try:
-        return mapping(json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        return mapping(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         return {}
 
 

@@ -80,5 +80,5 @@ def curve_of(metrics: Mapping[str, float]) -> list[tuple[float, float]]:
     return sorted(
         (float(name.removeprefix(PREFIX)), value)
         for name, value in metrics.items()
-        if name.startswith(PREFIX)
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).replace(".", "", 1).isdecimal()
     )

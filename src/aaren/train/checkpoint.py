@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,14 +71,22 @@ def save(folder: Path, update: int, checkpoint: Checkpoint) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load_newest(folder: Path, *, complain: Callable[[str], None]) -> Checkpoint | None:
-    """Read the newest checkpoint that is whole; a damaged one is named, and the one before is taken."""
+def load_newest(
+    folder: Path, *, complain: Callable[[str], None], facts: Collection[str] = ()
+) -> Checkpoint | None:
+    """Read the newest checkpoint that is whole; a damaged one is named, and the one before is taken.
+
+    Args:
+        folder: Where checkpoints are.
+        complain: Told of every one that is damaged.
+        facts: What a whole one must hold beside tensors.
+    """
     for leftover in folder.glob(".partial-*"):  # of a process that was killed while it wrote
         shutil.rmtree(leftover, ignore_errors=True)
     found = _newest_first(folder)
     for place in found:
         try:
-            return _load(place)
+            return _load(place, facts)
         except (StateError, OSError) as error:
             complain(f"the checkpoint {place.name} is damaged ({error}); taking the one before.")
     if found:
@@ -91,29 +99,37 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _load(place: Path) -> Checkpoint:
+def _load(place: Path, needed: Collection[str]) -> Checkpoint:
     try:
         outer = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
         text = str(outer["content"])
         if hashlib.sha256(text.encode()).hexdigest() != outer["sha256"]:
             raise StateError("its manifest has another checksum")
         manifest = json.loads(text)
+        version, files, facts = manifest["format"], manifest["files"], manifest["facts"]
     except FileNotFoundError as error:
         raise StateError("it has no manifest") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StateError(
             str(error) if isinstance(error, StateError) else "its manifest is not readable"
         ) from error
-    if manifest["format"] != FORMAT:
-        raise StateError(f"it has format {manifest['format']}; this version of aaren reads format {FORMAT}")
+    if version != FORMAT:
+        raise StateError(f"it has format {version}; this version of aaren reads format {FORMAT}")
+    if not isinstance(files, dict) or not isinstance(facts, dict) or not facts.keys() >= set(needed):
+        raise StateError("its manifest is not readable")
     tensors = {}
-    for name, digest in manifest["files"].items():
+    for name, digest in files.items():
         path = place / name
+        if path.parent != place:
+            raise StateError(f"its manifest names a file elsewhere, {name}")
         if not path.is_file() or _digest(path) != digest:
             raise StateError(f"{name} is missing or has another checksum")
         # Cloned, because arithmetic may round differently on memory that is aligned differently.
-        tensors[path.stem] = {key: value.clone() for key, value in load_file(path).items()}
-    return Checkpoint(tensors=tensors, facts=manifest["facts"])
+        try:
+            tensors[path.stem] = {key: value.clone() for key, value in load_file(path).items()}
+        except SafetensorError as error:
+            raise StateError(f"{name} is not readable ({error})") from error
+    return Checkpoint(tensors=tensors, facts=facts)
 
 
 def _newest_first(folder: Path) -> list[Path]:

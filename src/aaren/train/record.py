@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import UnionType
-from typing import Literal, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 from aaren.errors import DataError
 from aaren.tasks.base import Json
@@ -19,6 +19,7 @@ from aaren.train.machine import machine, versions
 
 FORMAT = 1
 KIND = "run"
+_DIGITS = 20  # of an integer of 64 bits, and its sign
 _ADDED = {"higher_is_better"}  # fields that older records of this format do not have
 
 
@@ -83,12 +84,12 @@ class RunRecord:
 def read_record(path: Path) -> RunRecord:
     """Read a record back, checking that it is one that this version understands."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(
             f"no record at {path}: the run has not finished. Go on with the command that began it."
         ) from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:
         raise DataError(
             f"{path} is not JSON ({error}): it was cut off, or something else wrote it."
         ) from error
@@ -105,6 +106,10 @@ def read_record(path: Path) -> RunRecord:
         raise DataError(f"{path} is no whole record: it lacks {', '.join(missing)}.")
     found = {name: content[name] for name in hints if name in content}
     strange = sorted(name for name, value in found.items() if not _fits(value, hints[name]))
+    if not strange:
+        # A metric that was not finite is null; nothing else of these is.
+        strange += ["epochs"] * (found["epochs"] is None) + ["seconds"] * (None in found["seconds"].values())
+        strange += ["cell"] * (not isinstance(found["cell"].get("horizon", 0), int))
     if strange:
         raise DataError(f"{path} is no sound record: {', '.join(strange)} cannot be what it holds.")
     return RunRecord(**found)
@@ -140,6 +145,31 @@ def write_text(path: Path, text: str) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def parse_json(text: str) -> Any:
+    """Read JSON as `strict_json` writes it; a ValueError for all else, also for what is too deep or large.
+
+    >>> parse_json('{"mse": 0.5}'), parse_json("[1, null]")
+    ({'mse': 0.5}, [1, None])
+    """
+    try:
+        return json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS or abs(int(text)) >= 2**63:
+        raise ValueError("it holds an integer of more than 64 bits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError("it holds a number that is not finite")
+    return found
 
 
 def strict_json(value: object, *, indent: int | None = None) -> str:

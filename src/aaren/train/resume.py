@@ -21,6 +21,7 @@ from aaren.train.determinism import random_state, restore_random_state
 from aaren.train.distributed import World
 from aaren.train.status import RunStatus
 
+_FACTS = ("config", "processes", "threads", "status")
 SHARE_OF_TIME = 0.02  # of a run that may go into saving
 HARMLESS = ("changed", "engine.checkpoint_seconds", "engine.predictions")  # keys that may differ
 
@@ -98,7 +99,9 @@ class Keeper:
 
     def restore(self, snapshot: Snapshot, world: World, say: Callable[[str], None]) -> bool:
         """Bring a fresh snapshot to where the newest whole checkpoint was; False if there is none."""
-        newest = checkpoint.load_newest(self.folder, complain=say if world.is_first else _ignore)
+        newest = checkpoint.load_newest(
+            self.folder, complain=say if world.is_first else _ignore, facts=_FACTS
+        )
         if newest is None:
             return False
         facts = newest.facts
