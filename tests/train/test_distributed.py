@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from aaren.train.config import RunConfig, override, to_toml
 from aaren.train.run import train
+from support.toy_task import TASK
 
 ToyRun = Callable[..., RunConfig]
 
@@ -24,7 +25,19 @@ def torchrun(
     code = "import sys; from aaren.cli.main import main; sys.argv[0] = 'aaren'; main()"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
-        [*launch, "--no-python", sys.executable, "-c", code, "train", str(path), "--out", str(folder)],
+        [
+            *launch,
+            "--no-python",
+            sys.executable,
+            "-c",
+            code,
+            "--import",
+            TASK.name,
+            "train",
+            str(path),
+            "--out",
+            str(folder),
+        ],
         env=environment,
         capture_output=True,
         text=True,
@@ -76,7 +89,19 @@ def test_two_processes_go_on_where_they_were(
     )
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run(
-        [*launch, "--no-python", sys.executable, "-c", code, "train", str(path), "--out", str(short)],
+        [
+            *launch,
+            "--no-python",
+            sys.executable,
+            "-c",
+            code,
+            "--import",
+            TASK.name,
+            "train",
+            str(path),
+            "--out",
+            str(short),
+        ],
         env=environment,
         capture_output=True,
         timeout=120,

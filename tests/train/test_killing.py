@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from aaren.train.config import RunConfig, to_toml
 from aaren.train.run import train
+from support.toy_task import TASK
 
 ToyRun = Callable[..., RunConfig]
 KILLS = 8
@@ -91,7 +92,7 @@ def test_the_command_is_killed_and_goes_on(
     kills = 0
     while True:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, "train", str(run), "--out", str(killed)],
+            [sys.executable, "-c", code, "--import", TASK.name, "train", str(run), "--out", str(killed)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -125,7 +126,7 @@ def test_asked_to_stop_it_saves_and_says_so(
     run.write_text(to_toml(toy_run(epochs=200, slow_seconds=0.02, checkpoint_seconds=1e6)))
     code = "from aaren.cli.main import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "train", str(run), "--out", str(folder)],
+        [sys.executable, "-c", code, "--import", TASK.name, "train", str(run), "--out", str(folder)],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

@@ -31,10 +31,10 @@ def learning_curves(gathered: Gathered, setting: str) -> Figure | None:
         data: list[Json] = []
         for model, index, seed, looks in runs:
             drawn = [
-                (update, value)
+                (update, number_in(mapping(look.get("validation")), watched))  # not finite: a gap
                 for look in looks
                 if (update := number_in(look, "update")) is not None
-                and (value := number_in(mapping(look.get("validation")), watched)) is not None
+                and watched in mapping(look.get("validation"))
             ]
             if len(drawn) > 1:
                 data.append(

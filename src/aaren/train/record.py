@@ -148,7 +148,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def parse_json(text: str) -> Any:
-    """Read JSON as `strict_json` writes it; a ValueError for all else, also for what is too deep or large.
+    """Read JSON, what is not finite as null; a ValueError also for what is nested too deeply or too large.
 
     >>> parse_json('{"mse": 0.5}'), parse_json("[1, null]")
     ({'mse': 0.5}, [1, None])
@@ -165,11 +165,9 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _number(text: str) -> float:
+def _number(text: str) -> float | None:
     found = float(text)
-    if not math.isfinite(found):
-        raise ValueError("it holds a number that is not finite")
-    return found
+    return found if math.isfinite(found) else None
 
 
 def strict_json(value: object, *, indent: int | None = None) -> str:
