@@ -68,7 +68,7 @@ def test_own_data_is_named_by_its_full_path() -> None:
         (("train", "forecastin", "x"), "unknown setting 'forecastin'; did you mean 'forecasting'"),
         (("train", TOY), "name a dataset"),
         (("train", TOY, "line", "--set", "epoch=3"), "unknown key 'epoch'; did you mean 'epochs'"),
-        (("train", TOY, "--data", "nothing.csv"), "--data 'nothing.csv': there is no such file"),
+        (("train", TOY, "--data", "nothing.csv"), "--data nothing.csv: there is no such file"),
         (("train", "nothing.toml"), r"no file nothing\.toml"),
         (("evaluate", "nowhere"), "nowhere is no run folder"),
         (("predict", "nowhere", "--data", "x", "-o", "y"), "no file x"),

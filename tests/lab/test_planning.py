@@ -77,7 +77,7 @@ def test_unknown_names_get_close_matches() -> None:
         plan(Request(settings=("events",), models=("transfomer",)), OUT)
     with pytest.raises(ConfigError, match=r"unknown profile 'paperr'; did you mean 'paper'\?"):
         Request(profile="paperr")
-    with pytest.raises(ConfigError, match="--seeds must be at least 1; got 0"):
+    with pytest.raises(ConfigError, match="--seeds must be 1 to 1000; got 0"):
         Request(seeds=0)
 
 

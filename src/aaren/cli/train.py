@@ -103,5 +103,5 @@ def _named(data: str, setting: str) -> str:
     from aaren.tasks import find_task
 
     if not data or not find_task(setting).data_ids or path.is_absolute() or path.suffix:
-        raise ConfigError(f"--data {data!r}: there is no such file.")
+        raise ConfigError(f"--data {data or repr(data)}: there is no such file.")
     return data

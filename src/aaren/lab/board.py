@@ -30,7 +30,8 @@ class Entry:
     max_updates: int = 0
     began: float = 0.0
     seconds: float = 0.0  # once finished
-    deaths: int = 0  # workers that died of it, or with it, since its checkpoints last got on
+    deaths: int = 0  # workers that died of it, or with it
+    deaths_in_vain: int = 0  # of them, since its checkpoints last got on
     tries: int = 0  # at a folder that others hold
     not_before: float = 0.0
 

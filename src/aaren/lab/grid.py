@@ -122,7 +122,7 @@ class Grid:
             entry.update, entry.max_updates = message.update, message.max_updates
         if message.event == "begin":
             if message.update > entry.first_update:  # its checkpoints get on: nodes may come and go
-                entry.deaths = 0
+                entry.deaths_in_vain = 0
             entry.has_begun, entry.first_update = True, message.update
             if message.update:
                 self.view.note(f"{entry.run.name}: goes on at update {message.update}")
@@ -163,12 +163,13 @@ class Grid:
                 self._stop()
             return
         entry.deaths += 1
+        entry.deaths_in_vain += 1
         if self.is_stopping:
             entry.state, entry.text = "stopped", text
-        elif entry.deaths < MAX_DEATHS:
+        elif entry.deaths_in_vain < MAX_DEATHS:
             entry.state = "waiting"
             self.view.note(f"{entry.run.name}: its worker was lost ({text}); it goes on with another one")
         else:
-            error = f"its worker process died {entry.deaths} times, the last time: {text}"
+            error = f"its worker process died {entry.deaths_in_vain} times, the last time: {text}"
             write_failure(entry, f"WorkerDiedError: {error}")
             self._fail(entry, error)
