@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aaren.estimators import AarenClassifier
+from aaren.classification.estimator import AarenClassifier
 
 STEPS, SPEEDS = 40, {"calm": 0.25, "choppy": 0.45, "storm": 0.8}
 

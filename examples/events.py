@@ -3,10 +3,11 @@
 import numpy as np
 import torch
 
-from aaren.data.events.batches import EventBatch, EventBatches
-from aaren.data.events.loading import true_process
-from aaren.models import EventModel, EventModelConfig, Events
-from aaren.models.event_likelihood import log_likelihood
+from aaren.events.batches import EventBatch, EventBatches
+from aaren.events.data import true_process
+from aaren.events.distribution import Events
+from aaren.events.likelihood import log_likelihood
+from aaren.events.model import EventModel, EventModelConfig
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from aaren.estimators import AarenForecaster
+from aaren.forecasting.estimator import AarenForecaster
 
 HORIZON, KNOWN = 24, 1_000
 

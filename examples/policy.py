@@ -3,9 +3,10 @@
 import gymnasium
 import torch
 
-from aaren.data.rl.batches import TrajectoryBatches
-from aaren.data.rl.loading import load
-from aaren.models import DecisionModel, DecisionModelConfig, PolicySession, Steps
+from aaren.rl.batches import TrajectoryBatches
+from aaren.rl.data import load
+from aaren.rl.model import DecisionModel, DecisionModelConfig, Steps
+from aaren.rl.session import PolicySession
 
 
 def play(session: PolicySession, seed: int, *, steps: int = 300) -> float:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.nn import AarenAttention, Encoder, KVCache, state_tree
-from aaren.nn.state_bytes import state_from_bytes, state_to_bytes
+from aaren.nn import AarenAttention, Encoder, KVCache
+from aaren.nn import state as state_tree
+from aaren.nn.state import state_from_bytes, state_to_bytes
 from support.mixers import (
     BATCH,
     EXACT,

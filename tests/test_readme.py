@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from aaren.bench import scan_targets, stream_targets, train_view
+from aaren.bench import scan as scan_targets
+from aaren.bench import stream_view as stream_targets
+from aaren.bench import train as train_view
 from aaren.bench.record import read_record
 
 ROOT = Path(__file__).parents[1]

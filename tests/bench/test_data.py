@@ -5,14 +5,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from aaren.bench import data, data_steps
-from aaren.bench.page import read_generated
-from aaren.bench.publish import Destinations, page_text
+from aaren.bench import data
+from aaren.bench import train_engine as data_steps
+from aaren.bench.publish import Destinations, page_text, read_generated
 from aaren.bench.record import BenchRecord, read_record
-from aaren.cli.bench_runs import choose_dataset, cpu_run, known_settings
+from aaren.cli.bench import choose_dataset, cpu_run, known_settings
 from aaren.cli.main import app
+from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
-from aaren.presets import make_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.page import begin_mark, end_mark, read_generated, write_generated
+from aaren.bench.publish import begin_mark, end_mark, read_generated, write_generated
 from aaren.errors import DataError
 
 

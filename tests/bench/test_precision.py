@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aaren.bench.precision import PrecisionSettings, averaging_layer, measure_precision
+from aaren.bench.stream import PrecisionSettings, averaging_layer, measure_precision
 from aaren.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def test_a_loss_of_digits_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None
         return output.float().double(), state
 
     monkeypatch.setattr(layer, "step", coarse_step)
-    monkeypatch.setattr("aaren.bench.precision.averaging_layer", lambda *_: layer)
+    monkeypatch.setattr("aaren.bench.stream.averaging_layer", lambda *_: layer)
     row = measure_precision(PrecisionSettings(tokens=1000, chunk_tokens=500, raised_tokens=10))
     assert float(row["step_error"] or 0.0) > 1e-9
 

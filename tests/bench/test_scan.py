@@ -5,8 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
-from aaren.bench.page import begin_mark, end_mark, read_generated
-from aaren.bench.publish import page_text
+from aaren.bench.publish import begin_mark, end_mark, page_text, read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
 from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build

@@ -1,9 +1,8 @@
 import pytest
 
 from aaren.bench.record import BenchRecord, Row
-from aaren.bench.scan import _empty_row, needed_bytes
+from aaren.bench.scan import _empty_row, needed_bytes, targets
 from aaren.bench.scan_contenders import FORWARD, FORWARD_BACKWARD, Shape
-from aaren.bench.scan_targets import targets
 
 SHAPES = {1024: Shape(8, 1024, 8, 64), 8192: Shape(2, 8192, 8, 64), 65536: Shape(2, 65536, 8, 64)}
 

@@ -3,10 +3,8 @@ from pathlib import Path
 import pytest
 
 from aaren.bench import startup
-from aaren.bench.page import read_generated
-from aaren.bench.progress import silent
-from aaren.bench.publish import page_text
-from aaren.bench.record import read_record
+from aaren.bench.publish import page_text, read_generated
+from aaren.bench.record import read_record, silent
 
 
 @pytest.mark.slow

@@ -5,13 +5,19 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench import stream
-from aaren.bench.many_streams import ManyStreamsSettings, measure_many_streams
 from aaren.bench.memory import can_measure
-from aaren.bench.page import begin_mark, end_mark, read_generated
-from aaren.bench.precision import PrecisionSettings
-from aaren.bench.publish import page_text
+from aaren.bench.publish import begin_mark, end_mark, page_text, read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
-from aaren.bench.stream import LONG, QUICK, StreamSettings, checkpoints, lanes
+from aaren.bench.stream import (
+    LONG,
+    QUICK,
+    ManyStreamsSettings,
+    PrecisionSettings,
+    StreamSettings,
+    checkpoints,
+    lanes,
+    measure_many_streams,
+)
 from aaren.bench.stream_contenders import (
     AAREN,
     CACHED_QUERY,
@@ -23,8 +29,7 @@ from aaren.bench.stream_contenders import (
     SMALL,
     TRANSFORMER,
 )
-from aaren.bench.stream_targets import targets
-from aaren.bench.stream_view import draw, sheets
+from aaren.bench.stream_view import draw, sheets, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench import policy, scan_targets, stream_targets, train_events, train_view
+from aaren.bench import policy, train_events
+from aaren.bench import scan as scan_targets
+from aaren.bench import stream_view as stream_targets
+from aaren.bench import train as train_view
 from aaren.bench.record import BenchRecord, number, read_record
-from aaren.bench.target import Target, at_least, at_most, targets_sheet, within
+from aaren.bench.table import Target, at_least, at_most, targets_sheet, within
 
 
 def test_limits_belong_to_what_is_promised() -> None:

@@ -4,8 +4,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from aaren.bench.page import read_generated
-from aaren.bench.publish import page_text
+from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import read_record
 from aaren.bench.token_cost import VIEWS, TokenSettings, build_views, measure
 from aaren.cli.main import app

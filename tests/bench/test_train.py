@@ -4,12 +4,10 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench.memory import can_measure
-from aaren.bench.page import read_generated
-from aaren.bench.publish import page_text
+from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.stream_contenders import AAREN, SMALL, TRANSFORMER
-from aaren.bench.train import CONTENDERS, TrainSettings, measure, prepare_step
-from aaren.bench.train_view import draw, sheets, targets
+from aaren.bench.train import CONTENDERS, TrainSettings, draw, measure, prepare_step, sheets, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 

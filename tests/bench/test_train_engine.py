@@ -4,12 +4,11 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench import train_engine
-from aaren.bench.page import read_generated
-from aaren.bench.publish import page_text
+from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import number, read_record
 from aaren.cli.main import app
+from aaren.engine.presets import make_run
 from aaren.errors import AarenError
-from aaren.presets import make_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from aaren.bench.page import read_generated
-from aaren.bench.publish import page_text
+from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
-from aaren.bench.train_events import (
-    SHORT,
-    draw,
-    prepare_steps,
-    prepare_updates,
-    short_sequences,
-    targets,
-)
+from aaren.bench.train_events import SHORT, draw, prepare_steps, prepare_updates, short_sequences, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 

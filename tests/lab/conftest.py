@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from aaren.engine.config import EngineConfig, RunConfig
 from aaren.lab.job import Job, Message, carry_out
-from aaren.lab.planning import PlannedRun
-from aaren.train.config import EngineConfig, RunConfig
+from aaren.lab.plan import PlannedRun
 from support.toy_task import TASK, ToyConfig
 
 ToyRun = Callable[..., RunConfig]

@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from aaren.bench.page import read_generated
-from aaren.bench.publish import page_text
+from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import BenchRecord, number, read_record
 from aaren.lab import bench_grid
 from aaren.lab.bench_grid import GridSettings, measure, sheets, targets

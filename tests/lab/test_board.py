@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from aaren.lab.board import Board
-from aaren.lab.planning import PlannedRun
+from aaren.lab.grid import Board
+from aaren.lab.plan import PlannedRun
 
 Planned = Callable[..., PlannedRun]
 

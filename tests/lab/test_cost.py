@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from aaren.engine.config import RunConfig
+from aaren.engine.run import train
 from aaren.lab import cost
 from aaren.lab.cost import estimate, probe_run, seconds_of
-from aaren.lab.planning import PlannedRun
+from aaren.lab.plan import PlannedRun
 from aaren.lab.records import FoundRecord
-from aaren.train.config import RunConfig
-from aaren.train.run import train
 from support import toy_task
 from support.toy_task import ToyModelConfig
 

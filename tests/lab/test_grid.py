@@ -11,19 +11,18 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from aaren.cli.main import app
+from aaren.engine.config import RunConfig
+from aaren.engine.record import read_record
+from aaren.engine.run import train
+from aaren.engine.use import Sweep
 from aaren.errors import StateError
+from aaren.files.lock import locked
 from aaren.lab import grid as scheduler
-from aaren.lab.board import Board
 from aaren.lab.crew import LocalCrew
-from aaren.lab.grid import Grid
+from aaren.lab.grid import Board, Grid
 from aaren.lab.job import Job, Message, carry_out
-from aaren.lab.planning import PlannedRun
+from aaren.lab.plan import PlannedRun
 from aaren.lab.view import draw
-from aaren.train.config import RunConfig
-from aaren.train.lock import locked
-from aaren.train.record import read_record
-from aaren.train.run import train
-from aaren.train.sweep import Sweep
 from support.toy_task import TASK, ToyConfig
 
 Planned = Callable[..., PlannedRun]

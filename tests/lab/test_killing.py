@@ -14,11 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from aaren.lab.board import Board
+from aaren.engine.run import train
 from aaren.lab.crew import LocalCrew
-from aaren.lab.grid import Grid
-from aaren.lab.planning import PlannedRun
-from aaren.train.run import train
+from aaren.lab.grid import Board, Grid
+from aaren.lab.plan import PlannedRun
 
 Planned = Callable[..., PlannedRun]
 TOY = "support.toy_task"

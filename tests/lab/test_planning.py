@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from aaren.engine.presets import blocks_of, make_run
+from aaren.engine.settings import TASKS
 from aaren.errors import ConfigError
-from aaren.lab.planning import Request, identity, parse_shard, plan
-from aaren.presets import make_run
-from aaren.presets.grid import blocks_of
-from aaren.tasks import TASKS
+from aaren.lab.plan import Request, identity, parse_shard, plan
 
 OUT = Path("runs")
 TOY = "support.toy_grid"

@@ -2,9 +2,9 @@ from collections import Counter
 
 import pytest
 
-from aaren.data.registry import DATASETS, lookup
+from aaren.datasets.catalogue import DATASETS, lookup
+from aaren.engine.settings import TASKS, find_task
 from aaren.lab import published
-from aaren.tasks import TASKS, find_task
 
 
 def test_every_cell_has_a_dataset_of_the_registry() -> None:

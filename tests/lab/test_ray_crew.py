@@ -13,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from aaren.engine.run import train
 from aaren.lab.job import Job, Message
-from aaren.lab.planning import PlannedRun, Request, plan
+from aaren.lab.plan import PlannedRun, Request, plan
 from aaren.lab.ray_crew import TOKEN, RayWorker, own_folder, pack, sees, unpack
-from aaren.train.run import train
 
 TOY = "support.toy_grid"
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from aaren.engine.config import RunConfig
+from aaren.engine.run import train
 from aaren.errors import DataError
 from aaren.lab.records import collect
-from aaren.train.config import RunConfig
-from aaren.train.run import train
 
 
 @pytest.fixture

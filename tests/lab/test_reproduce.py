@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from aaren.lab.board import Board
-from aaren.lab.planning import PlannedRun, Request
+from aaren.lab.grid import Board
+from aaren.lab.plan import PlannedRun, Request
 from aaren.lab.reproduce import Means, announcement, look_ahead, outcome
 
 TOY = "support.toy_grid"

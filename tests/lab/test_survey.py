@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from aaren.data.registry import lookup
-from aaren.lab.planning import PlannedRun, Request, plan
-from aaren.lab.survey import how_to_get, survey
-from aaren.train.config import EngineConfig
-from aaren.train.run import train
-from aaren.train.sweep import Sweep, sweep_run
+from aaren.datasets.catalogue import lookup
+from aaren.engine.config import EngineConfig
+from aaren.engine.run import train
+from aaren.engine.use import Sweep, sweep_run
+from aaren.lab.plan import PlannedRun, Request, how_to_get, plan, survey
 
 Planned = Callable[..., PlannedRun]
 

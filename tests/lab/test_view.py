@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from aaren.lab import view
-from aaren.lab.board import Board
-from aaren.lab.planning import PlannedRun
+from aaren.lab.grid import Board
+from aaren.lab.plan import PlannedRun
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import torch
 
-from aaren.nn import KVCache, SoftmaxAttention, state_tree
+from aaren.nn import KVCache, SoftmaxAttention
+from aaren.nn import state as state_tree
 
 
 def items(num_items: int, batch: int = 2) -> tuple[torch.Tensor, torch.Tensor]:

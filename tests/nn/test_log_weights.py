@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.nn.log_weights import LIGHTEST, log_weights
+from aaren.nn.wkv import LIGHTEST, log_weights
 from aaren.ops import ScanState
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaren.bench.precision import PrecisionSettings, measure_precision
+from aaren.bench.stream import PrecisionSettings, measure_precision
 
 
 @pytest.mark.endless

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aaren.nn.scan_step import scan_step
+from aaren.nn.aaren import scan_step
 from aaren.ops import ScanState, read, update
 
 

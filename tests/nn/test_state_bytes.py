@@ -7,7 +7,7 @@ from torch import Tensor
 
 from aaren.errors import StateError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn.state_bytes import DIGEST_BYTES, HEAD, state_from_bytes, state_to_bytes
+from aaren.nn.state import DIGEST_BYTES, HEAD, state_from_bytes, state_to_bytes
 
 WHOLE_HEAD = HEAD.size + DIGEST_BYTES
 

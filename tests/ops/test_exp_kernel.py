@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from aaren.ops.exp_kernel import exp_double, exp_single
+from aaren.ops.cpu.exp_kernel import exp_double, exp_single
 
 
 @pytest.mark.parametrize(

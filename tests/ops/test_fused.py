@@ -137,7 +137,7 @@ def test_any_number_of_threads_gives_the_same_bits(shape, dtype):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_time_cut_into_blocks_equals_the_definition(variant, monkeypatch):
-    from aaren.ops import fused_rows
+    from aaren.ops.cpu import fused_rows
 
     case = make_case(6, batch=1, length=100, heads=2, **variant)
     monkeypatch.setattr(fused_rows, "TIME_BLOCK", 16)
@@ -175,7 +175,7 @@ def test_a_forked_child_computes_the_same():
 
 def test_few_kernels_are_compiled():
     """Every variant and dtype runs through the same two functions, once per dtype."""
-    from aaren.ops import machine_code
+    from aaren.ops.cpu import machine_code
 
     before = machine_code.load.cache_info().currsize
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.ops import machine_code
+from aaren.ops.cpu import machine_code
 
 CALL = """
 import sys, torch

@@ -3,8 +3,9 @@ import gc
 import pytest
 import torch
 
-from aaren.ops import pages, scan_attention
-from aaren.ops.pages import KEPT_AT_MOST, LARGE, room
+from aaren.ops import scan_attention
+from aaren.ops.cpu import pages
+from aaren.ops.cpu.pages import KEPT_AT_MOST, LARGE, room
 
 
 @pytest.fixture(autouse=True)

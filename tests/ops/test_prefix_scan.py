@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.ops.prefix_scan import Elements, hillis_steele, ladner_fischer
+from aaren.ops.scans import Elements, hillis_steele, ladner_fischer
 
 ALGORITHMS = [hillis_steele, ladner_fischer]
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1000]

@@ -1,7 +1,7 @@
 import torch
 
 from aaren.ops import ScanState, scan_attention
-from aaren.ops.recurrent import step
+from aaren.ops.scans import step
 from support.scan_cases import make_case
 
 

@@ -6,7 +6,8 @@ The kernel takes whole lines with SIMD code of its own.
 import pytest
 import torch
 
-from aaren.ops import fused_rows, scan_attention
+from aaren.ops import scan_attention
+from aaren.ops.cpu import fused_rows
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

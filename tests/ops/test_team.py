@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from aaren.ops import team
+from aaren.ops.cpu import team
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def count_job():
     """A job that adds 1 to every item of its shares."""
     from numba import cfunc, types
 
-    from aaren.ops.shares import SIGNATURE, array_at, read_cuts, read_fields, take_share
+    from aaren.ops.cpu.shares import SIGNATURE, array_at, read_cuts, read_fields, take_share
 
     def run(at):
         num_items, counts_at = read_fields(at, 2)

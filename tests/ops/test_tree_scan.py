@@ -1,9 +1,8 @@
 import torch
 
 from aaren.ops import ScanState
-from aaren.ops.prefix_scan import Elements
+from aaren.ops.scans import Elements, join_decaying
 from aaren.ops.state import as_token
-from aaren.ops.tree_scan import join_decaying
 
 
 def run(seed: int) -> Elements:

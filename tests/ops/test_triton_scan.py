@@ -83,7 +83,7 @@ def weigh(tensor: Tensor) -> Tensor:
 
 
 def check_operators(case: Case, *, device: str) -> None:
-    from aaren.ops.triton_scan import triton_prefix_attention
+    from aaren.ops.triton.scan import triton_prefix_attention
 
     case = leaves(case, device)
     inputs = (case["scores"], case["values"], case["mask"], case["log_decay"], None)
@@ -96,7 +96,7 @@ def compile_for_cuda(kernel_name: str, dtype: str, *, device: str) -> str:  # no
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from aaren.ops import triton_kernels
+    from aaren.ops.triton import kernels as triton_kernels
 
     kernel = getattr(triton_kernels, kernel_name)
     constants = {"is_masked": True, "is_decaying": True, "block_length": 16, "block_width": 32}

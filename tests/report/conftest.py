@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.train.record import RunRecord
+from aaren.engine.record import RunRecord
 
 REPORTS = {
     "forecasting": ["test.mse", "test.mae"],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from aaren.report.bolding import PRINTED_ONE_SIDED, bold, check_published
+from aaren.report.comparison import PRINTED_ONE_SIDED, bold, check_published
 from aaren.report.statistics import Summary
 
 

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from aaren.report.earliness_figure import earliness
+from aaren.report.figures import earliness
 from aaren.report.gathered import gather
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren.report.episodes_table import difference, episodes_table
 from aaren.report.gathered import gather
+from aaren.report.tables import difference, episodes_table
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:

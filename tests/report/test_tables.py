@@ -6,10 +6,16 @@ from pathlib import Path
 
 from aaren.report.gathered import gather
 from aaren.report.names import TRUTH, metric
-from aaren.report.overview_table import macro_table
-from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
 from aaren.report.table import Cell, Column, Table, to_html, to_markdown
-from aaren.report.tables import comparison_table, reference_table
+from aaren.report.tables import (
+    comparison_table,
+    data_table,
+    machine_table,
+    macro_table,
+    reference_table,
+    runs_table,
+    work_table,
+)
 
 WriteRun = Callable[..., Path]
 

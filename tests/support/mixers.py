@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from aaren.nn import GRU, LSTM, WKV, AarenAttention, Encoder, EncoderConfig, SoftmaxAttention
-from aaren.nn.state_bytes import state_to_bytes
+from aaren.nn.state import state_to_bytes
 
 WIDTH, HEADS, BATCH, LENGTH = 12, 3, 3, 11
 

@@ -2,9 +2,9 @@
 
 from typing import Literal, cast
 
+from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.presets import Block
 from aaren.errors import ConfigError
-from aaren.presets.grid import Block
-from aaren.train.config import EngineConfig, RunConfig
 from support.toy_task import TASK, ToyConfig, ToyModelConfig
 
 __all__ = ["TASK", "grid", "preset"]

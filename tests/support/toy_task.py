@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.data.loader import BatchLoader
+from aaren.engine.batches import BatchLoader
+from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.experiment import Experiment, Json, Part, Task
+from aaren.engine.metrics import mean_absolute_error, mean_squared_error
+from aaren.engine.optimiser import OptimiserConfig
+from aaren.engine.plan import Criterion, Moment, Plan, halving
 from aaren.errors import ConfigError, DataError
-from aaren.tasks.base import Experiment, Json, Part, Task
-from aaren.tasks.metrics import mean_absolute_error, mean_squared_error
-from aaren.tasks.optimiser import OptimiserConfig
-from aaren.tasks.plan import Criterion, Moment, Plan, halving
-from aaren.train.config import EngineConfig, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from aaren.estimators import AarenClassifier
+from aaren.classification.estimator import AarenClassifier
 
 SMALL: dict[str, Any] = {
     "width": 16,

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from aaren.bench import data_steps
-from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, number
+from aaren.bench import train_engine as data_steps
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import Sheet, format_seconds
 from aaren.bench.timing import time_interleaved
-from aaren.data.files import folders
-from aaren.data.forecasting.seasonal import seasonal
-from aaren.data.making import write_series
+from aaren.engine.config import RunConfig
 from aaren.errors import AarenError, ConfigError
-from aaren.train.config import RunConfig
+from aaren.files import folders
+from aaren.forecasting.series import seasonal
+from aaren.lab.own_files import write_series
 
 FIRST_SECONDS, CACHED_SECONDS = 5.0, 2.0  # to load ETTm1 and build all loaders
 ROLLOUT_SECONDS_PER_100K = 120.0
@@ -39,7 +38,7 @@ _LOAD = """
 import json, time
 import torch
 began = time.perf_counter()
-from aaren.data import forecasting
+from aaren.datasets import forecasting
 data = forecasting.load("ETTm1")
 loaders = [data.loaders(horizon_steps=horizon) for horizon in forecasting.HORIZONS]
 print(json.dumps({"seconds": time.perf_counter() - began, "rows": len(data.values), "loaders": 3 *
@@ -48,12 +47,12 @@ len(loaders)}))
 
 _ROLL_OUT = """
 import json, sys, time
-from aaren.data.rl import rollouts
+from aaren.rl import rollouts
 if __name__ == "__main__":
     began = time.perf_counter()
     path = rollouts.make("hopper-medium", transitions=int(sys.argv[1]), seed=0, workers=2)
     seconds = time.perf_counter() - began
-    from aaren.data.rl.loading import load
+    from aaren.rl.data import load
     found = load("hopper-medium-regen")
     print(json.dumps({"seconds": seconds, "steps": found.num_transitions, "mean_return":
     float(found.returns.mean())}))

@@ -10,11 +10,16 @@ systems without /proc nothing is measured and tables show a gap. Accurate to abo
 The C library's allocator is told to hand every large block back when it is freed. Left to itself it learns to
 keep blocks of up to 32 MB, depending on all that went before, and the same call would peak at one or at
 fifteen gigabytes.
+
+How much memory this process holds at this moment, as the operating system sees it.
+
+Cheap enough to be asked between tokens. Peaks during one call are `memory.py`'s business.
 """
 
 import ctypes
 import gc
 import multiprocessing
+import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -71,7 +76,7 @@ def peak_extra_bytes(
     if not can_measure():
         return None
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "aaren.ops.fused_rows"])
+    context.set_forkserver_preload(["torch", "aaren.ops.cpu.fused_rows"])
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_measure, args=(sending, prepare, arguments, warm_up, num_threads))
     child.start()
@@ -172,3 +177,18 @@ def _read_kilobytes(path: Path, field: str) -> int:
         if name == field:
             return int(rest.split()[0]) * 1024
     return 0
+
+
+_STATM = Path("/proc/self/statm")  # sizes in pages: total, resident, ... ; see proc(5)
+
+
+def resident_bytes() -> int | None:
+    """Return the resident size of this process; None where the system does not say.
+
+    >>> size = resident_bytes()
+    >>> size is None or size > 1_000_000
+    True
+    """
+    if not _STATM.exists():
+        return None
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -14,15 +14,21 @@ import numpy as np
 import torch
 
 from aaren.bench import figure
-from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, number
-from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
-from aaren.bench.target import Target, are_noisy, at_least, targets_sheet, within
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.table import (
+    Sheet,
+    Target,
+    are_noisy,
+    at_least,
+    format_bytes,
+    format_ratio,
+    format_seconds,
+    targets_sheet,
+    within,
+)
 from aaren.bench.timing import Timing, time_interleaved
-from aaren.models.decision_config import DecisionModelConfig
-from aaren.models.decision_model import DecisionModel
-from aaren.models.decision_state import PolicyState
-from aaren.models.policy_session import PolicySession
+from aaren.rl.model import DecisionModel, DecisionModelConfig, PolicyState
+from aaren.rl.session import PolicySession
 
 KIND = "policy"
 STATE_SIZE, ACTION_SIZE = 11, 3  # Hopper's

@@ -1,4 +1,6 @@
-"""From a record to all that is shown: tables on stdout, and on request the JSON, the figure and the page.
+"""Put what a record says into a documentation page, between two marks; the rest of the page stays.
+
+From a record to all that is shown: tables on stdout, and on request the JSON, the figure and the page.
 
 Every kind of record has a module with `sheets`, and `draw` if it has a figure; VIEWS names it, so that a
 record can be shown again later without measuring.
@@ -14,16 +16,55 @@ from typing import Protocol, TypeAlias, cast
 from rich.console import Console
 
 from aaren.bench import figure
-from aaren.bench.page import read_generated, write_generated
 from aaren.bench.record import BenchRecord, check_writable, describe
 from aaren.bench.table import Sheet
-from aaren.errors import ConfigError, unknown_name
+from aaren.errors import ConfigError, DataError, unknown_name
+
+
+def begin_mark(kind: str) -> str:
+    """Return the line above the generated part."""
+    return f"<!-- begin: written by aaren bench {kind} --page; do not edit -->"
+
+
+def end_mark(kind: str) -> str:
+    """Return the line below it."""
+    return f"<!-- end: aaren bench {kind} -->"
+
+
+def read_generated(path: Path, kind: str) -> str:
+    """Return what stands between the marks."""
+    _, body, _ = _split(path, kind)
+    return body
+
+
+def write_generated(path: Path, kind: str, body: str) -> None:
+    """Replace what stands between the marks."""
+    head, _, tail = _split(path, kind)
+    path.write_text(f"{head}{body}{tail}", encoding="utf-8")
+
+
+def _split(path: Path, kind: str) -> tuple[str, str, str]:
+    """Return the page up to and with the first mark, the generated part, and the rest."""
+    if not path.is_file():
+        raise DataError(f"no page at {path}; --page needs an existing Markdown file with the marks in it.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text in UTF-8; --page rewrites Markdown.") from error
+    begin, end = begin_mark(kind) + "\n", end_mark(kind)
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise DataError(
+            f"{path} must hold these two lines, once each and in this order: {begin.strip()} and {end}"
+        )
+    start, stop = text.index(begin) + len(begin), text.index(end)
+    return text[:start], text[start:stop], text[stop:]
+
 
 VIEWS: dict[str, str] = {
-    "scan": "aaren.bench.scan_view",
+    "scan": "aaren.bench.scan",
     "token": "aaren.bench.token_cost",
     "stream": "aaren.bench.stream_view",
-    "train": "aaren.bench.train_view",
+    "train": "aaren.bench.train",
     "train-events": "aaren.bench.train_events",
     "train-engine": "aaren.bench.train_engine",
     "data": "aaren.bench.data",

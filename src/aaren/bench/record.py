@@ -1,21 +1,26 @@
 """BenchRecord: what was measured, with which versions, on which machine, as JSON.
 
 Tables, figures and pages are drawn from records only. A record names no host, user or path.
+
+A progress bar on stderr for long measurements; results on stdout stay clean.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from aaren.engine import record as train_machine
+from aaren.engine.record import parse_json
 from aaren.errors import ConfigError, DataError
-from aaren.train import machine as train_machine
-from aaren.train.record import parse_json
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]
@@ -135,3 +140,28 @@ def describe(record: BenchRecord) -> str:
         + ", ".join(f"{name} {record.versions[name]}" for name in ("python", "torch", "numba", "aaren"))
         + f"; {record.date[:10]}; `{record.command}`"
     )
+
+
+OnStep: TypeAlias = Callable[[int, int, str], None]  # steps done, steps in all, what comes next
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """Report nothing: for tests and library use."""
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[OnStep]:
+    """Show a bar while the block runs; it hands out the function that moves it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, what="")
+
+        def on_step(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, what=what)
+
+        yield on_step

@@ -129,7 +129,7 @@ def _build_copy(name: str, shape: Shape, direction: str, dtype: torch.dtype, ent
 
 def _build_kernel(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
     """Call the compiled kernel on buffers that exist, without torch's operators and autograd around it."""
-    from aaren.ops import fused_rows
+    from aaren.ops.cpu import fused_rows
 
     values, grad = _values_and_gradient(shape, dtype, entries)
     scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries).flatten(0, 1)

@@ -11,10 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aaren.bench.progress import OnStep
-from aaren.bench.record import BenchRecord, Row, number
-from aaren.bench.table import Sheet, format_seconds
-from aaren.bench.target import Target, targets_sheet
+from aaren.bench.record import BenchRecord, OnStep, Row, number
+from aaren.bench.table import Sheet, Target, format_seconds, targets_sheet
 
 REPEATS = 5
 LIMITS = {"import": 0.3, "first call": 20.0, "later call": 0.5}

@@ -1,4 +1,14 @@
-"""`aaren bench stream`: tokens one at a time, and what they cost as their number grows (paper, Figure 5).
+"""How many tokens per second one step carries when many streams are stepped together.
+
+An eager step costs dispatch, not arithmetic, so a batch of streams is nearly free until memory is the limit.
+
+How exact a running mean stays over tens of millions of tokens: the case in which rounding piles up most.
+
+An Aaren layer whose scores are all equal returns the mean of all values so far. Values are multiples of
+2^-52, so their sum is known exactly as an integer, and the layer's output can be compared with the true mean.
+A sum in float32 would stop growing at 16.8 million tokens; the state is float64.
+
+`aaren bench stream`: tokens one at a time, and what they cost as their number grows (paper, Figure 5).
 
 Every model lives in a fresh process of its own; they take turns of a few dozen tokens in one run. Against the
 number of tokens: bytes of the state, memory of the process above its level with the weights loaded, time per
@@ -6,21 +16,199 @@ token, cumulative time. On request the precision of endless streams; always, how
 carry. The result is a record; `stream_view` draws it and `stream_targets` judges it.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from aaren.bench.many_streams import ManyStreamsSettings, measure_many_streams
-from aaren.bench.precision import PrecisionSettings, measure_precision
-from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row
-from aaren.bench.stream_contenders import FOLDED, LABELS, PAPER, SMALL, TRANSFORMER, size_title
+from aaren.bench.record import BenchRecord, OnStep, Row, silent
+from aaren.bench.stream_contenders import (
+    AAREN,
+    FOLDED,
+    LABELS,
+    PAPER,
+    SEED,
+    SMALL,
+    TRANSFORMER,
+    build,
+    size_title,
+)
 from aaren.bench.stream_worker import EARLY_TOKENS, Comparison, StreamWorker, Turn, stream_worker
-from aaren.bench.timing import Timing
+from aaren.bench.timing import Timing, time_interleaved
 from aaren.errors import ConfigError
+from aaren.nn import AarenAttention
+
+_CONTENDERS = (FOLDED, AAREN)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManyStreamsSettings:
+    """What to measure."""
+
+    streams: tuple[int, ...] = (1, 32, 1024)
+    size: str = SMALL
+    budget_seconds: float = 8.0
+
+    def __post_init__(self) -> None:
+        if not self.streams or min(self.streams) < 1:
+            raise ConfigError(f"streams must be at least 1; got {list(self.streams)}.")
+
+
+def measure_many_streams(settings: ManyStreamsSettings) -> list[Row]:
+    """Time a step of each model with each number of streams, turn by turn."""
+    cells = [(contender, streams) for contender in _CONTENDERS for streams in settings.streams]
+    with torch.inference_mode():
+        calls = {f"{name} {streams}": _steps_of(settings.size, name, streams) for name, streams in cells}
+        timings = time_interleaved(calls, budget_seconds=settings.budget_seconds, max_repeats=2000)
+    return [
+        {
+            "what": "many_streams",
+            "size": settings.size,
+            "contender": contender,
+            "streams": streams,
+            "step_median_seconds": timing.median / steps_per_turn(streams),
+            "step_lower_quartile_seconds": timing.lower_quartile / steps_per_turn(streams),
+            "step_upper_quartile_seconds": timing.upper_quartile / steps_per_turn(streams),
+            "steps_per_turn": steps_per_turn(streams),
+            "repeats": timing.repeats,
+            "tokens_per_second": streams * steps_per_turn(streams) / timing.median,
+        }
+        for (contender, streams), timing in zip(cells, timings.values(), strict=True)
+    ]
+
+
+def steps_per_turn(streams: int) -> int:
+    """Return how many steps follow each other: a single stream needs many, lest it begin with cold caches.
+
+    >>> steps_per_turn(1), steps_per_turn(1024)
+    (64, 4)
+    """
+    return max(4, 64 // streams)
+
+
+def _steps_of(size: str, contender: str, streams: int) -> Callable[[], object]:
+    """Return a call that takes in a turn's tokens and keeps the state for the next call."""
+    encoder = build(size, contender).eval()
+    generator = torch.Generator().manual_seed(SEED)
+    items = torch.randn(streams, encoder.config.width, generator=generator)
+    state = encoder.init_state(streams)
+
+    def take_turn() -> object:
+        nonlocal state
+        for _ in range(steps_per_turn(streams)):
+            outputs, state = encoder.step(items, state)
+        return outputs
+
+    return take_turn
+
+
+_BITS = 52  # values are integers below 2^52, divided by 2^52: exact in float64, as are the same plus 1
+_LOW_BITS = 26  # sums of halves of such integers fit into int64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrecisionSettings:
+    """What to measure."""
+
+    tokens: int = 30_000_000  # through forward, in chunks, the state carried from one to the next
+    chunk_tokens: int = 131_072
+    raised_tokens: int = 1000  # then through step, their values raised by 1
+    width: int = 8
+    num_heads: int = 2
+
+    def __post_init__(self) -> None:
+        if min(self.tokens, self.chunk_tokens, self.raised_tokens) < 1:
+            raise ConfigError(
+                f"tokens, chunk_tokens and raised_tokens must be at least 1; got {self.tokens}, "
+                f"{self.chunk_tokens} and {self.raised_tokens}."
+            )
+
+
+@torch.inference_mode()
+def measure_precision(settings: PrecisionSettings) -> Row:
+    """Feed the tokens; return the largest distance from the exact running mean at chunk ends and steps."""
+    start = time.perf_counter()
+    layer = averaging_layer(settings.width, settings.num_heads)
+    generator = torch.Generator().manual_seed(SEED)
+    state = layer.init_state(1)
+    exact = _ExactMean(settings.width)
+    forward_error = step_error = 0.0
+    for first in range(0, settings.tokens, settings.chunk_tokens):
+        count = min(settings.chunk_tokens, settings.tokens - first)
+        integers = _draw(count, settings.width, generator)
+        exact.add(integers)
+        outputs, state = layer(_values(integers).unsqueeze(0), state)
+        forward_error = max(forward_error, exact.distance(outputs[0, -1]))
+    for integers in _draw(settings.raised_tokens, settings.width, generator).unsqueeze(1):
+        raised = integers + (1 << _BITS)
+        exact.add(raised)
+        output, state = layer.step(_values(raised), state)
+        step_error = max(step_error, exact.distance(output[0]))
+    return {
+        "what": "precision",
+        "tokens": settings.tokens,
+        "raised_tokens": settings.raised_tokens,
+        "width": settings.width,
+        "forward_error": forward_error,
+        "step_error": step_error,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def averaging_layer(width: int, num_heads: int) -> AarenAttention:
+    """Build a layer whose output is the mean of its inputs so far: equal scores, identities elsewhere.
+
+    >>> layer = averaging_layer(4, 2)
+    >>> outputs, _ = layer(torch.tensor([[[1.0] * 4, [2.0] * 4]], dtype=torch.float64))
+    >>> outputs[0, :, 0].tolist()
+    [1.0, 1.5]
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        layer = AarenAttention(width, num_heads, dtype=torch.float64)
+    with torch.no_grad():
+        layer.k_proj.weight.zero_()  # what is left of a score is q'·b_k, equal for all and not 0
+        for projection in (layer.v_proj, layer.out_proj):
+            projection.weight.copy_(torch.eye(width))
+            projection.bias.zero_()
+    return layer.eval()
+
+
+class _ExactMean:
+    """A running mean in whole numbers."""
+
+    def __init__(self, width: int) -> None:
+        self.sums = [0] * width
+        self.count = 0
+
+    def add(self, integers: Tensor) -> None:
+        """Take in (t, c) integers."""
+        high = (integers >> _LOW_BITS).sum(0).tolist()
+        low = (integers & ((1 << _LOW_BITS) - 1)).sum(0).tolist()
+        for column, (upper, lower) in enumerate(zip(high, low, strict=True)):
+            self.sums[column] += (upper << _LOW_BITS) + lower
+        self.count += len(integers)
+
+    def distance(self, output: Tensor) -> float:
+        """Return the largest difference between an output (c,) and the mean, without rounding either."""
+        means = (Fraction(total, self.count << _BITS) for total in self.sums)
+        return max(
+            float(abs(Fraction(number) - mean)) for number, mean in zip(output.tolist(), means, strict=True)
+        )
+
+
+def _draw(count: int, width: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(1 << _BITS, (count, width), generator=generator)
+
+
+def _values(integers: Tensor) -> Tensor:
+    return integers.to(torch.float64) * 2.0**-_BITS
+
 
 TURN_TOKENS = 64
 _PARTS = 16  # equal parts of a stream at whose ends there is a row, besides doublings: for smooth curves

@@ -16,8 +16,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
-from aaren.bench.memory import MemoryExhaustedError, return_freed_memory
-from aaren.bench.resident import resident_bytes
+from aaren.bench.memory import MemoryExhaustedError, resident_bytes, return_freed_memory
 from aaren.bench.stream_contenders import SEED, build, count_parameters
 from aaren.bench.timing import Timing
 from aaren.nn import Encoder, EncoderState

@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.bench import figure
-from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, counted, number
+from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
 from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError

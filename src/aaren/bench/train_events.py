@@ -12,21 +12,28 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from aaren import events as event_sets
 from aaren.bench import figure
-from aaren.bench.progress import OnStep, silent
-from aaren.bench.record import BenchRecord, Row, number
-from aaren.bench.table import Sheet, format_ratio, format_seconds
-from aaren.bench.target import Target, are_noisy, at_least, at_most, targets_sheet
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.table import (
+    Sheet,
+    Target,
+    are_noisy,
+    at_least,
+    at_most,
+    format_ratio,
+    format_seconds,
+    targets_sheet,
+)
 from aaren.bench.timing import Timing, time_interleaved
-from aaren.data import events as event_sets
-from aaren.data.events.batches import EventBatches
-from aaren.data.events.sequences import EventSequences
-from aaren.data.registry import DATASETS, EXTRAS
-from aaren.data.source import on_disk
-from aaren.models.event_distribution import Events
-from aaren.models.event_likelihood import log_likelihood
-from aaren.models.event_model import EventModel, EventModelConfig
-from aaren.tasks.event_config import EventsConfig
+from aaren.datasets.catalogue import DATASETS, EXTRAS
+from aaren.datasets.fetch import on_disk
+from aaren.events.batches import EventBatches
+from aaren.events.config import EventsConfig
+from aaren.events.distribution import Events
+from aaren.events.likelihood import log_likelihood
+from aaren.events.model import EventModel, EventModelConfig
+from aaren.events.sequences import EventSequences
 
 KIND = "train-events"
 NUM_MARKS, BATCH_SIZE = 22, 16

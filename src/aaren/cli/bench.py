@@ -1,11 +1,23 @@
-"""`aaren bench ...`: ratios against peers, each measured in one run."""
+"""`aaren bench ...`: ratios against peers, each measured in one run.
 
+`aaren bench grid`: what the scheduler of `aaren reproduce` costs.
+
+`aaren bench policy`: what one action costs.
+
+The runs whose batches and steps benches measure: here presets meet benches, which do not know them.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aaren.errors import ConfigError, unknown_name
+
+if TYPE_CHECKING:
+    from aaren.engine.config import RunConfig
+
 
 app = typer.Typer(help="Measure this machine: ratios against peers, in one run.", no_args_is_help=True)
 
@@ -38,8 +50,8 @@ def scan(
     if quick + long + bool(lengths) > 1:
         raise ConfigError("--quick, --long and --length each choose the sizes; give only one of them.")
     from aaren.bench import scan as bench
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
 
     destinations = Destinations(record=record, figure=figure, page=page)
     destinations.check("scan")
@@ -63,8 +75,8 @@ def token(
 ) -> None:
     """Time one new token as Aaren, Transformer and Perceiver, after ever more tokens; about a minute."""
     from aaren.bench import token_cost
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
 
     destinations = Destinations(record=record, figure=figure, page=page)
     destinations.check("token")
@@ -98,9 +110,9 @@ def stream(
     from dataclasses import replace
 
     from aaren.bench import stream as bench
-    from aaren.bench.precision import PrecisionSettings
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
+    from aaren.bench.stream import PrecisionSettings
 
     destinations = Destinations(record=record, figure=figure, page=page)
     destinations.check("stream")
@@ -144,8 +156,8 @@ def train(
         _train_setting(setting, quick, lengths, threads, record, figure, page)
         return
     from aaren.bench import train as bench
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
 
     destinations = Destinations(record=record, figure=figure, page=page)
     destinations.check("train")
@@ -172,8 +184,8 @@ def _train_setting(
     if setting != "events" or lengths:
         raise ConfigError(f"--setting goes with events and without --length; got {setting!r}.")
     from aaren.bench import train_events
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
 
     destinations = Destinations(record=record, figure=figure, page=page)
     destinations.check(train_events.KIND)
@@ -189,9 +201,8 @@ def _train_engine(
 ) -> None:
     """Measure what real runs of the cpu profile spend outside forward, backward and optimiser."""
     from aaren.bench import train_engine
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
-    from aaren.cli.bench_runs import cpu_run, known_settings
+    from aaren.bench.record import progress_bar
 
     settings = known_settings()
     if setting is not None and setting not in settings:
@@ -215,9 +226,8 @@ def _train_engine(
 def data_loading(quick: Quick = False, record: RecordPath = None, page: PagePath = None) -> None:
     """Time loading, Hopper rollouts, and one batch beside one training step; about two minutes."""
     from aaren.bench import data
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
-    from aaren.cli.bench_runs import cpu_run, known_settings
+    from aaren.bench.record import progress_bar
 
     destinations = Destinations(record=record, page=page)
     destinations.check("data")
@@ -233,8 +243,8 @@ def data_loading(quick: Quick = False, record: RecordPath = None, page: PagePath
 def startup(record: RecordPath = None, page: PagePath = None) -> None:
     """Time the import, and the kernel's first and later calls, in fresh processes; half a minute."""
     from aaren.bench import startup as bench
-    from aaren.bench.progress import progress_bar
     from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
 
     destinations = Destinations(record=record, page=page)
     destinations.check("startup")
@@ -267,3 +277,81 @@ def _set_threads(threads: int | None) -> list[str]:
 
     torch.set_num_threads(threads)
     return [f"--threads {threads}"]
+
+
+def grid(
+    quick: Annotated[bool, typer.Option("--quick", help="Runs of one second: does it work here?")] = False,
+    record: RecordPath = None,
+    page: PagePath = None,
+) -> None:
+    """Run 16 equal runs of 30 s with one worker, then with two; about 12 minutes on a quiet machine."""
+    from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
+    from aaren.lab import bench_grid
+
+    destinations = Destinations(record=record, page=page)
+    destinations.check(bench_grid.KIND)
+    settings = bench_grid.QUICK if quick else bench_grid.GridSettings()
+    command = "aaren bench grid" + " --quick" * quick
+    with progress_bar("bench grid") as on_step:
+        result = bench_grid.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+def policy(
+    quick: Quick = False,
+    threads: Threads = None,
+    record: RecordPath = None,
+    figure: FigureBase = None,
+    page: PagePath = None,
+) -> None:
+    """Time one action at steps 10 and 1,000: state carried, reset, window, cache; about two minutes."""
+    import torch
+
+    from aaren.bench import policy as bench
+    from aaren.bench.publish import Destinations, publish
+    from aaren.bench.record import progress_bar
+
+    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations.check(bench.KIND)
+    settings = bench.QUICK if quick else bench.PolicySettings()
+    command = "aaren bench policy" + " --quick" * quick
+    if threads is not None:
+        torch.set_num_threads(threads)
+        command += f" --threads {threads}"
+    with progress_bar("bench policy") as on_step:
+        result = bench.measure(settings, command=command, on_step=on_step)
+    publish(result, destinations)
+
+
+# The first that is on disk; the last needs no file of the user's.
+DATASETS = {
+    "forecasting": ("ETTm1", "seasonal"),
+    "classification": ("JapaneseVowels",),
+    "events": ("sin",),
+    "rl": ("hopper-medium-regen", "pendulum"),
+}
+
+
+def cpu_run(setting: str, *, model: str = "aaren", threads: int = 1) -> "RunConfig":
+    """Return a setting's run of the `cpu` profile, on the best of its datasets that is here."""
+    from aaren.engine.presets import make_run
+
+    chosen = [f"engine.threads={threads}"]
+    return make_run(setting, choose_dataset(setting), model=model, profile="cpu", assignments=chosen)
+
+
+def choose_dataset(setting: str) -> str:
+    """Return the first dataset of a setting that is on disk, or the one that always is there."""
+    from aaren.datasets.catalogue import lookup
+    from aaren.datasets.fetch import on_disk
+
+    *wanted, last = DATASETS[setting]
+    return next((name for name in wanted if on_disk(lookup(name))), last)
+
+
+def known_settings() -> Sequence[str]:
+    """Return the settings that can be trained."""
+    from aaren.engine.settings import TASKS
+
+    return [setting for setting in DATASETS if setting in TASKS]

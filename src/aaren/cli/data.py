@@ -19,9 +19,10 @@ from aaren.errors import AarenError, ConfigError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from aaren.data.dataset import Dataset
-    from aaren.data.files.download import Progress
-    from aaren.data.listing import Entry
+    from aaren.datasets.dataset import Dataset
+    from aaren.datasets.verify import Entry
+    from aaren.files.download import Progress
+
 
 app = typer.Typer(help="See, fetch, check and make the datasets.", no_args_is_help=True)
 
@@ -46,8 +47,8 @@ def list_datasets(
     as_json: AsJson = False,
 ) -> None:
     """Show the 38 datasets: shape, licence, source, on disk or not, verified or not."""
-    from aaren.data.listing import describe
-    from aaren.data.registry import EXTRAS, select
+    from aaren.datasets.catalogue import EXTRAS, select
+    from aaren.datasets.verify import describe
 
     rows = select(tuple(names or ()))
     if extras:
@@ -68,10 +69,10 @@ def fetch(
     ] = False,
 ) -> None:
     """Download datasets from their official places; what is on disk already is left alone."""
-    from aaren.data.registry import select
-    from aaren.data.source import fetch as fetch_dataset
-    from aaren.data.source import fetch_minari
-    from aaren.data.verify import verify as verify_dataset
+    from aaren.datasets.catalogue import select
+    from aaren.datasets.fetch import fetch as fetch_dataset
+    from aaren.datasets.fetch import fetch_minari
+    from aaren.datasets.verify import verify as verify_dataset
 
     def fetch_row(row: "Dataset") -> None:
         with _progress() as progress:
@@ -114,9 +115,9 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Open what is there and compare it with the registry; exit code 1 when something differs."""
-    from aaren.data.own_files import check_file
-    from aaren.data.registry import DATASETS, EXTRAS, select
-    from aaren.data.verify import verify as verify_dataset
+    from aaren.datasets.catalogue import DATASETS, EXTRAS, select
+    from aaren.datasets.verify import verify as verify_dataset
+    from aaren.lab.own_files import check_file
 
     files = [Path(name) for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in packed.py
     registered = [name for name in names or () if Path(name) not in files]
@@ -168,14 +169,14 @@ def make(
     if what == "rl":
         if not name:
             raise ConfigError("aaren data make rl needs a name, such as: aaren data make rl hopper-medium")
-        from aaren.data.rl import rollouts
+        from aaren.rl import rollouts
 
         with _progress(unit="steps") as progress:
             path = rollouts.make(
                 name, policy=policy, transitions=transitions, seed=seed, progress=progress, workers=workers
             )
     else:
-        from aaren.data.making import make_generated
+        from aaren.lab.own_files import make_generated
 
         path = make_generated(what, seed=seed)
     print(path)
@@ -210,7 +211,7 @@ def _progress(unit: str = "bytes") -> "Iterator[Progress]":
 
 
 def _print_entries(entries: "list[Entry]") -> None:
-    from aaren.data.dataset import SETTINGS
+    from aaren.datasets.dataset import SETTINGS
 
     console = Console(highlight=False)
     for setting in SETTINGS:

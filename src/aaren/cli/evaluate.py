@@ -1,4 +1,7 @@
-"""`aaren evaluate`: score a finished run again."""
+"""`aaren evaluate`: score a finished run again.
+
+`aaren predict`: let a finished run speak about new data.
+"""
 
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ from aaren.cli.own_modules import import_environments
 from aaren.errors import ConfigError
 
 if TYPE_CHECKING:
-    from aaren.train.sweep import SweepRow
+    from aaren.engine.use import SweepRow
 
 
 def evaluate(
@@ -46,8 +49,8 @@ def evaluate(
     if sweep is not None:
         _sweep(run, sweep, part, chosen, as_json)
         return
-    from aaren.train.record import strict_json
-    from aaren.train.use import draw_run, evaluate_run
+    from aaren.engine.record import strict_json
+    from aaren.engine.use import draw_run, evaluate_run
 
     if figures:
         print(draw_run(run) or f"{run}: the report draws this run from its record alone.")
@@ -61,8 +64,8 @@ def evaluate(
 
 
 def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -> None:
-    from aaren.train.record import strict_json
-    from aaren.train.sweep import Sweep, sweep_run
+    from aaren.engine.record import strict_json
+    from aaren.engine.use import Sweep, sweep_run
 
     wanted = Sweep.parse(sweep)
 
@@ -77,3 +80,17 @@ def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -
 
     path = sweep_run(run, wanted, part=part, assignments=chosen, on_row=tell)
     print(path, file=sys.stderr if as_json else sys.stdout)
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[
+        Path, typer.Option("--data", metavar="FILE", help="New data, as the run was trained on.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the answer goes.")],
+) -> None:
+    """Read new data and write what the model says about it."""
+    from aaren.engine.use import predict_run
+
+    predict_run(run, source=data, target=out)
+    print(out)

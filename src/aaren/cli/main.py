@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from aaren.cli import bench, bench_grid, bench_policy, data, evaluate, predict, report, reproduce, train
+from aaren.cli import bench, data, evaluate, report, reproduce, train
+from aaren.cli import bench as bench_grid
+from aaren.cli import bench as bench_policy
+from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
 from aaren.version import __version__

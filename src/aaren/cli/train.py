@@ -44,12 +44,12 @@ def train(
     [bold]aaren train forecasting ETTh1 --model aaren --profile cpu --set horizon=192[/]
     """
     from aaren.cli.own_modules import import_environments, import_settings
-    from aaren.presets import load_run, make_run
-    from aaren.tasks import TASKS
-    from aaren.train.distributed import process_rank
-    from aaren.train.endings import PausedError, pausing_on_signals
-    from aaren.train.observe import Silent, choose_observer
-    from aaren.train.run import train as train_run
+    from aaren.engine.distributed import process_rank
+    from aaren.engine.loop import PausedError, pausing_on_signals
+    from aaren.engine.presets import load_run, make_run
+    from aaren.engine.progress import Silent, choose_observer
+    from aaren.engine.run import train as train_run
+    from aaren.engine.settings import TASKS
 
     chosen = list(assignments or ())
     import_environments(chosen)
@@ -100,7 +100,7 @@ def _named(data: str, setting: str) -> str:
     path = Path(data)
     if data and os.path.exists(path):  # noqa: PTH110  # unlike pathlib, no error for a name that cannot be
         return str(path.resolve())
-    from aaren.tasks import find_task
+    from aaren.engine.settings import find_task
 
     if not data or not find_task(setting).data_ids or path.is_absolute() or path.suffix:
         raise ConfigError(f"--data {data or repr(data)}: there is no such file.")

@@ -12,19 +12,16 @@ from pathlib import Path
 
 import torch
 
-from aaren.bench.progress import OnStep
-from aaren.bench.record import BenchRecord, Row, number
-from aaren.bench.table import Sheet, format_seconds
-from aaren.bench.target import Target, at_least, targets_sheet
+from aaren.bench.record import BenchRecord, OnStep, Row, number
+from aaren.bench.table import Sheet, Target, at_least, format_seconds, targets_sheet
+from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
 from aaren.lab import busy_task
-from aaren.lab.board import Board
 from aaren.lab.cost import seconds_of
 from aaren.lab.crew import LocalCrew
-from aaren.lab.grid import Grid
-from aaren.lab.planning import PlannedRun
+from aaren.lab.grid import Board, Grid
+from aaren.lab.plan import PlannedRun
 from aaren.lab.records import collect
-from aaren.train.config import EngineConfig, RunConfig
 
 KIND = "grid"
 WORKERS = (1, 2)

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from aaren.tasks.base import Experiment, Part, Task
-from aaren.tasks.plan import Criterion, Moment, Plan
+from aaren.engine.experiment import Experiment, Part, Task
+from aaren.engine.plan import Criterion, Moment, Plan
 
 UPDATES = 100
 _WIDTH = 64

@@ -12,16 +12,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, TypeAlias
 
-from aaren.lab.planning import PlannedRun
+from aaren.engine.config import RunConfig
+from aaren.engine.loop import PausedError, fit
+from aaren.engine.plan import Plan
+from aaren.engine.progress import Silent
+from aaren.engine.record import RunRecord
+from aaren.engine.settings import find_task
+from aaren.engine.status import Look, RunStatus
+from aaren.lab.plan import PlannedRun
 from aaren.lab.records import FoundRecord
-from aaren.tasks import find_task
-from aaren.tasks.plan import Plan
-from aaren.train.config import RunConfig
-from aaren.train.endings import PausedError
-from aaren.train.loop import fit
-from aaren.train.observe import Silent
-from aaren.train.record import RunRecord
-from aaren.train.status import Look, RunStatus
 
 PROBE_SECONDS = 1.0  # of updates, after the first ones
 PROBE_LIMIT = 20.0  # for all of one probe: data, first updates, and those that count

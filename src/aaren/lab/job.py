@@ -13,16 +13,16 @@ from typing import Literal, TypeAlias
 
 import torch
 
+from aaren.engine.config import RunConfig, from_mapping, to_toml
+from aaren.engine.loop import PausedError
+from aaren.engine.plan import Plan
+from aaren.engine.progress import Silent
+from aaren.engine.record import RunRecord
+from aaren.engine.run import train
+from aaren.engine.settings import import_task
+from aaren.engine.status import Look, RunStatus
+from aaren.engine.use import Sweep, SweepRow, sweep_run
 from aaren.errors import StateError
-from aaren.tasks import import_task
-from aaren.tasks.plan import Plan
-from aaren.train.config import RunConfig, from_mapping, to_toml
-from aaren.train.endings import PausedError
-from aaren.train.observe import Silent
-from aaren.train.record import RunRecord
-from aaren.train.run import train
-from aaren.train.status import Look, RunStatus
-from aaren.train.sweep import Sweep, SweepRow, sweep_run
 
 PROGRESS_SECONDS = 0.5
 

@@ -1,7 +1,7 @@
 """The paper's 214 published cells, under our names and in our units.
 
 `published.csv` holds what the paper prints (two models a row, percent where it prints percent). This module
-is the one place that knows how its names translate to those of `aaren.data.registry` and of the tasks.
+is the one place that knows how its names translate to those of `aaren.datasets.catalogue` and of the tasks.
 Knows nothing of runs: published numbers are never ours.
 """
 
@@ -60,7 +60,7 @@ def lookup(setting: str, dataset: str, horizon: int | None, metric: str, model: 
     """Find the published number of a place in a table; None where the paper has none.
 
     Args:
-        setting: As in `aaren.tasks.TASKS`.
+        setting: As in `aaren.engine.settings.TASKS`.
         dataset: A name of the registry; parts of a dataset and regenerated ones were not published.
         horizon: Rows to forecast; None where a setting has no horizons.
         metric: Its name, bare (`mse`) or as in a record's `reports` (`test.mse`).

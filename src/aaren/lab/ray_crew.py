@@ -23,6 +23,7 @@ from aaren.lab.job import Job, Message, carry_out
 if TYPE_CHECKING:
     from types import ModuleType
 
+
 NEWS_SECONDS = 0.5  # between two questions how a run goes
 KNOCK_SECONDS = 5.0
 TOKEN = ".place"  # a file by which a node knows whether it sees the results folder

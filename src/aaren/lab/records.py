@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aaren.engine.record import FORMAT, KIND, RunRecord, parse_json, read_record
+from aaren.engine.run import RECORD
 from aaren.errors import DataError
-from aaren.train.record import FORMAT, KIND, RunRecord, parse_json, read_record
-from aaren.train.run import RECORD
 
 _INSIDE_RUNS = ("checkpoints", "model")  # folders of a run that hold no run
 

@@ -13,17 +13,15 @@ from pathlib import Path
 
 import torch
 
-from aaren.data.registry import lookup
+from aaren.datasets.catalogue import lookup
+from aaren.engine.config import RunConfig
+from aaren.engine.progress import duration
 from aaren.errors import StateError
-from aaren.lab.board import Board
+from aaren.files.lock import locked
 from aaren.lab.cost import Estimate, Source, estimate, probe_run
 from aaren.lab.crew import Crew, LocalCrew
-from aaren.lab.grid import Grid, View
-from aaren.lab.planning import PlannedRun, Request, plan
-from aaren.lab.survey import Survey, how_to_get, survey
-from aaren.train.config import RunConfig
-from aaren.train.lock import locked
-from aaren.train.observe import duration
+from aaren.lab.grid import Board, Grid, View
+from aaren.lab.plan import PlannedRun, Request, Survey, how_to_get, plan, survey
 
 LOCK_FOLDER = ".grid"
 PROBING_SECONDS = 60.0  # for all probes together

@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from aaren.lab.board import Board, Entry
-from aaren.lab.grid import View
-from aaren.train.observe import duration, write_line
+from aaren.engine.progress import duration, write_line
+from aaren.lab.grid import Board, Entry, View
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
+
 
 REFRESH_SECONDS = 0.5
 STATUS_SECONDS = 60.0  # between two lines of a log that say how far all is

@@ -1,28 +1,112 @@
-"""Block: a mixer over time and a feed-forward part, each with its residual, norm and dropout. Knows no stack.
+"""FeedForward: two linear layers with an activation between, on each item by itself.
+
+LearnedDecay: how fast each head forgets, per item, as one learned number per head.
+
+Block: a mixer over time and a feed-forward part, each with its residual, norm and dropout. Knows no stack.
 
 post:  x = norm(x + dropout(mixer(x)));  x = norm(x + dropout(feed_forward(x)))     (the four base models)
 pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.nn.aaren_attention import AarenAttention
+from aaren.nn.aaren import AarenAttention
 from aaren.nn.dropout import drop
 from aaren.nn.encoder_config import EncoderConfig
-from aaren.nn.feed_forward import FeedForward
 from aaren.nn.inputs import check_decay
-from aaren.nn.learned_decay import LearnedDecay
 from aaren.nn.linear import frozen_copy
 from aaren.nn.mixer import Mixer, State
-from aaren.nn.recurrent_mixers import GRU, LSTM
-from aaren.nn.softmax_attention import SoftmaxAttention
+from aaren.nn.recurrent import GRU, LSTM
+from aaren.nn.softmax import SoftmaxAttention
 from aaren.nn.wkv import WKV
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+
+ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
+
+
+class FeedForward(nn.Module):
+    """Widen, activate, (drop,) narrow.
+
+    >>> FeedForward(8, 32)(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        inner_width: int,
+        *,
+        activation: str = "gelu",
+        inner_dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.inner_dropout = inner_dropout
+        self.widen = nn.Linear(width, inner_width, device=device, dtype=dtype)
+        self.narrow = nn.Linear(inner_width, width, device=device, dtype=dtype)
+
+    def extra_repr(self) -> str:
+        """Describe what the submodules do not show."""
+        return f"activation={self.activation!r}, inner_dropout={self.inner_dropout}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each item, (*, c), by itself."""
+        inner: Tensor = ACTIVATION_FUNCTIONS[self.activation](self.widen(x))
+        if self.training:
+            inner = drop(inner, self.inner_dropout)
+        narrowed: Tensor = self.narrow(inner)
+        return narrowed
+
+
+# The first head starts with the shorter, the last with the longer half-life; between them in even ratios.
+# Different memories from the start, as heads that begin alike stay alike.
+SHORTEST_HALF_LIFE_ITEMS = 32.0
+LONGEST_HALF_LIFE_ITEMS = 2048.0
+
+
+class LearnedDecay(nn.Module):
+    """log_decay = -softplus(rate) for every real item, 0 on padding.
+
+    >>> log_decay = LearnedDecay(1)((1, 3), mask=torch.tensor([[True, True, False]]))
+    >>> (log_decay.exp() ** 32).round(decimals=4).flatten().tolist()  # after 32 items; padding is free
+    [0.5, 0.5, 1.0]
+    """
+
+    def __init__(
+        self, num_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.rate = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Spread the heads' half-lives evenly (in ratio) over the range above."""
+        exponents = torch.linspace(
+            math.log(SHORTEST_HALF_LIFE_ITEMS), math.log(LONGEST_HALF_LIFE_ITEMS), self.num_heads
+        )
+        decay_per_item = math.log(2) / exponents.exp()
+        self.rate.copy_(decay_per_item.expm1().log())  # the inverse of softplus
+
+    def extra_repr(self) -> str:
+        """Describe the module."""
+        return f"num_heads={self.num_heads}"
+
+    def forward(self, shape: tuple[int, ...], mask: Mask | None = None) -> LogDecay:
+        """Return log_decay (*shape, h); padding does not decay."""
+        log_decay: Tensor = -F.softplus(self.rate)
+        log_decay = log_decay.expand(*shape, self.num_heads)
+        return log_decay if mask is None else log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
 
 
 class Block(nn.Module):

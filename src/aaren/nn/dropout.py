@@ -3,17 +3,25 @@
 One number is drawn per call, from torch's generator or the thread's own, so seeds and checkpoints hold as
 with `F.dropout`; the rest is hashed from it (see `dropout_kernel`). On other devices, in half precision,
 under torch.compile and under torch.func this is `F.dropout`.
+
+Softmax attention whose weights are dropped, for a CPU, without ever holding all weights.
+
+torch's own draws a random number for every weight and keeps several copies of all of them: at 768 items, 32
+sequences and 4 heads that is 300 MB each. Here a piece of the weights at a time is computed, dropped and used
+while it is in the cache, and computed again in the backward pass; pieces above the diagonal are left out.
+Products of matrices are torch's; what happens to the weights between them is `dropped_weights_kernel`.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.nn.own_generator import own_generator
-from aaren.ops import machine_code, team
-from aaren.ops.transforms import is_transformed
+from aaren.nn.generators import own_generator
+from aaren.ops.cpu import machine_code, team
+from aaren.ops.state import is_transformed
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
 SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
@@ -46,7 +54,6 @@ def attend_with_dropout(
     """
     if not _is_ours(query):
         return F.scaled_dot_product_attention(query, keys, values, dropout_p=probability, is_causal=is_causal)
-    from aaren.nn.dropped_attention import DroppedAttention  # which needs `drop_by_key` of this file
 
     pairs = [part.flatten(0, 1) for part in (query, keys, values)]  # (b · h, t, d)
     outputs: Tensor = DroppedAttention.apply(*pairs, probability, is_causal, _draw_key())  # type: ignore[no-untyped-call]  # as above
@@ -87,7 +94,7 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
     cuts, num_threads = share_items(count, 1)
     scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype, device=source.device)
     fields = (count, threshold_of(probability), key & 0xFFFFFFFF, key >> 32, source, target, scale)
-    job = machine_code.load("aaren.nn.dropout_kernel", "drop_job", source.dtype)
+    job = machine_code.load("aaren.ops.cpu.dropout_kernel", "drop_job", source.dtype)
     team.run(job, cuts, fields, num_threads=num_threads)
     return target
 
@@ -102,3 +109,96 @@ def share_items(count: int, size: int) -> tuple[list[int], int]:
     num_threads = max(1, min(torch.get_num_threads(), count * size // SMALLEST_SHARE))
     num_shares = 4 * num_threads if num_threads > 1 else 1
     return [count * share // num_shares for share in range(num_shares + 1)], num_threads
+
+
+PIECE_WEIGHTS = 1 << 19  # about two megabytes in float32
+BLOCK_QUERIES = 128
+
+
+class _Piece(NamedTuple):
+    """Rows of some (sequence, head) pairs, and how far they see."""
+
+    pairs: slice
+    queries: slice
+    keys: slice  # that some row sees
+    key: int  # of its random numbers
+
+
+class DroppedAttention(torch.autograd.Function):
+    """Queries (n, t, d), keys (n, s, d), values (n, s, e), for n pairs of sequence and head."""
+
+    @staticmethod
+    def forward(  # Any: torch's own type for the context
+        ctx: Any, query: Tensor, keys: Tensor, values: Tensor, probability: float, is_causal: bool, key: int
+    ) -> Tensor:
+        """Return the outputs, (n, t, e)."""
+        outputs = query.new_empty(*query.shape[:2], values.shape[-1])
+        log_sums = query.new_empty(query.shape[:2])
+        for piece in _pieces(query, keys, is_causal, key):
+            weights = _score(query, keys, piece)
+            sums = weights.new_empty(weights.shape[:2])
+            _run("forward_job", piece, probability, is_causal, (weights, sums))
+            log_sums[piece.pairs, piece.queries] = sums
+            torch.bmm(weights, values[piece.pairs, piece.keys], out=outputs[piece.pairs, piece.queries])
+        ctx.save_for_backward(query, keys, values, outputs, log_sums)
+        ctx.rest = probability, is_causal, key
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of queries, keys and values."""
+        query, keys, values, outputs, log_sums = ctx.saved_tensors
+        probability, is_causal, key = ctx.rest
+        found_query = torch.empty_like(query)
+        found_keys, found_values = torch.zeros_like(keys), torch.zeros_like(values)
+        means = (gradient * outputs).sum(-1)  # of the gradients of a row's weights, under these weights
+        scale = query.shape[-1] ** -0.5
+        for piece in _pieces(query, keys, is_causal, key):
+            rows, seen = (piece.pairs, piece.queries), (piece.pairs, piece.keys)
+            weights = _score(query, keys, piece)
+            found = torch.bmm(gradient[rows], values[seen].transpose(1, 2))
+            sums = log_sums[rows].contiguous(), means[rows].contiguous()
+            _run("backward_job", piece, probability, is_causal, (weights, sums[0]), (found, sums[1]))
+            found_values[seen].baddbmm_(weights.transpose(1, 2), gradient[rows])
+            found_keys[seen].baddbmm_(found.transpose(1, 2), query[rows], alpha=scale)
+            torch.bmm(found, keys[seen], out=found_query[rows])
+        return found_query.mul_(scale), found_keys, found_values, None, None, None
+
+
+def _pieces(query: Tensor, keys: Tensor, is_causal: bool, key: int) -> Iterator[_Piece]:
+    num_pairs, num_queries = query.shape[:2]
+    block = min(BLOCK_QUERIES, num_queries)
+    together = max(1, PIECE_WEIGHTS // (block * keys.shape[1]))
+    for first in range(0, num_pairs, together):
+        for start in range(0, num_queries, block):
+            stop = min(start + block, num_queries)
+            seen = min(stop, keys.shape[1]) if is_causal else keys.shape[1]
+            yield _Piece(slice(first, first + together), slice(start, stop), slice(0, seen), key)
+            key = (key * 6364136223846793005 + 1442695040888963407) % (LARGEST * LARGEST // 2)
+
+
+def _score(query: Tensor, keys: Tensor, piece: _Piece) -> Tensor:
+    some = query[piece.pairs, piece.queries] * query.shape[-1] ** -0.5
+    return torch.bmm(some, keys[piece.pairs, piece.keys].transpose(1, 2))
+
+
+def _run(
+    job: str,
+    piece: _Piece,
+    probability: float,
+    is_causal: bool,
+    rows: tuple[Tensor, Tensor],
+    gradients: tuple[Tensor, ...] = (),
+) -> None:
+    """Run a job of the kernel in place on (weights, log-sums), and on (gradients, means) if it wants them."""
+    num_pairs, num_queries, num_keys = rows[0].shape
+    cuts, num_threads = share_items(num_pairs * num_queries, num_keys)
+    scale = rows[0].new_tensor(1.0 / (1.0 - probability))
+    fields = (
+        *(num_queries, num_keys, piece.queries.start, int(is_causal)),
+        *(threshold_of(probability), piece.key & 0xFFFFFFFF, piece.key >> 32),
+        *(*rows, scale, *gradients),
+    )
+    function = machine_code.load("aaren.ops.cpu.dropped_weights_kernel", job, rows[0].dtype)
+    team.run(function, cuts, fields, num_threads=num_threads)

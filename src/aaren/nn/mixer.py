@@ -2,6 +2,8 @@
 
 A state is a NamedTuple of tensors whose first axis is the stream (b), passed in and handed back, never hidden
 in the module. Whoever holds one treats it as a value: stepping twice from the same state gives two branches.
+
+Packed sequences for mixers that know only batches: spread over a padded batch, mixed, and packed again.
 """
 
 from typing import Generic, TypeAlias, TypeVar
@@ -9,7 +11,9 @@ from typing import Generic, TypeAlias, TypeVar
 import torch
 from torch import nn
 
-from aaren.nn.fingerprint import hash_weights, tensors_of
+from aaren.nn.state import hash_weights, tensors_of
+from aaren.ops.checks import check_bounds
+from aaren.ops.packing import pad, pad_index, unpad
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
 State: TypeAlias = tuple[object, ...]
@@ -61,3 +65,14 @@ class Mixer(nn.Module, Generic[StateT]):
     def fold(self) -> "Mixer[StateT]":
         """Return a frozen copy for inference, with all that is constant after training computed once."""
         raise NotImplementedError
+
+
+def forward_packed(
+    mixer: Mixer[StateT], x: Activations, state: StateT | None, mask: Mask | None, cu_seqlens: SequenceBounds
+) -> tuple[Activations, StateT]:
+    """Run `mixer.forward` on sequences end to end in one row, (1, t, c), as if they stood in a batch."""
+    check_bounds(cu_seqlens, x.shape[1])
+    index, is_real = pad_index(cu_seqlens)
+    batch_mask = is_real if mask is None else is_real & pad(mask, index)
+    outputs, state = mixer.forward(pad(x, index), state, mask=batch_mask)
+    return unpad(outputs, is_real), state

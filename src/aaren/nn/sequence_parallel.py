@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, StateError
-from aaren.nn.aaren_attention import AarenAttention
-from aaren.nn.recurrent_mixers import RecurrentMixer
-from aaren.nn.softmax_attention import SoftmaxAttention
+from aaren.nn.aaren import AarenAttention
+from aaren.nn.recurrent import RecurrentMixer
+from aaren.nn.softmax import SoftmaxAttention
 from aaren.nn.wkv import WKV
 from aaren.ops import ScanState
 from aaren.ops.state import default_state_dtype

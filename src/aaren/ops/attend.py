@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, unknown_name
-from aaren.ops.checks import check_devices, check_floating, check_mask, check_state
-from aaren.ops.precision import full_precision
+from aaren.ops.checks import check_devices, check_floating, check_mask, check_state, full_precision
 from aaren.ops.state import ScanState, default_state_dtype, join, read, settle_empty
 
 Method: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, ScanState, int], ScanState]

@@ -3,14 +3,17 @@
 Every refusal says what was expected, what came and what to do, before anything is computed.
 Checks of shapes are free and always made. Checks of values read memory: they are left out while torch.compile
 traces, under torch.func, and on accelerators, where they would stall the queue.
+
+Where autocast must not reach: exponents, and what a processor cannot compute in half precision.
 """
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, StateError
-from aaren.ops.state import ScanState
-from aaren.ops.transforms import is_transformed
+from aaren.ops.state import ScanState, is_transformed
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
 
@@ -148,3 +151,10 @@ def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
 
 def _may_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed()
+
+
+def full_precision(device_type: str) -> AbstractContextManager[object]:
+    """Suspend autocast, if it is on: bfloat16 has too few digits for an exponent."""
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):  # which refuses to be asked of meta
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.ops.prefix_scan import ladner_fischer
+from aaren.ops.scans import ladner_fischer, prefix_states
 from aaren.ops.state import ScanState, decay, join, read
-from aaren.ops.tree_scan import prefix_states
 from aaren.shapes import LogDecay, Mask, Scores, Values
 
 BLOCK_LENGTH = 64

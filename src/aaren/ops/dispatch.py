@@ -1,12 +1,14 @@
 """`scan_attention`: attention over every prefix at once, through any backend by name."""
 
 from aaren.errors import ConfigError, unknown_name
-from aaren.ops import chunked, fused, naive, recurrent, tree_scan, triton_scan
-from aaren.ops.checks import check_scan
+from aaren.ops import chunked, naive
+from aaren.ops import scans as recurrent
+from aaren.ops import scans as tree_scan
+from aaren.ops.checks import check_scan, full_precision
+from aaren.ops.cpu import fused
 from aaren.ops.packing import PackedScan, through_padding
-from aaren.ops.precision import full_precision
-from aaren.ops.state import ScanState, default_state_dtype, settle_empty
-from aaren.ops.transforms import is_transformed
+from aaren.ops.state import ScanState, default_state_dtype, is_transformed, settle_empty
+from aaren.ops.triton import scan as triton_scan
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
 BACKENDS: dict[str, PackedScan] = {

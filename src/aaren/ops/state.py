@@ -6,12 +6,17 @@
 `combine` is associative and commutative over *disjoint* sets of items; the empty state is its identity. The
 running maximum `m` only keeps the exponentials in range: it is a constant to autograd, and gradients travel
 through `u` and `w` (the mathematics: docs/mathematics.md). Knows nothing of modules, time or masks.
+
+Whether torch.func or forward-mode differentiation is at work, through which a compiled kernel cannot see.
+
+Tensors are then wrappers without memory of their own, or carry tangents that a kernel would drop in silence.
 """
 
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from aaren.errors import ConfigError, ShapeError
 
@@ -238,3 +243,8 @@ def _check_item(
         sizes = zip(reversed(mask.shape), reversed(streams), strict=False)
         if mask.ndim > len(streams) or any(size not in (1, own) for size, own in sizes):
             raise ShapeError(f"mask must broadcast to {tuple(streams)}; got {tuple(mask.shape)}.")
+
+
+def is_transformed() -> bool:
+    """Tell whether a transform (grad, vmap, jvp, ...) or a level of dual numbers is active."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from aaren.engine.record import write_text
 from aaren.errors import ConfigError, DataError
 from aaren.report.gathered import Gathered, gather
 from aaren.report.markdown import render_markdown
 from aaren.report.page import render_page
 from aaren.report.readme import BEGIN, END, render_section, replace_section
-from aaren.train.record import write_text
 
 PAGE, TABLES = "index.html", "tables.md"
 

@@ -2,16 +2,25 @@
 
 The margin is the paper's own: it prints both models in bold, as equals, when mean ± deviation of one touches
 that of the other, so a difference up to the sum of both published deviations counts as none.
+
+The paper's rule for bold type, applied to any pair and checked against the published tables.
+
+Two results whose intervals mean ± deviation touch are both bold; otherwise the better one is.
+
+One number per table: how much better or worse Aaren is than the Transformer, over all rows and seeds.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from aaren.lab import published
 from aaren.lab.published import PublishedCell
-from aaren.report.datasets import is_stand_in, papers_name
-from aaren.report.names import Metric, half_digit
+from aaren.report.names import Metric, half_digit, is_stand_in, metric, papers_name
 from aaren.report.rows import Place, Row
 from aaren.report.statistics import (
+    ONE_SIDED_LEVEL,
     Interval,
     Outcome,
     Summary,
@@ -19,6 +28,7 @@ from aaren.report.statistics import (
     interval,
     judge,
     summarise,
+    welch_equivalence_p,
 )
 
 # Settings in which a stand-in's numbers are not the paper's, nor on its scale; and why.
@@ -162,3 +172,156 @@ def _is_same_number(row: Row, metric: Metric) -> bool:
 
 def _summary(by_seed: dict[int, float]) -> Summary | None:
     return summarise(list(by_seed.values())) if by_seed else None
+
+
+# Which pairs the paper prints with one side bold, read from its tables: all others have both.
+PRINTED_ONE_SIDED = MappingProxyType(
+    {
+        ("events", "taxi", None, "nll"): "transformer",
+        ("events", "uber", None, "rmse"): "aaren",
+        ("forecasting", "ETTm1", 96, "mse"): "transformer",
+        ("forecasting", "ETTm1", 96, "mae"): "transformer",
+        ("forecasting", "Weather", 336, "mae"): "aaren",
+        ("forecasting", "Traffic", 96, "mae"): "transformer",
+        ("forecasting", "Traffic", 192, "mae"): "transformer",
+        ("forecasting", "Traffic", 336, "mae"): "transformer",
+        ("forecasting", "ECL", 96, "mae"): "transformer",
+    }
+)
+_ROUNDING = 1e-9  # 0.44 + 0.01 and 0.48 - 0.02 are printed decimals, not binary fractions
+
+
+def bold(one: Summary, other: Summary, *, is_lower_better: bool) -> tuple[bool, bool]:
+    """Say which of two results are bold; none where a deviation is not known.
+
+    >>> a, b = Summary(mean=0.50, deviation=0.02, count=5), Summary(mean=0.53, deviation=0.01, count=5)
+    >>> bold(a, b, is_lower_better=True)
+    (True, True)
+    """
+    if one.deviation is None or other.deviation is None:
+        return False, False
+    if abs(one.mean - other.mean) <= one.deviation + other.deviation + _ROUNDING:
+        return True, True
+    is_first = (one.mean < other.mean) == is_lower_better
+    return is_first, not is_first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedCheck:
+    """What the rule gives on the published tables."""
+
+    pairs: int
+    both: int
+    transformer: int
+    aaren: int
+    exceptions: list[str]  # where the printed bold type is not what the rule gives
+    equivalent: int  # pairs that pass an equivalence test with the same margin, from means and deviations
+
+
+def check_published() -> PublishedCheck:
+    """Apply the rule to all pairs of the paper."""
+    sides = {"both": 0, "transformer": 0, "aaren": 0}
+    exceptions = []
+    equivalent = 0
+    firsts = [cell for cell in published.cells() if cell.model == "aaren"]
+    for aaren in firsts:
+        place = (aaren.setting, aaren.dataset, aaren.horizon, aaren.metric)
+        transformer = published.lookup(*place, "transformer")
+        assert transformer is not None
+        found = bold(
+            as_summary(aaren),
+            as_summary(transformer),
+            is_lower_better=metric(aaren.metric).is_lower_better,
+        )
+        side = {(True, True): "both", (True, False): "aaren", (False, True): "transformer"}[found]
+        sides[side] += 1
+        if side != PRINTED_ONE_SIDED.get(place, "both"):
+            name = ", ".join(str(word) for word in place[1:] if word is not None)
+            exceptions.append(f"{name}: {describe(aaren)} and {describe(transformer)}")
+        margin = margin_of({"aaren": aaren, "transformer": transformer})
+        assert margin is not None
+        p_value = welch_equivalence_p(as_summary(aaren), as_summary(transformer), margin)
+        equivalent += p_value is not None and p_value < ONE_SIDED_LEVEL
+    return PublishedCheck(pairs=len(firsts), exceptions=exceptions, equivalent=equivalent, **sides)
+
+
+def as_summary(cell: PublishedCell) -> Summary:
+    """Read a published cell as what it is: mean and deviation over five seeds."""
+    return Summary(mean=cell.mean, deviation=cell.std, count=published.NUM_SEEDS)
+
+
+def describe(cell: PublishedCell) -> str:
+    """Write a published cell as the paper does."""
+    known = metric(cell.metric)
+    return f"{cell.mean * known.scale:.2f} ± {cell.std * known.scale:.2f}"
+
+
+_RELATIVE = (
+    "rmse",
+    "return",
+)  # in a unit of its own for every dataset: averaged in percent of the Transformer's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Macro:
+    """Aaren - Transformer over a whole table."""
+
+    metric: Metric
+    is_relative: bool  # in percent of the Transformer's number
+    over_pairs: Interval  # every dataset, horizon and seed is one observation
+    over_datasets: Interval  # every dataset is one, its seeds and horizons averaged: the cautious reading
+    outcomes: dict[Outcome, int]
+
+    @property
+    def unit(self) -> str:
+        """Return what the differences are in."""
+        return "%" if self.is_relative else self.metric.unit
+
+    def show(self, one: Interval) -> str:
+        """Write a difference with its interval."""
+        return show_interval(one, self.metric, scale=None if not self.is_relative else 100.0)
+
+
+def summarise_table(comparisons: Sequence[Comparison]) -> Macro | None:
+    """Average over the rows of a table that have both models and a test part; None if there is none."""
+    usable = [one for one in comparisons if one.differences and not one.is_of_held_out_cases]
+    if not usable:
+        return None
+    number = usable[0].metric
+    is_relative = number.name in _RELATIVE
+    pairs: list[float] = []
+    by_dataset: dict[str, list[float]] = defaultdict(list)
+    outcomes: dict[Outcome, int] = defaultdict(int)
+    for one in usable:
+        base = abs(one.transformer.mean) if is_relative and one.transformer is not None else 1.0
+        values = [difference / base for difference in one.differences.values()]
+        pairs += values
+        by_dataset[one.place.dataset] += values
+        outcomes[one.outcome] += 1
+    means = [sum(values) / len(values) for values in by_dataset.values()]
+    return Macro(
+        metric=number,
+        is_relative=is_relative,
+        over_pairs=interval(pairs),
+        over_datasets=interval(means),
+        outcomes=dict(outcomes),
+    )
+
+
+def show_interval(one: Interval, number: Metric, *, scale: float | None = None) -> str:
+    """Write a difference with its interval, if it has one.
+
+    Args:
+        one: The difference.
+        number: Of which metric; decides the digits.
+        scale: Percent: 100; None: as the metric is shown.
+    """
+
+    def show(value: float) -> str:
+        if scale is None:
+            return number.show(value, signed=True)
+        return f"{value * scale:+.1f}".replace("-", "\u2212")
+
+    if one.low is None or one.high is None:
+        return show(one.mean)
+    return f"{show(one.mean)} [{show(one.low)}, {show(one.high)}]"

@@ -9,8 +9,7 @@ from aaren.errors import DataError
 from aaren.lab import published
 from aaren.lab.records import Problem, collect
 from aaren.report.comparison import Comparison, compare
-from aaren.report.datasets import papers_name
-from aaren.report.names import Metric, metric
+from aaren.report.names import Metric, metric, papers_name
 from aaren.report.rows import Place, Row, arrange
 
 BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders

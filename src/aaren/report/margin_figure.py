@@ -1,12 +1,12 @@
 """The picture of the verdict: every difference with its interval, in units of the paper's margin."""
 
+from aaren.engine.experiment import Json
 from aaren.report.comparison import Comparison
 from aaren.report.figure import BAD, GOOD, MUTED, Figure, View, axis, short
 from aaren.report.gathered import Gathered
 from aaren.report.names import SHORT
 from aaren.report.tables import OUTCOMES
 from aaren.report.verdict import first_comparisons
-from aaren.tasks.base import Json
 
 _COLOURS = {"equivalent": GOOD, "better": GOOD, "worse": BAD, "undecided": MUTED, "untested": MUTED}
 _ROW_PIXELS = 20

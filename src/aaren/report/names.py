@@ -1,7 +1,11 @@
-"""What numbers and models are called in a report, which way is better, and how many digits are shown."""
+"""What numbers and models are called in a report, which way is better, and how many digits are shown.
+
+Which dataset of the paper one of ours is, or stands for.
+"""
 
 from dataclasses import dataclass
 
+from aaren.datasets.catalogue import DATASETS, EXTRAS
 from aaren.lab import published
 
 SETTINGS = {
@@ -128,3 +132,27 @@ TRUTH = Metric(
     is_lower_better=True,
     decimals=3,
 )
+
+
+_STAND_INS = {row.name: row.stands_for for row in EXTRAS if row.stands_for}
+_PAPERS = frozenset(row.name for row in DATASETS)
+_DATASETS = _PAPERS | {row.name for row in EXTRAS}
+
+
+def papers_name(dataset: str) -> str:
+    """Return the dataset of the paper that ours is, or stands for; empty for what the paper does not have.
+
+    >>> papers_name("ETTh1"), papers_name("mooc-partial"), papers_name("hawkes")
+    ('ETTh1', 'mooc', '')
+    """
+    return dataset if dataset in _PAPERS else _STAND_INS.get(dataset, "")
+
+
+def is_known(dataset: str) -> bool:
+    """Tell whether a dataset is in the registry; a user's own file is not."""
+    return dataset in _DATASETS
+
+
+def is_stand_in(dataset: str) -> bool:
+    """Tell whether a dataset is a part, a sample or a remake of one of the paper's."""
+    return dataset in _STAND_INS

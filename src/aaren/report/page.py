@@ -5,19 +5,26 @@ from html import escape
 from importlib import resources
 
 from aaren.errors import require_extra
-from aaren.report.episodes_table import episodes_table
 from aaren.report.figure import Figure
+from aaren.report.figures import setting_figures
 from aaren.report.gathered import Gathered
 from aaren.report.margin_figure import margin_figure
+from aaren.report.markdown import HOW_TO_READ, NOTHING_AS_PUBLISHED, SETTING_WORDS, published_words
 from aaren.report.names import PROFILE_WORDS, SETTINGS, SHORT, TRUTH
-from aaren.report.overview_table import macro_table
 from aaren.report.resource_figures import resource_figures
-from aaren.report.runs_table import data_table, machine_table, runs_table, work_table
-from aaren.report.setting_figures import setting_figures
 from aaren.report.table import Table, to_html
-from aaren.report.tables import comparison_table, main_tables, reference_table
+from aaren.report.tables import (
+    comparison_table,
+    data_table,
+    episodes_table,
+    machine_table,
+    macro_table,
+    main_tables,
+    reference_table,
+    runs_table,
+    work_table,
+)
 from aaren.report.verdict import NUM_DATASETS, verdicts
-from aaren.report.words import HOW_TO_READ, NOTHING_AS_PUBLISHED, SETTING_WORDS, published_words
 
 TITLE = "Attention as an RNN, checked"
 

@@ -3,18 +3,15 @@
 from collections import Counter
 
 from aaren.errors import DataError
-from aaren.report.bolding import bold, describe
-from aaren.report.comparison import Comparison
-from aaren.report.datasets import is_stand_in
+from aaren.report.comparison import Comparison, bold, describe, show_interval, summarise_table
 from aaren.report.gathered import Gathered
-from aaren.report.macro import show_interval, summarise_table
-from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric, model_label
+from aaren.report.markdown import NOTHING_AS_PUBLISHED, SETTING_WORDS
+from aaren.report.names import PAIR, PROFILE_WORDS, SETTINGS, Metric, is_stand_in, model_label
 from aaren.report.rows import Row
 from aaren.report.statistics import Summary
 from aaren.report.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 from aaren.report.tables import OUTCOMES, best_model, is_ours, is_regenerated, show_summary, stand_in_note
 from aaren.report.verdict import verdicts
-from aaren.report.words import NOTHING_AS_PUBLISHED, SETTING_WORDS
 
 README_WORDS = ("classification",)  # settings whose numbers mislead a reader who knows nothing more
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"

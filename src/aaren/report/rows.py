@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from aaren.engine.experiment import Json
+from aaren.engine.record import RunRecord
 from aaren.lab import published
 from aaren.lab.records import FoundRecord, Problem
-from aaren.report.datasets import papers_name
-from aaren.report.names import PROFILES, SETTINGS
-from aaren.tasks.base import Json
-from aaren.train.record import RunRecord
+from aaren.report.names import PROFILES, SETTINGS, papers_name
 
 # What a cell says beside dataset, horizon and model when everything is as published.
 _USUAL = {"rule": "protocol", "recipe": "radam-halving"}

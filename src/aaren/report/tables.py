@@ -1,18 +1,41 @@
-"""The tables of a setting: both models side by side, and simple references beside them."""
+"""The tables of a setting: both models side by side, and simple references beside them.
 
-from collections.abc import Iterable, Sequence
+The overview: every table of a report in one line.
 
-from aaren.data.registry import lookup
+Policies compared episode by episode: a bootstrap over seeds and, within each, over fresh episodes.
+
+A policy's return differs from episode to episode at least as much as from seed to seed, so a t interval over
+a few seeds leaves most of what is known unused.
+
+What was run, where, for how long, on which data, and the command for every number.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaren.datasets.catalogue import lookup
+from aaren.engine.record import RunRecord
 from aaren.lab.published import PublishedCell
-from aaren.report.bolding import bold, describe
-from aaren.report.comparison import Comparison
-from aaren.report.datasets import is_known, is_stand_in, papers_name
+from aaren.report.comparison import Comparison, Macro, bold, describe, show_interval, summarise_table
 from aaren.report.gathered import Gathered
-from aaren.report.macro import show_interval
-from aaren.report.names import PAIR, Metric, model_label
+from aaren.report.names import (
+    PAIR,
+    PROFILES,
+    SETTINGS,
+    SHORT,
+    Metric,
+    is_known,
+    is_stand_in,
+    metric,
+    model_label,
+    papers_name,
+)
 from aaren.report.rows import Place, Row
-from aaren.report.statistics import Summary
+from aaren.report.statistics import ONE_SIDED_LEVEL, Interval, Summary
 from aaren.report.table import Cell, Column, Table
+from aaren.rl.recipes import REFERENCE_RETURNS, normalised_score
 
 OUTCOMES = {
     "equivalent": "within the margin",
@@ -269,3 +292,306 @@ def _mean(row: Row, model: str, number: Metric) -> float | None:
 
 def _name(*words: str) -> str:
     return "-".join(word.replace(".", "-").replace(" ", "-") for word in words)
+
+
+_ABSENT = "\u2013"
+
+
+def macro_table(gathered: Gathered) -> Table:
+    """Sum up every table in one line."""
+    table = Table(
+        name="macro",
+        title="Aaren \u2212 Transformer, on average",
+        columns=[
+            Column(label="table", kind="text"),
+            Column(label="number", kind="text"),
+            Column(label="pairs"),
+            Column(label="over all pairs [90 %]", help="Every dataset, horizon and seed is one observation."),
+            Column(label="over datasets [90 %]", help="Every dataset is one observation: the cautious one."),
+            Column(label="within"),
+            Column(label="better"),
+            Column(label="worse"),
+            Column(label="undecided"),
+            Column(label="untested", help="One seed, or no margin."),
+        ],
+        notes=[
+            "Lower is better for MSE, MAE, NLL and RMSE, higher for accuracy and score. "
+            "RMSE is averaged in percent of the Transformer's, because every dataset has its own unit."
+        ],
+    )
+    for setting, profile, variant, macro in macros(gathered):
+        name = f"{SHORT.get(setting, setting)}, {profile}"
+        pairs = macro.over_pairs
+        is_alone = macro.over_datasets.count == 1
+        table.add(
+            Cell(text=name, key=f"{name} {variant}", note=variant),
+            Cell(text=f"{macro.metric.label}, in %" if macro.is_relative else macro.metric.label),
+            Cell.of(pairs.count),
+            Cell(text=macro.show(pairs), key=pairs.mean),
+            Cell(
+                text=_ABSENT if is_alone else macro.show(macro.over_datasets),
+                key=None if is_alone else macro.over_datasets.mean,
+            ),
+            *(
+                Cell.of(macro.outcomes.get(outcome, 0))
+                for outcome in ("equivalent", "better", "worse", "undecided", "untested")
+            ),
+        )
+    return table
+
+
+def macros(gathered: Gathered) -> list[tuple[str, str, str, Macro]]:
+    """Sum up every setting, profile, variant and number."""
+    found = []
+    for setting in gathered.settings():
+        for profile in gathered.profiles(setting):
+            for variant in gathered.variants(setting, profile):
+                for number in gathered.metrics(setting):
+                    macro = summarise_table(gathered.compare(setting, profile, variant, number))
+                    if macro is not None:
+                        found.append((setting, profile, variant, macro))
+    return found
+
+
+DRAWS = 2_000
+_PREFIX = "return_"
+_OTHERS = {"transformer": "Transformer", "bc": "cloning, same network without returns"}
+
+
+def episodes_table(gathered: Gathered, profile: str) -> Table | None:
+    """Show Aaren's lead over the Transformer and over behaviour cloning, with bootstrap intervals."""
+    number = metric("test.score")
+    table = Table(
+        name=f"rl-{profile}-episodes",
+        title="Score of fresh episodes, bootstrap over seeds and episodes",
+        columns=[
+            Column(label="dataset", kind="text"),
+            Column(label="changed", kind="text"),
+            Column(label="seeds"),
+            Column(label="episodes"),
+            *(Column(label=f"Aaren \u2212 {name} [90 %]") for name in _OTHERS.values()),
+        ],
+        notes=[
+            "With one seed the interval knows nothing of how much seeds differ: it is of these weights alone."
+        ],
+    )
+    for row in gathered.select("rl", profile):
+        scores = {model: episode_scores(row, model) for model in ("aaren", *_OTHERS)}
+        found = {other: difference(scores["aaren"], scores[other]) for other in _OTHERS}
+        if not any(found.values()):
+            continue
+        episodes = [score for by_seed in scores["aaren"].values() for score in by_seed]
+        table.add(
+            Cell.of(row.place.name),
+            Cell.of(row.place.variant),
+            Cell.of(len(scores["aaren"])),
+            Cell.of(len(episodes)),
+            *(
+                Cell(
+                    text="\u2013" if one is None else show_interval(one, number),
+                    key=None if one is None else one.mean,
+                )
+                for one in found.values()
+            ),
+        )
+    return table if table.rows else None
+
+
+def episode_scores(row: Row, model: str) -> dict[int, NDArray[np.float64]]:
+    """Return the normalised scores of a model's fresh episodes by seed; failed episodes have none."""
+    environment = str(row.facts.get("environment", ""))
+    if environment.lower().partition("-")[0] not in REFERENCE_RETURNS:
+        return {}
+    found = {}
+    for seed, run in sorted(row.runs.get(model, {}).items()):
+        returns = _returns(run.record.metrics.get("test", {}))
+        if returns:
+            found[seed] = np.array([normalised_score(environment, total) for total in returns])
+    return found
+
+
+def difference(
+    ours: Mapping[int, NDArray[np.float64]], theirs: Mapping[int, NDArray[np.float64]]
+) -> Interval | None:
+    """Return the mean lead over common seeds with its percentile interval; equal input, equal answer.
+
+    >>> scores = {0: np.array([50.0, 52.0]), 1: np.array([51.0, 49.0])}
+    >>> lead = difference(scores, {seed: values - 10.0 for seed, values in scores.items()})
+    >>> lead.mean, lead.low < 10.0 < lead.high
+    (10.0, True)
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(len(seeds), size=(DRAWS, len(seeds)))
+    leads = np.empty(chosen.shape)
+    for index, seed in enumerate(seeds):
+        places = chosen == index  # a seed that is drawn twice has other episodes the second time
+        count = int(places.sum())
+        leads[places] = _resampled(ours[seed], count, rng) - _resampled(theirs[seed], count, rng)
+    low, high = np.quantile(leads.mean(axis=1), [ONE_SIDED_LEVEL, 1.0 - ONE_SIDED_LEVEL])
+    mean = float(np.mean([ours[seed].mean() - theirs[seed].mean() for seed in seeds]))
+    return Interval(mean=mean, low=float(low), high=float(high), count=len(seeds))
+
+
+def _resampled(scores: NDArray[np.float64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the means of so many draws of as many episodes."""
+    means: NDArray[np.float64] = scores[rng.integers(len(scores), size=(draws, len(scores)))].mean(axis=1)
+    return means
+
+
+def _returns(metrics: Mapping[str, float | None]) -> Sequence[float]:
+    return [
+        float(value)
+        for name, value in metrics.items()
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdigit() and value is not None
+    ]
+
+
+def runs_table(gathered: Gathered, setting: str) -> Table:
+    """List every run of a setting with the command that repeats it."""
+    table = Table(
+        name=f"runs-{setting}",
+        title="",
+        columns=[
+            Column(label="dataset", kind="text"),
+            Column(label="model", kind="text"),
+            Column(label="profile", kind="text"),
+            Column(label="seed"),
+            Column(label="number"),
+            Column(label="epochs"),
+            Column(label="ended by", kind="text"),
+            Column(label="minutes"),
+            Column(label="parameters"),
+            Column(label="command", kind="text"),
+        ],
+    )
+    for row in (row for row in gathered.rows if row.place.setting == setting):
+        for model, by_seed in sorted(row.runs.items()):
+            for seed, run in sorted(by_seed.items()):
+                table.add(*_run_cells(row, model, seed, run.record))
+    return table
+
+
+def work_table(gathered: Gathered) -> Table:
+    """Say how many runs of each kind there are and how long they took together."""
+    table = Table(
+        name="work",
+        title="",
+        columns=[
+            Column(label="setting", kind="text"),
+            Column(label="profile", kind="text"),
+            Column(label="runs"),
+            Column(label="datasets"),
+            Column(label="most seeds"),
+            Column(label="hours in all"),
+            Column(label="longest, minutes"),
+        ],
+    )
+    for setting in gathered.settings():
+        for profile in gathered.profiles(setting):
+            rows = gathered.select(setting, profile)
+            records = [record for row in rows for record in row.records]
+            minutes = [total_seconds(record) / 60.0 for record in records]
+            seeds = max(len(by_seed) for row in rows for by_seed in row.runs.values())
+            datasets = {row.place.dataset for row in rows}
+            table.add(
+                Cell(text=SETTINGS.get(setting, setting), key=setting),
+                Cell(text=profile, key=PROFILES.index(profile) if profile in PROFILES else len(PROFILES)),
+                Cell.of(len(records)),
+                Cell.of(len(datasets)),
+                Cell.of(seeds),
+                Cell(text=f"{sum(minutes) / 60.0:.2f}", key=sum(minutes)),
+                Cell(text=f"{max(minutes):.1f}", key=max(minutes)),
+            )
+    return table
+
+
+def data_table(gathered: Gathered) -> Table:
+    """List every data file that a run read, with its checksum."""
+    table = Table(
+        name="data",
+        title="Data files",
+        columns=[
+            Column(label="file", kind="text"),
+            Column(label="sha256 of its content", kind="text"),
+            Column(label="runs"),
+        ],
+        notes=["Generated datasets need no file: their seed is in the code."],
+    )
+    counts: dict[tuple[str, str], int] = {}
+    for record in _records(gathered):
+        for item in record.data.items():
+            counts[item] = counts.get(item, 0) + 1
+    for (name, digest), count in sorted(counts.items()):
+        table.add(
+            Cell.of(name),
+            Cell.of(digest, is_code=True),
+            Cell.of(count),
+        )
+    return table
+
+
+def machine_table(gathered: Gathered) -> Table:
+    """List the machines and versions that runs and benchmarks were made on."""
+    table = Table(
+        name="machines",
+        title="Machines and versions",
+        columns=[
+            Column(label="processor", kind="text"),
+            Column(label="cores"),
+            Column(label="memory, GB"),
+            Column(label="versions", kind="prose"),
+            Column(label="runs"),
+            Column(label="from", kind="text"),
+            Column(label="to", kind="text"),
+        ],
+    )
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for record in _records(gathered):
+        about = record.machine
+        memory = about.get("memory_bytes")
+        gigabytes = f"{memory / 1e9:.0f}" if isinstance(memory, int | float) else "\u2013"
+        versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+        where = (str(about.get("cpu")), str(about.get("cores")), gigabytes, versions)
+        groups.setdefault(where, []).append(record.date[:10])
+    for (cpu, cores, gigabytes, versions), dates in groups.items():
+        table.add(
+            Cell.of(cpu),
+            Cell.of(cores),
+            Cell.of(gigabytes),
+            Cell.of(versions),
+            Cell.of(len(dates)),
+            Cell.of(min(dates)),
+            Cell.of(max(dates)),
+        )
+    return table
+
+
+def total_seconds(record: RunRecord) -> float:
+    """Return how long a run took, looks and checkpoints included."""
+    return sum(record.seconds.get(name, 0.0) for name in ("training", "looking", "saving"))
+
+
+def _run_cells(row: Row, model: str, seed: int, record: RunRecord) -> list[Cell]:
+    number = metric(next(iter(record.reports), ""))
+    value = row.values(model, number.report).get(seed)
+    minutes = total_seconds(record) / 60.0
+    key = f"{row.place.dataset} {row.place.horizon or 0:05d}"
+    return [
+        Cell(text=row.place.name, key=key, note=row.place.variant),
+        Cell.of(model_label(model)),
+        Cell.of(record.profile),
+        Cell.of(seed),
+        Cell(text=number.show(value), key=value),
+        Cell(text=f"{record.epochs:g}", key=record.epochs),
+        Cell(text=record.ended_by.replace("_", " "), key=record.ended_by),
+        Cell(text=f"{minutes:.1f}", key=minutes),
+        Cell(text=f"{record.parameters:,}", key=record.parameters),
+        Cell.of(record.command, is_code=True),
+    ]
+
+
+def _records(gathered: Gathered) -> Iterable[RunRecord]:
+    return (record for row in gathered.rows for record in row.records)

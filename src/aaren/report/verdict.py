@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from aaren.bench.record import BenchRecord, number
 from aaren.bench.stream_contenders import AAREN, FOLDED, PAPER, TRANSFORMER
 from aaren.bench.table import format_bytes, format_ratio
-from aaren.data.registry import DATASETS
+from aaren.datasets.catalogue import DATASETS
 from aaren.report.comparison import Comparison
-from aaren.report.datasets import is_stand_in, papers_name
 from aaren.report.gathered import Gathered
+from aaren.report.names import is_stand_in, papers_name
 from aaren.report.rows import Place
 from aaren.report.statistics import Outcome
 

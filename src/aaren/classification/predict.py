@@ -1,0 +1,107 @@
+"""Classes for a user's new data: a `.ts` file in, a CSV file with a row per case out.
+
+New cases are brought to the scale of TRAIN, also where training let each part have its own: one case has no
+statistics.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aaren.classification.config import ClassificationConfig
+from aaren.classification.data import normalise_across_channels, require_steps
+from aaren.classification.model import Classifier, ClassifierConfig
+from aaren.classification.references import ReferenceClassifier
+from aaren.classification.ts import complete, read_ts
+from aaren.datasets.numbers import narrow
+from aaren.engine.experiment import Json
+from aaren.errors import DataError, ShapeError
+from aaren.files.atomic import replacing
+
+
+def classify_file(
+    model: nn.Module,
+    config: ClassificationConfig,
+    preprocessing: Mapping[str, Json],
+    *,
+    source: Path,
+    target: Path,
+) -> None:
+    """Classify every case of `source` and write class and probabilities to `target`.
+
+    Args:
+        model: a trained classifier.
+        config: of its run.
+        preprocessing: its run's classes, means and deviations.
+        source: a `.ts` file; the labels in it are not looked at.
+        target: where the rows go: number of the case, class, probability of every class.
+    """
+    is_lenient = bool(config.dataset) or config.allow_irregular
+    cases = complete(read_ts(source), name=str(source), irregular="protocol" if is_lenient else "strict")
+    require_steps(torch.tensor([len(case) for case in cases]), where=str(source))
+    classes = [str(name) for name in cast("Sequence[str]", preprocessing["classes"])]
+    rows = []
+    for number, case in enumerate(cases):
+        where = f"{source}, case {number}"
+        if isinstance(model, Classifier):
+            require_room(model.config, len(case), where=where)
+        ready = scaled(case, preprocessing, where=where)
+        try:
+            probabilities = classify(model, ready)
+        except ShapeError as error:
+            raise ShapeError(f"{where}: {error}") from error
+        shown = (f"{value:.6g}" for value in probabilities)
+        rows.append([str(number), classes[int(np.argmax(probabilities))], *shown])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["case", "class", *(f"probability of {name}" for name in classes)])
+    writer.writerows(rows)
+    with replacing(target) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+
+
+def scaled(
+    case: NDArray[np.float64], preprocessing: Mapping[str, Json], *, where: str
+) -> NDArray[np.float64]:
+    """Bring a case (t, channels) to the scale of TRAIN."""
+    mean, deviation = (
+        np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
+        for name in ("mean", "deviation")
+    )
+    if case.shape[1] != len(mean):
+        raise DataError(
+            f"{where}: {case.shape[1]} channel(s); the model was trained on {len(mean)}. Give the same "
+            f"channels in the same order."
+        )
+    found: NDArray[np.float64] = (case - mean) / (deviation + np.finfo(np.float64).eps)
+    if preprocessing["is_normalised_across_channels"]:
+        found = normalise_across_channels(found)
+    narrow(
+        found, name=f"{where}, scaled as in training (step, channel)", cure="Correct or leave out the case."
+    )
+    return found
+
+
+def require_room(config: ClassifierConfig, steps: int, *, where: str) -> None:
+    """Raise if a series is longer than the model has weights for."""
+    if config.head == "flattened" and steps > config.length:
+        raise ShapeError(
+            f"{where}: the flattened head has weights for {config.length} steps, the length it was built "
+            f"for; this series has {steps}. Cut it, or train with head='pooled' (--set head=pooled), which "
+            f"takes any length."
+        )
+
+
+@torch.no_grad()
+def classify(model: nn.Module, case: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probability of every class for one scaled case (t, channels)."""
+    scores = model(torch.from_numpy(case).float().unsqueeze(0)).squeeze(0).double()
+    probabilities = scores if isinstance(model, ReferenceClassifier) else scores.softmax(-1)
+    return cast("NDArray[np.float64]", probabilities.numpy())

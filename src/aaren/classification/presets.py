@@ -1,0 +1,95 @@
+"""Ready-made classification runs: dataset x model x reporting rule x profile.
+
+paper   the published hyper-parameters, exactly; runs on a CPU
+cpu     the same protocol with a narrower model and shorter epochs: minutes on a core
+smoke   seconds, to see that everything turns; JapaneseVowels comes inside aeon and needs no file
+"""
+
+from typing import Literal, TypeAlias, cast
+
+from aaren.classification.config import ClassificationConfig, ModelName, NetworkConfig, Rule
+from aaren.datasets.catalogue import DATASETS
+from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.optimiser import OptimiserConfig
+from aaren.engine.presets import Block, dataset_name
+from aaren.errors import unknown_name
+
+MODELS = ("aaren", "transformer", "aaren-causal", "transformer-causal", "majority", "dtw", "minirocket")
+
+# Optimiser and schedule of the Time-Series-Library: until 2024-04-25, at the paper's date, from 2024-07-14.
+Recipe: TypeAlias = Literal["adam-halving", "radam-halving", "radam-constant"]
+
+
+def preset(
+    dataset: str,
+    *,
+    model: str = "aaren",
+    profile: str = "cpu",
+    seed: int = 0,
+    data_file: str = "",
+    rule: Rule | None = None,
+    recipe: Recipe = "radam-halving",
+) -> RunConfig:
+    """Return the run of one cell of the table.
+
+    Args:
+        dataset: A name of the registry, in any spelling of capitals; empty with a data_file.
+        model: One of MODELS; `-causal` ones go along streams.
+        profile: paper, cpu or smoke.
+        seed: Of weights, dropout, order, and of what the clean rule holds out.
+        data_file: A NAME_TRAIN.ts file of the user's own.
+        rule: Who chooses the epoch: `protocol` (TEST, as published) or `clean` (a held-out part of TRAIN).
+            Default: protocol for a dataset, clean for a data_file.
+        recipe: Optimiser and schedule, one of three historical states; the default is the paper's date's.
+    """
+    if model not in MODELS:
+        raise unknown_name("model", model, MODELS)
+    rule = rule or ("clean" if data_file else "protocol")
+    optimiser, _, schedule = recipe.partition("-")
+    is_published = rule == "protocol" and not model.endswith("-causal") and not data_file
+    task = ClassificationConfig(
+        dataset=dataset_name(dataset, "classification"),
+        data_file=data_file,
+        model=cast("ModelName", model),
+        rule=rule,
+        standardise="protocol" if is_published else "train",
+        network=_network(profile),
+        optimiser=OptimiserConfig(name=optimiser, learning_rate=1e-3),
+        schedule=cast("Literal['halving', 'constant']", schedule),
+        epochs={"paper": 100, "cpu": 20, "smoke": 2}[profile],
+        updates_per_epoch={"paper": None, "cpu": 100, "smoke": 10}[profile],
+    )
+    return RunConfig(
+        setting="classification",
+        task=task,
+        profile=profile,  # type: ignore[arg-type]  # make_run has checked it
+        seed=seed,
+        engine=EngineConfig(),
+    )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    """Return the table under the protocol's rule, then the clean rule, streams, and historical recipes."""
+    both, references = ("aaren", "transformer"), ("majority", "dtw", "minirocket")
+    if profile == "smoke":
+        quick = ("majority", "minirocket")
+        return (Block(datasets=("JapaneseVowels",), models=(*both, *quick), seedless=("majority",)),)
+    datasets = tuple(row.name for row in DATASETS if row.setting == "classification")
+    return (
+        Block(datasets=datasets, models=(*both, *references), seedless=("majority", "dtw")),
+        Block(datasets=(*datasets, "heartbeat-train"), models=both, choices=(("rule=clean",),)),
+        Block(datasets=datasets, models=("aaren-causal", "transformer-causal")),
+        Block(
+            datasets=("JapaneseVowels", "UWaveGestureLibrary"),
+            models=both,
+            choices=(("recipe=adam-halving",), ("recipe=radam-constant",)),
+        ),
+    )
+
+
+def _network(profile: str) -> NetworkConfig:
+    if profile == "paper":
+        return NetworkConfig()
+    if profile == "cpu":
+        return NetworkConfig(width=64, num_heads=4, ff_width=128, num_layers=2)
+    return NetworkConfig(width=16, num_heads=2, ff_width=32, num_layers=1)

@@ -1,0 +1,141 @@
+"""How an entry of the registry is written for each kind of source, so that the table itself stays short.
+
+Names the places that several datasets share. Knows no single dataset.
+"""
+
+from aaren.datasets.dataset import MEGABYTE, Dataset, Fact
+
+_ETT = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/"
+_TSLIB = "https://huggingface.co/datasets/thuml/Time-Series-Library/resolve/main/"
+_UEA = "https://timeseriesclassification.com/"
+_FOLDS = "https://raw.githubusercontent.com/dunan/NeuralPointProcess/master/data/real/"
+_D4RL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2/"
+
+# name: state size, action size, transitions of medium, medium-replay, medium-expert
+ROBOTS = {
+    "halfcheetah": (17, 6, 1_000_000, 202_000, 2_000_000),
+    "hopper": (11, 3, 1_000_000, 402_000, 2_000_000),
+    "walker2d": (17, 6, 1_000_000, 302_000, 2_000_000),
+    "ant": (111, 8, 1_000_000, 302_000, 2_000_000),
+}
+_ENVIRONMENTS = {
+    "halfcheetah": "HalfCheetah-v4",
+    "hopper": "Hopper-v4",
+    "walker2d": "Walker2d-v4",
+    "ant": "Ant-v4",
+}
+QUALITIES = ("medium", "medium-replay", "medium-expert")
+
+
+def ett_row(name: str, rows_per_hour: int, digest: str) -> Dataset:
+    """Describe an electricity-transformer file: 12, 4 and 4 months of 30 days; later rows are unused."""
+    month = 30 * 24 * rows_per_hour
+    rows = {"rows": 17_420 * rows_per_hour, "train": 12 * month, "validation": 4 * month, "test": 4 * month}
+    return Dataset(
+        name=name,
+        setting="forecasting",
+        files=(f"{name}.csv",),
+        facts={**rows, "series": 7},
+        licence="CC BY-ND 4.0",
+        source="https://github.com/zhouhaoyi/ETDataset",
+        urls=(f"{_ETT}{name}.csv",),
+        sha256={f"{name}.csv": digest},
+        limit_bytes=50 * MEGABYTE,
+        options={"split": "months", "rows_per_hour": rows_per_hour},
+    )
+
+
+def csv_row(name: str, path: str, rows: int, series: int, digest: str) -> Dataset:
+    """Describe a file of the Time-Series-Library collection: 70 % train, 20 % test, the rest validation."""
+    file = path.rpartition("/")[2]
+    train, test = int(0.7 * rows), int(0.2 * rows)
+    facts = {"rows": rows, "series": series, "train": train, "validation": rows - train - test, "test": test}
+    return Dataset(
+        name=name,
+        setting="forecasting",
+        files=(file,),
+        facts=facts,
+        licence="none stated",
+        urls=(_TSLIB + path,),
+        source="https://huggingface.co/datasets/thuml/Time-Series-Library",
+        sha256={file: digest},
+        options={"split": "ratio"},
+    )
+
+
+def ts_row(
+    name: str,
+    sizes: tuple[int, int, int, int, int],
+    licence: str,
+    *,
+    seen: bool = True,
+    digests: tuple[str, ...] = (),
+) -> Dataset:
+    """Describe a set of the UEA archive: train, test, channels, longest series, classes.
+
+    The digests are of the copies that our numbers were made with; the archive has others of the same values.
+    """
+    facts = dict(zip(("train", "test", "channels", "length", "classes"), sizes, strict=True))
+    return Dataset(
+        name=name,
+        setting="classification",
+        files=(f"{name}_TRAIN.ts", f"{name}_TEST.ts"),
+        facts=facts,
+        licence=licence,
+        source=f"{_UEA}description.php?Dataset={name}",
+        urls=(f"{_UEA}aeon-toolkit/{name}.zip",),
+        convert="zip",
+        sha256=dict(zip((f"{name}_TRAIN.ts", f"{name}_TEST.ts"), digests, strict=False)),
+        uncertain=() if seen else tuple(facts),
+    )
+
+
+def event_row(name: str, file: str, facts: dict[str, Fact], licence: str, source: str) -> Dataset:
+    """Describe event sequences that are kept as one `.npz` file."""
+    return Dataset(name=name, setting="events", files=(file,), facts=facts, licence=licence, source=source)
+
+
+def fold_texts(folder: str) -> tuple[str, ...]:
+    """List the four texts (times, marks; train, test) of the first fold of a set of Du et al. (2016)."""
+    return tuple(
+        f"{_FOLDS}{folder}/{kind}-1-{part}.txt" for part in ("train", "test") for kind in ("time", "event")
+    )
+
+
+def d4rl_row(robot: str, quality: str) -> Dataset:
+    """Describe a locomotion set of D4RL, version 2."""
+    state_size, action_size, *transitions = ROBOTS[robot]
+    count = transitions[QUALITIES.index(quality)]
+    facts = {"state_size": state_size, "action_size": action_size, "transitions": count}
+    file = f"{robot}_{quality.replace('-', '_')}-v2.hdf5"
+    return Dataset(
+        name=f"{robot}-{quality}",
+        setting="rl",
+        files=(file,),
+        facts=facts,
+        uncertain=("transitions",),
+        licence="CC BY 4.0",
+        source="https://github.com/Farama-Foundation/D4RL/wiki/Tasks",
+        urls=(_D4RL + file,),
+        limit_bytes=2_000 * MEGABYTE,
+        options={"environment": _ENVIRONMENTS[robot], "quality": quality},
+        remark="D4RL v2; where its server cannot be reached, `aaren data make rl` makes a stand-in",
+    )
+
+
+def regenerated_row(original: Dataset) -> Dataset:
+    """Describe the stand-in for a D4RL set that `aaren data make rl` rolls out."""
+    sizes = {key: original.facts[key] for key in ("state_size", "action_size")}
+    if original.name.startswith("ant-"):
+        sizes["state_size"] = 27  # of D4RL's 111 the last 84 are zero; Gymnasium's Ant-v4 leaves them out
+    return Dataset(
+        name=f"{original.name}-regen",
+        setting="rl",
+        files=(f"{original.name}-regen.npz",),
+        facts=sizes,
+        stands_for=original.name,
+        licence="made here",
+        source=f"aaren data make rl {original.name}",
+        options=original.options,
+        remark="rolled out from public policies in Gymnasium's MuJoCo environments; not D4RL's data",
+    )

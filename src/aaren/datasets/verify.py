@@ -1,0 +1,200 @@
+"""Compare what is on disk with what the registry says, and remember what was found.
+
+A dataset is `verified` when every certain fact agrees, `differs` when one does not, `broken` when it cannot
+be read, `missing` when its files are not there. A finding is remembered until the files change. Knows no
+format: each setting's module measures its own.
+
+A dataset in one line: its shape, its origin, whether it is on disk and whether it was checked.
+
+Opens no dataset: sizes come from the disk's directory, the verdict from the last `verify`.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from aaren.datasets.catalogue import DATASETS
+from aaren.datasets.dataset import Dataset, Fact
+from aaren.datasets.fetch import on_disk, trust
+from aaren.errors import AarenError, MissingDependencyError
+from aaren.files import folders
+from aaren.files.archive import content_sha256
+from aaren.files.atomic import replacing
+
+Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generated"]
+
+
+class Measurer(Protocol):
+    """What a setting's module offers."""
+
+    def measure(self, dataset: Dataset) -> Mapping[str, Fact]:
+        """Open the files of a dataset and return the facts found."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What a look at one dataset found."""
+
+    name: str
+    status: Status
+    measured: Mapping[str, Fact]
+    differences: tuple[str, ...] = ()  # certain facts that do not hold, or the error
+    remarks: tuple[str, ...] = ()  # uncertain facts that came out otherwise, unlisted bytes
+
+
+def checksums(dataset: Dataset) -> dict[str, str]:
+    """Compute the checksum of each file's unpacked content, for the record of a run."""
+    paths = on_disk(dataset, or_shipped=True)
+    return {file: content_sha256(path) for file, path in zip(dataset.files, paths, strict=bool(paths))}
+
+
+def verify(dataset: Dataset) -> Finding:
+    """Open a dataset and check it; the finding is remembered."""
+    paths = on_disk(dataset, or_shipped=True)
+    if not paths and not dataset.is_generated:
+        return Finding(name=dataset.name, status="missing", measured={})
+    module: Measurer = importlib.import_module(f"aaren.datasets.{dataset.setting}")
+    try:
+        measured = dict(module.measure(dataset))
+    except MissingDependencyError:
+        raise  # nothing is wrong with the data
+    except AarenError as error:
+        finding = Finding(name=dataset.name, status="broken", measured={}, differences=(str(error),))
+    else:
+        finding = _compare(dataset, measured, has_files=bool(paths))
+    if paths:
+        _remember(dataset, paths, finding)
+    if finding.status == "verified":
+        trust(dataset)
+    return finding
+
+
+def recall(dataset: Dataset) -> Finding | None:
+    """Return the last finding if the files are still the same, else None."""
+    paths = on_disk(dataset, or_shipped=True)
+    try:
+        stored = json.loads(_record(dataset, paths).read_text(encoding="utf-8"))
+        return Finding(
+            name=stored["name"],
+            status=stored["status"],
+            measured=stored["measured"],
+            differences=tuple(stored["differences"]),
+            remarks=tuple(stored["remarks"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _compare(dataset: Dataset, measured: Mapping[str, Fact], *, has_files: bool) -> Finding:
+    differences: list[str] = []
+    remarks: list[str] = []
+    for name, expected in dataset.facts.items():
+        if name not in measured:
+            remarks.append(f"{name} was not measured")
+        elif measured[name] != expected:
+            text = f"{name}: expected {expected}, found {measured[name]}"
+            (remarks if name in dataset.uncertain else differences).append(text)
+    if has_files and dataset.sha256 and checksums(dataset) != dict(dataset.sha256):
+        remarks.append("its bytes are not those of the copy the registry knows")
+    status: Status = "differs" if differences else "verified" if has_files else "generated"
+    return Finding(
+        name=dataset.name,
+        status=status,
+        measured=measured,
+        differences=tuple(differences),
+        remarks=tuple(remarks),
+    )
+
+
+def _remember(dataset: Dataset, paths: tuple[Path, ...], finding: Finding) -> None:
+    try:
+        with replacing(_record(dataset, paths)) as temporary:
+            temporary.write_text(json.dumps(asdict(finding), indent=1), encoding="utf-8")
+    except OSError:
+        pass  # a closed disk: the next `aaren data list` does not know, and nothing else is lost
+
+
+def _record(dataset: Dataset, paths: tuple[Path, ...]) -> Path:
+    described = [repr(dataset)]  # the row itself: a changed fact asks for a new look
+    for path in paths:
+        status = path.stat()
+        # The time of change of the entry itself: that of its content can be set to anything.
+        described.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}")
+    key = hashlib.sha256(os.fsencode("\n".join(described))).hexdigest()[:16]
+    return folders.cache_folder() / "verified" / f"{dataset.name}-{key}.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One line of `aaren data list`."""
+
+    setting: str
+    name: str
+    shape: str
+    licence: str
+    source: str
+    is_on_disk: bool
+    bytes_on_disk: int
+    status: str  # "verified", "differs", "broken", "not verified", "generated" or "missing"
+    is_extra: bool  # not among the 38 of the paper
+    stands_for: str  # an extra: which of the 38 it is a part or a stand-in of
+    remark: str
+
+
+def describe(dataset: Dataset) -> Entry:
+    """Describe a dataset as it is on this machine."""
+    paths = on_disk(dataset, or_shipped=True)
+    found = recall(dataset) if paths else None
+    absent = "generated" if dataset.is_generated else "missing"
+    return Entry(
+        setting=dataset.setting,
+        name=dataset.name,
+        shape=shape(dataset, found.measured if found else {}),
+        licence=dataset.licence,
+        source=dataset.source,
+        is_on_disk=bool(paths),
+        bytes_on_disk=sum(path.stat().st_size for path in paths),
+        status=(found.status if found else "not verified") if paths else absent,
+        is_extra=dataset not in DATASETS,
+        stands_for=dataset.stands_for,
+        remark=dataset.remark,
+    )
+
+
+def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
+    """Write a dataset's main facts in a few words; a question mark follows what is uncertain.
+
+    What the registry does not know is taken from what was measured.
+
+    >>> from aaren.datasets.catalogue import lookup
+    >>> shape(lookup("ETTh1")), shape(lookup("Handwriting"))
+    ('17,420 rows × 7', '150 + 850 cases × 3 × 152, 26 classes')
+    """
+
+    def fact(name: str) -> str:
+        value: Fact = dataset.facts.get(name, (measured or {}).get(name, "?"))
+        text = f"{value:,}" if isinstance(value, int) else str(value)
+        return f"{text}?" if name in dataset.uncertain else text
+
+    return _SHAPES[dataset.setting](fact, dataset.facts)
+
+
+_SHAPES: Mapping[str, Callable[[Callable[[str], str], Mapping[str, Fact]], str]] = {
+    "forecasting": lambda fact, _: f"{fact('rows')} rows × {fact('series')}",
+    "classification": lambda fact, facts: (
+        f"{fact('train')}{' + ' + fact('test') if 'test' in facts else ''} cases × {fact('channels')} × "
+        f"{fact('length')}, {fact('classes')} classes"
+    ),
+    "events": lambda fact, facts: (
+        f"{fact('sequences')} sequences, {fact('events')} events, "
+        f"{'no marks' if facts.get('marks') == 1 else fact('marks') + ' marks'}"
+    ),
+    "rl": lambda fact, _: (
+        f"{fact('transitions')} steps, {fact('state_size')} state, {fact('action_size')} action"
+    ),
+}

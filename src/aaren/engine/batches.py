@@ -1,0 +1,104 @@
+"""What the batches of all settings check.
+
+Walk over a set in batches, in an order that depends on a seed and on the number of the epoch alone.
+
+Nothing is remembered between epochs, so a run that was stopped in epoch 7 sees the same epoch 7 when it goes
+on. Knows nothing of what a batch is: `take` makes one from the numbers of its items.
+
+Cut a batch into parts and move it: any dataclass of tensors whose first axis is the case.
+
+Parts serve gradient accumulation and many processes alike. Knows nothing of what the tensors mean.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from aaren.engine.experiment import Batch
+from aaren.errors import ConfigError, ShapeError
+
+
+def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a tensor that does not fit the rest of its batch."""
+    if tensor.shape != shape:
+        raise ShapeError(f"{name} must be {shape} to fit the rest of the batch; got {tuple(tensor.shape)}.")
+
+
+B = TypeVar("B", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class BatchLoader(Generic[B]):
+    """Batches of a set of `size` items."""
+
+    size: int
+    take: Callable[[Tensor], B]  # item numbers (b,) int64 -> batch
+    batch_size: int
+    is_shuffled: bool = False
+    drops_last: bool = False  # leave out a last batch that is not full
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {self.batch_size}.")
+        if not len(self):
+            raise ConfigError(
+                f"{self.size} item(s) make no full batch of {self.batch_size}: choose a smaller batch_size."
+            )
+
+    def __len__(self) -> int:
+        return self.size // self.batch_size if self.drops_last else -(-self.size // self.batch_size)
+
+    def __iter__(self) -> Iterator[B]:
+        return self.epoch(0)
+
+    def epoch(self, number: int) -> Iterator[B]:
+        """Give the batches of one epoch; the same number gives the same batches."""
+        order = self.order(number)
+        for place in range(len(self)):
+            yield self.take(order[place * self.batch_size : (place + 1) * self.batch_size])
+
+    def order(self, number: int) -> Tensor:
+        """Give the item numbers of one epoch in their order."""
+        if not self.is_shuffled:
+            return torch.arange(self.size)
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number) % 2**63)
+        return torch.randperm(self.size, generator=generator)
+
+
+SplitT = TypeVar("SplitT", bound=Batch)
+
+
+def share(batch: SplitT, index: int, count: int) -> SplitT | None:
+    """Return part number `index` of `count` nearly equal parts; None if there are fewer cases than parts.
+
+    >>> [share(torch.arange(5), index, 2).tolist() for index in range(2)]
+    [[0, 1], [2, 3, 4]]
+    """
+    cases = len(batch)
+    begin, end = cases * index // count, cases * (index + 1) // count
+    if (begin, end) == (0, cases):
+        return batch
+    return _map(batch, lambda tensor: tensor[begin:end]) if end > begin else None
+
+
+def move(batch: SplitT, device: torch.device) -> SplitT:
+    """Return the batch on a device; on the CPU, where it was made, it is the batch itself."""
+    return batch if device.type == "cpu" else _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def _map(batch: SplitT, function: Callable[[Tensor], Tensor]) -> SplitT:
+    whole: object = batch
+    if isinstance(whole, Tensor):
+        return cast("SplitT", function(whole))
+    if not dataclasses.is_dataclass(whole) or isinstance(whole, type):
+        raise ShapeError(
+            f"a batch must be a dataclass of tensors, to be cut or moved; got {type(whole).__name__}."
+        )
+    values = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    changed = {name: function(value) for name, value in values.items() if isinstance(value, Tensor)}
+    return cast("SplitT", dataclasses.replace(whole, **changed))

@@ -1,0 +1,158 @@
+"""What a setting is: a `Task` says what it is called, an `Experiment` is that task with its data at hand.
+
+The training loop and the command line see these two and the `Plan`, and nothing of forecasting,
+classification, events or rl. A fifth setting is a module with a `TASK` and one line in `aaren.engine.settings.TASKS`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aaren.engine.plan import Moment, Plan
+from aaren.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+Part: TypeAlias = Literal["validation", "test"]
+PARTS: tuple[Part, ...] = ("validation", "test")
+
+
+class Batch(Protocol):
+    """A frozen dataclass of tensors (or None) whose first axis is the case; `len` counts the cases."""
+
+    def __len__(self) -> int:
+        """Return the number of cases."""
+
+
+BatchT = TypeVar("BatchT", bound=Batch)
+ConfigT = TypeVar("ConfigT", bound="DataclassInstance")
+
+
+class Experiment(ABC, Generic[BatchT]):
+    """A task with its config and its data: everything that the training loop asks for.
+
+    Randomness: the order of batches is a function of seed and epoch, so that a stopped run goes on in the
+    middle of an epoch. Dropout and initial weights draw from torch's global generator, whose state is in
+    every checkpoint. Whatever else is random gets its own generator, seeded by the seed and the moment.
+    """
+
+    plan: Plan
+    data_checksums: Mapping[str, str] = MappingProxyType({})  # of the files read; `Task.open` sets it
+    uses_all_parameters: bool = True  # False: some get no loss and no penalty, such as spare heads (rl)
+
+    @abstractmethod
+    def build_model(self) -> nn.Module:
+        """Build the untrained model; torch's global generator has been seeded."""
+
+    @abstractmethod
+    def build_optimiser(self, model: nn.Module) -> Optimizer:
+        """Build the optimiser with the highest learning rate; the plan's schedule scales it."""
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterator[BatchT]:
+        """Walk through one epoch; the same number gives the same batches.
+
+        The first `plan.updates_per_epoch` batches are used; there must be as many.
+        """
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: BatchT) -> Tensor:
+        """Return the loss of a batch, a scalar: a mean or a sum over its cases, without penalties."""
+
+    def weight(self, batch: BatchT) -> float:
+        """Say how much a part of a batch counts in the whole.
+
+        A whole's loss is the sum of weight(part) / weight(whole) · loss(part), whichever way it is cut up.
+        For a mean: how many numbers were averaged. For a sum: 1.0, always. Default: a mean over cases.
+        """
+        return float(len(batch))
+
+    def penalty(self, model: nn.Module) -> Tensor | None:
+        """Return what is added to the loss once per update, however a batch is cut up; default: nothing."""
+        del model
+        return None
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
+        """Score the model, which is in evaluation mode and without gradients, on one part.
+
+        `validation` is asked for again and again and drives selection and stopping; `test` once, at the end,
+        with the selected weights.
+        """
+
+    def predictions(self, model: nn.Module) -> Mapping[str, Tensor]:
+        """Return what the model says about the test part, and the truth beside it, for figures."""
+        del model
+        raise ConfigError("this setting keeps no predictions: leave out engine.predictions.")
+
+    def figures(self, model: nn.Module) -> Mapping[str, Json]:
+        """Return what figures of this run are drawn from, about the test part: few and rounded numbers.
+
+        The model is in evaluation mode and without gradients. Seconds and tens of kilobytes at most; default:
+        nothing, because what is in the record's metrics needs no second place.
+        """
+        del model
+        return {}
+
+    def preprocessing(self) -> Mapping[str, Json]:
+        """Return what was learned from the data outside the model (scales, names), for `Task.predict`."""
+        return {}
+
+    def checksums(self) -> Mapping[str, str]:
+        """Return the sha256 of every data file by its name, of the bytes read; empty for generated data."""
+        return self.data_checksums
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return what a reader of the record should know of the data: sizes, units, what is partial."""
+        return {}
+
+
+class Task(ABC, Generic[ConfigT, BatchT]):
+    """A setting: its config, how to open it, which numbers it is judged by, how to use what was trained."""
+
+    name: str
+    config_type: type[ConfigT]  # a frozen keyword-only dataclass; fields may be dataclasses
+    data_ids: str = ""  # what the user's own data may be besides a file: "the id of a Minari dataset"
+    reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
+    higher_is_better: tuple[str, ...] = ()  # of the reports; of all others less is better
+
+    @abstractmethod
+    def open(self, config: ConfigT, *, seed: int) -> Experiment[BatchT]:
+        """Read the data and get ready; the only place where files are looked for."""
+
+    @abstractmethod
+    def cell(self, config: ConfigT) -> Mapping[str, str | int]:
+        """Say where in a table this run stands: dataset, model and what else tells cells apart (horizon)."""
+
+    def predict(
+        self,
+        model: nn.Module,
+        config: ConfigT,
+        preprocessing: Mapping[str, Json],
+        *,
+        source: Path,
+        target: Path,
+    ) -> None:
+        """Read a user's new data from `source` and write what the model says about it to `target`."""
+        del model, config, preprocessing, source, target
+        raise ConfigError(f"the setting {self.name!r} has no `aaren predict`.")
+
+    def save_model(self, model: nn.Module, folder: Path) -> None:
+        """Write a trained model so that it can be had again without the data."""
+        from aaren.stream.saved import save_model
+
+        save_model(model, folder)
+
+    def load_model(self, folder: Path) -> nn.Module:
+        """Read back what `save_model` wrote."""
+        from aaren.stream.saved import load_model
+
+        return load_model(folder)

@@ -1,0 +1,396 @@
+"""How a run can end before its plan does, and how a person or a scheduler asks for it.
+
+Score a model on one part of its data: one pass, numbers out, nothing else moved.
+
+One update: forward, backward and optimiser over the parts of a batch. Knows no setting and no checkpoint.
+
+However a batch is cut, into parts for memory or among processes, the gradient is that of the whole batch.
+
+The one training loop. Knows nothing of settings: an Experiment gives batches, loss, metrics and the Plan.
+
+A run can be killed at any moment: what it needs to go on, bit for bit, is in the newest checkpoint.
+"""
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from types import FrameType
+from typing import Generic
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+from aaren.engine.batches import move, share
+from aaren.engine.config import EngineConfig
+from aaren.engine.determinism import build, choose_device, part_ways, repeatable, untouched_random_numbers
+from aaren.engine.distributed import SOLO, World
+from aaren.engine.experiment import BatchT, Experiment, Part
+from aaren.engine.plan import Moment
+from aaren.engine.progress import Observer, Silent
+from aaren.engine.resume import Keeper, Snapshot
+from aaren.engine.status import RunStatus
+from aaren.errors import AarenError
+
+
+class DivergedError(AarenError, ArithmeticError):
+    """A loss that is not a finite number any more."""
+
+
+class PausedError(AarenError):
+    """A run that was asked to stop; the same command goes on."""
+
+
+@contextmanager
+def pausing_on_signals() -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between updates; the second ends at once."""
+    received: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # only the main thread may watch signals
+        return
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def evaluate(
+    experiment: Experiment[BatchT], model: nn.Module, part: Part, moment: Moment
+) -> Mapping[str, float]:
+    """Evaluate without dropout, gradients, or a trace in the random numbers of the training."""
+    was_training = model.training
+    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    model.eval()
+    try:
+        with torch.no_grad(), untouched_random_numbers(list(devices)):
+            return experiment.evaluate(model, part, moment)
+    finally:
+        model.train(was_training)
+
+
+class Objective(nn.Module, Generic[BatchT]):
+    """What is minimised, as a module, so that compiling and sharing gradients see any model's loss."""
+
+    def __init__(self, experiment: Experiment[BatchT], model: nn.Module) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self.model = model
+
+    def forward(self, batch: BatchT, factor: float, has_penalty: bool) -> Tensor:
+        """Return the loss times a factor, and the penalty if wanted."""
+        loss = self.experiment.loss(self.model, batch)
+        if factor != 1.0:
+            loss = loss * factor
+        penalty = self.experiment.penalty(self.model) if has_penalty else None
+        return loss if penalty is None else loss + penalty
+
+
+class Update(Generic[BatchT]):
+    """Move the weights by one batch, and know how long the arithmetic took."""
+
+    def __init__(
+        self,
+        experiment: Experiment[BatchT],
+        model: nn.Module,
+        optimiser: Optimizer,
+        *,
+        engine: EngineConfig,
+        world: World,
+        device: torch.device,
+        is_pause_wanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.experiment, self.optimiser, self.is_pause_wanted = experiment, optimiser, is_pause_wanted
+        self.engine, self.world, self.device = engine, world, device
+        self.inside_seconds = 0.0
+        self.rates = [
+            float(group["lr"]) for group in optimiser.param_groups
+        ]  # the highest; schedules scale them
+        self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        self.objective: nn.Module = Objective(experiment, model)
+        if engine.compile:
+            self.objective.compile()
+        if world.size > 1:
+            self.objective = DistributedDataParallel(
+                self.objective, find_unused_parameters=not experiment.uses_all_parameters
+            )
+
+    def __call__(self, batch: BatchT, moment: Moment) -> Tensor:
+        """Make one update and return the loss, detached: this process's share of it."""
+        factor = self.experiment.plan.schedule(moment)
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        parts = self._parts(batch)
+        begin = time.perf_counter()
+        self.optimiser.zero_grad(set_to_none=True)
+        total: Tensor | None = None
+        for number, (part, weight) in enumerate(parts):
+            # Many processes would have to agree first: they stop between updates only.
+            if number and self.world.size == 1 and self.is_pause_wanted():
+                raise PausedError(
+                    f"stopped within the update after {moment.update}, part {number} of {len(parts)}; "
+                    "the same command goes on from the last checkpoint."
+                )
+            with self._syncing(number == len(parts) - 1):
+                with self._casting():
+                    loss = self.objective(part, weight, number == 0)
+                loss.backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None  # there is at least one part
+        clip_norm = self.experiment.plan.clip_norm
+        if clip_norm is not None:
+            clip_grad_norm_(self.parameters, clip_norm)
+        self.optimiser.step()
+        self.inside_seconds += time.perf_counter() - begin
+        return total
+
+    def take_inside_seconds(self) -> float:
+        """Return the time spent in forward, backward and optimiser since this was asked last."""
+        seconds, self.inside_seconds = self.inside_seconds, 0.0
+        return seconds
+
+    def _parts(self, batch: BatchT) -> list[tuple[BatchT, float]]:
+        """Cut out what this process computes, with the factor of each part's loss."""
+        accumulate = min(self.engine.accumulate, max(1, len(batch)))  # more parts than cases would be empty
+        count = accumulate * self.world.size
+        if count == 1:
+            return [(move(batch, self.device), 1.0)]
+        whole = self.experiment.weight(batch)
+        parts = []
+        for number in range(accumulate):
+            part = share(batch, self.world.rank * accumulate + number, count)
+            if part is not None:
+                # Gradients are averaged over processes, but the parts' losses are to be summed.
+                factor = self.world.size * self.experiment.weight(part) / whole
+                parts.append((move(part, self.device), factor))
+        if not parts:  # fewer cases than processes: take part in the exchange, count for nothing
+            first = share(batch, 0, len(batch)) or batch
+            parts.append((move(first, self.device), 0.0))
+        return parts
+
+    def _syncing(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
+        if isinstance(self.objective, DistributedDataParallel) and not is_last:
+            return self.objective.no_sync()
+        return contextlib.nullcontext()
+
+    def _casting(self) -> contextlib.AbstractContextManager[object]:
+        if self.engine.autocast == "none":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+HOUSEKEEPING = 10  # updates between two looks around where each costs an exchange or a wait for the device
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Fitted:
+    """What training leaves: the model with its selected weights, and how it came there."""
+
+    model: nn.Module
+    status: RunStatus
+    threads: int  # that torch computed with
+
+
+def fit(
+    experiment: Experiment[BatchT],
+    *,
+    seed: int,
+    engine: EngineConfig | None = None,
+    keeper: Keeper | None = None,
+    observer: Observer | None = None,
+    world: World = SOLO,
+    name: str = "training",
+    is_pause_wanted: Callable[[], bool] = lambda: False,
+    is_cut_short: bool = False,
+    is_guest: bool = False,
+) -> Fitted:
+    """Train a model until its plan is fulfilled or patience ends, and return it with its best weights.
+
+    Args:
+        experiment: What to train.
+        seed: Of first weights and dropout; the order of batches is the experiment's.
+        engine: How to compute.
+        keeper: Where checkpoints go and come from; None: nowhere.
+        observer: Who is told.
+        world: This process among those of the run.
+        name: What to call the run.
+        is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
+            Also asked between the parts of one update, which is then left undone, without a checkpoint.
+        is_cut_short: Train no further than the checkpoint, and return the best weights so far.
+        is_guest: Train in a process that others use too: see `repeatable`.
+    """
+    engine, observer = engine or EngineConfig(), observer or Silent()
+    with repeatable(engine, seed=seed, is_guest=is_guest):
+        device = choose_device(engine.device)
+        model = build(experiment.build_model).to(device)
+        part_ways(seed, world)
+        optimiser = experiment.build_optimiser(model) if experiment.plan.max_updates else None
+        snapshot = Snapshot(model=model, optimiser=optimiser, status=RunStatus(), device=device)
+        update = None
+        if optimiser is not None:
+            update = Update(
+                experiment,
+                model,
+                optimiser,
+                engine=engine,
+                world=world,
+                device=device,
+                is_pause_wanted=is_pause_wanted,
+            )
+        if keeper is not None and keeper.restore(snapshot, world, observer.say):
+            snapshot.status.resumed += 1
+        if is_cut_short:
+            _cut_short(snapshot)
+        loop = _Loop(experiment, snapshot, update, keeper, observer, world, is_pause_wanted)
+        observer.begin(name, experiment.plan, snapshot.status)
+        try:
+            loop.run()
+        finally:
+            observer.end()
+        if snapshot.best is not None:
+            model.load_state_dict(snapshot.best)
+        return Fitted(model=model.eval(), status=snapshot.status, threads=torch.get_num_threads())
+
+
+def _cut_short(snapshot: Snapshot) -> None:
+    """End a run where its checkpoint is."""
+    status = snapshot.status
+    if snapshot.best is None:
+        raise PausedError(
+            f"at update {status.update} nothing has been scored yet, so there is nothing to finish with; "
+            "the same command without --finish goes on."
+        )
+    if not status.is_done:
+        status.is_done, status.ended_by = True, "request"
+
+
+class _Loop(Generic[BatchT]):
+    """What `fit` holds between updates."""
+
+    def __init__(
+        self,
+        experiment: Experiment[BatchT],
+        snapshot: Snapshot,
+        update: Update[BatchT] | None,
+        keeper: Keeper | None,
+        observer: Observer,
+        world: World,
+        is_pause_wanted: Callable[[], bool],
+    ) -> None:
+        self.experiment, self.plan, self.snapshot, self.update = experiment, experiment.plan, snapshot, update
+        self.status, self.keeper, self.observer, self.world = snapshot.status, keeper, observer, world
+        self.is_pause_wanted = is_pause_wanted
+        self.is_cheap = world.size == 1 and snapshot.device.type == "cpu"
+        self.loss_total = torch.full(
+            (), self.status.loss_total, dtype=torch.float64, device=snapshot.device
+        )  # on the device, so that nobody waits for it
+        self.clock = time.perf_counter()
+
+    def run(self) -> None:
+        """Train to the end."""
+        self.snapshot.model.train()
+        if self.update is None and not self.status.is_done:
+            self.look()
+        while self.update is not None and not self.status.is_done:
+            self.run_epoch(self.update)
+
+    def run_epoch(self, update: Update[BatchT]) -> None:
+        """Train on what is left of the current epoch."""
+        for batch in self.rest_of_epoch():
+            self.loss_total += update(batch, self.plan.moment(self.status.update))
+            self.status.update += 1
+            self.status.loss_count += 1
+            is_look_due = self.plan.is_look_due(self.status.update)
+            if is_look_due or self.is_cheap or self.status.update % HOUSEKEEPING == 0:
+                self.require_finite_loss()
+                self.observer.updated(self.status, self.mean_loss)
+                if is_look_due:
+                    self.look()
+                self.save_or_pause()
+            if self.status.is_done:
+                return
+
+    def rest_of_epoch(self) -> Iterator[BatchT]:
+        """Yield the batches of the current epoch that were not used yet."""
+        epoch, used = divmod(self.status.update, self.plan.updates_per_epoch)
+        for batch in islice(self.experiment.batches(epoch), used, self.plan.updates_per_epoch):
+            used += 1
+            yield batch
+        if used < self.plan.updates_per_epoch:
+            raise RuntimeError(
+                f"epoch {epoch} has {used} batches, the plan says {self.plan.updates_per_epoch}."
+            )
+
+    def require_finite_loss(self) -> None:
+        """Stop a run whose numbers have become absurd."""
+        if not math.isfinite(float(self.loss_total)):
+            raise DivergedError(
+                f"the loss is {float(self.loss_total)} at update {self.status.update}: it has diverged. "
+                "Lower the learning rate, clip gradients (clip_norm), or look for absurd values in the data."
+            )
+
+    def look(self) -> None:
+        """Score the validation part, keep the weights if they are the best, decide whether to stop."""
+        status, moment = self.status, self.plan.moment(self.status.update)
+        mean_loss = self.world.mean(self.mean_loss())
+        self.book("training")
+        first, model = self.world.is_first, self.snapshot.model
+        metrics = self.world.tell(
+            dict(evaluate(self.experiment, model, "validation", moment)) if first else {}
+        )
+        self.book("looking")
+        is_best = status.take(
+            {
+                "update": moment.update,
+                "epoch": -(-moment.update // self.plan.updates_per_epoch),
+                "loss": mean_loss,
+                "learning_rate_factor": self.plan.schedule(self.plan.moment(max(0, moment.update - 1))),
+                "seconds": round(status.total_seconds, 3),
+                "is_best": False,
+                "validation": metrics,
+            },
+            self.plan,
+        )
+        if is_best:
+            self.snapshot.keep_best()
+        self.loss_total.zero_()
+        self.observer.looked(status, status.curve[-1])
+
+    def save_or_pause(self) -> None:
+        """Write a checkpoint if one is due, and stop here if that is wanted."""
+        is_due = self.keeper is not None and self.keeper.is_due()
+        is_pausing, is_due = self.world.tell((self.is_pause_wanted(), is_due))
+        if self.keeper is not None and (is_pausing or is_due or self.status.is_done):
+            self.status.loss_total = float(self.loss_total)
+            self.book("training")
+            self.keeper.save(self.snapshot, self.world, self.observer.say)
+            self.book("saving")
+        if is_pausing and not self.status.is_done:
+            raise PausedError(f"stopped at update {self.status.update}; the same command goes on from there.")
+
+    def mean_loss(self) -> float:
+        """Return the mean training loss since the last look."""
+        return float(self.loss_total) / max(1, self.status.loss_count)
+
+    def book(self, what: str) -> None:
+        """Add the time since the last booking to one of the status's accounts."""
+        now = time.perf_counter()
+        self.status.seconds[what] += now - self.clock
+        self.clock = now
+        if what == "training" and self.update is not None:
+            self.status.seconds["inside_updates"] += self.update.take_inside_seconds()

@@ -1,0 +1,246 @@
+"""On what a number was computed: versions and processor. No host, user or path.
+
+RunRecord: what was run, on what, and what came out, as JSON. Every number in a table comes from one.
+
+Strict JSON: a number that is not finite is null. Knows nothing of settings beyond their names for things.
+"""
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, cast, get_args, get_origin
+
+import torch
+
+from aaren.engine.experiment import Json
+from aaren.errors import DataError
+from aaren.version import __version__
+
+PACKAGES = ("torch", "numpy", "numba", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what results depend on, as far as it is installed.
+
+    >>> sorted(versions())[:2]
+    ['aaren', 'aeon']
+    """
+    found = {"aaren": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        version = _installed(package)
+        if version is not None:
+            found[package] = version
+    return found
+
+
+@cache  # a look-up reads files, and a worker writes many records
+def _installed(package: str) -> str | None:
+    try:
+        return installed_version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, str | int | None]:
+    """Describe the processor and memory."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": _memory_bytes(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _cpu_model() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _memory_bytes() -> int | None:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+FORMAT = 1
+KIND = "run"
+_DIGITS = 20  # of an integer of 64 bits, and its sign
+_ADDED = {"higher_is_better"}  # fields that older records of this format do not have
+
+
+def now() -> str:
+    """Return the time of day, everywhere the same."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One run, finished or failed."""
+
+    status: Literal["finished", "failed"]
+    setting: str
+    profile: str
+    seed: int
+    cell: dict[str, str | int]  # where in a table it stands: dataset, model, horizon ...
+    changed: list[str]  # keys that were set by hand on top of the profile
+    config: dict[str, Json]
+    command: str  # what to type to run it again
+    metrics: dict[
+        str, dict[str, float]
+    ]  # of "test", and of the "best" and "last" look at the validation part
+    reports: list[str]  # which of them are the published numbers: "test.mse"
+    parameters: int
+    updates: int
+    epochs: float
+    ended_by: str  # "max_updates", "patience", "request" (cut short) or "error"
+    best_update: int | None
+    resumed: int
+    seconds: dict[str, float]
+    curve: str | None  # the file beside this one
+    data: dict[str, str]  # sha256 of every data file
+    facts: dict[str, Json]
+    error: str | None = None
+    threads: int = 0
+    processes: int = 1
+    date: str = field(default_factory=now)
+    versions: dict[str, str] = field(default_factory=versions)
+    higher_is_better: list[str] = field(default_factory=list)  # of the reports
+    machine: Mapping[str, Json] = field(default_factory=machine)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, all at once."""
+        write_text(
+            path, json.dumps(_strict({"format": FORMAT, "kind": KIND, **asdict(self)}), indent=1) + "\n"
+        )
+
+    def metric(self, name: str) -> float:
+        """Return a number by its place, such as "test.mse"; NaN if it was not finite."""
+        group, _, key = name.partition(".")
+        try:
+            value = cast("float | None", self.metrics[group][key])
+        except KeyError as error:
+            known = [f"{part}.{metric}" for part, found in self.metrics.items() for metric in found]
+            raise DataError(
+                f"the record has no {name!r}; it has {', '.join(known) or 'no metrics'}."
+            ) from error
+        return math.nan if value is None else value
+
+
+def read_record(path: Path) -> RunRecord:
+    """Read a record back, checking that it is one that this version understands."""
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"no record at {path}: the run has not finished. Go on with the command that began it."
+        ) from error
+    except ValueError as error:
+        raise DataError(
+            f"{path} is not JSON ({error}): it was cut off, or something else wrote it."
+        ) from error
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise DataError(f"{path} is no record of a run: those are written by `aaren train`.")
+    if content.get("format") != FORMAT:
+        raise DataError(
+            f"{path} has format {content.get('format')!r}; this version of aaren reads format {FORMAT}. "
+            "Read it with the version that wrote it."
+        )
+    hints = {item.name: item.type for item in fields(RunRecord)}
+    missing = sorted(hints.keys() - content.keys() - _ADDED)
+    if missing:
+        raise DataError(f"{path} is no whole record: it lacks {', '.join(missing)}.")
+    found = {name: content[name] for name in hints if name in content}
+    strange = sorted(name for name, value in found.items() if not _fits(value, hints[name]))
+    if not strange:
+        # A metric that was not finite is null; nothing else of these is.
+        strange += ["epochs"] * (found["epochs"] is None) + ["seconds"] * (None in found["seconds"].values())
+        strange += ["cell"] * (not isinstance(found["cell"].get("horizon", 0), int))
+    if strange:
+        raise DataError(f"{path} is no sound record: {', '.join(strange)} cannot be what it holds.")
+    return RunRecord(**found)
+
+
+def _fits(value: object, hint: object) -> bool:
+    """Compare a value from JSON with the type of a field; a number that was not finite is null."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if isinstance(hint, str):
+        return True  # Json, which is anything
+    if origin is UnionType:
+        return any(_fits(value, one) for one in inside)
+    if origin is Literal:
+        return value in inside
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, inside[0]) for item in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(item, inside[1]) for item in value.values())
+    if hint is float:
+        return value is None or isinstance(value, int | float)
+    return isinstance(value, cast("type", hint))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that is whole or not there, whatever happens meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def parse_json(text: str) -> Any:
+    """Read JSON, what is not finite as null; a ValueError also for what is nested too deeply or too large.
+
+    >>> parse_json('{"mse": 0.5}'), parse_json("[1, null]")
+    ({'mse': 0.5}, [1, None])
+    """
+    try:
+        return json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS or abs(int(text)) >= 2**63:
+        raise ValueError("it holds an integer of more than 64 bits")
+    return int(text)
+
+
+def _number(text: str) -> float | None:
+    found = float(text)
+    return found if math.isfinite(found) else None
+
+
+def strict_json(value: object, *, indent: int | None = None) -> str:
+    """Write JSON that every reader accepts: what is not finite is null.
+
+    >>> strict_json({"mse": float("nan")})
+    '{"mse": null}'
+    """
+    return json.dumps(_strict(value), indent=indent, allow_nan=False)
+
+
+def _strict(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

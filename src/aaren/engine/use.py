@@ -1,0 +1,203 @@
+"""Use a finished run: score it again, or let it speak about new data. Knows no setting.
+
+Score a finished run several times, one key of its config changed; the answers lie beside its record.
+
+Knows no setting: a key is any that `--set` takes.
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from aaren.engine.config import RunConfig, load, override
+from aaren.engine.determinism import repeatable
+from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
+from aaren.engine.fields import flatten, to_mapping
+from aaren.engine.loop import evaluate
+from aaren.engine.record import RunRecord, now, read_record, strict_json, write_text
+from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, collect_figures, write_figures, writing
+from aaren.engine.settings import find_task
+from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.files.atomic import replacing
+
+_OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as settings call them
+
+
+def evaluate_run(
+    folder: Path, *, part: str = "test", assignments: Sequence[str] = ()
+) -> tuple[RunRecord, Mapping[str, float]]:
+    """Score the selected weights of a run on a part of its data, as its config says or with changes to it."""
+    found = [name for name in PARTS if name == part]
+    if not found:
+        raise unknown_name("part", part, PARTS)
+    chosen: Part = found[0]
+    config, record = open_run(folder)
+    if assignments:
+        config = _overridden(config, assignments)
+    task = find_task(config.setting)
+    with repeatable(config.engine, seed=config.seed):
+        experiment = task.open(config.task, seed=config.seed)
+        _warn_of_other_data(folder, record, experiment)
+        model = task.load_model(folder / MODEL)
+        return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
+
+
+def draw_run(folder: Path) -> Path | None:
+    """Write figures.json for a run that was trained before there was one, or return None: nothing to draw."""
+    config, record = open_run(folder)
+    task = find_task(config.setting)
+    with repeatable(config.engine, seed=config.seed):
+        experiment = task.open(config.task, seed=config.seed)
+        _warn_of_other_data(folder, record, experiment)
+        return write_figures(collect_figures(experiment, task.load_model(folder / MODEL)), folder)
+
+
+def predict_run(folder: Path, *, source: Path, target: Path) -> None:
+    """Read new data, write what the run's model says about it, whole or not at all.
+
+    Args:
+        folder: Of a finished run.
+        source: The new data, which is only read: a target that is the same file is refused.
+        target: A new file, or one that may be replaced; a symbolic link stands for what it points to.
+    """
+    if not os.path.isfile(source):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
+        raise DataError(f"no file {source}: --data needs the new data to speak about.")
+    _require_writable(folder, source, target)
+    config, _record = open_run(folder)
+    task = find_task(config.setting)
+    preprocessing: dict[str, Json] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
+    with repeatable(config.engine, seed=config.seed), torch.no_grad():
+        model = task.load_model(folder / MODEL).eval()
+        with replacing(target) as temporary:
+            task.predict(model, config.task, preprocessing, source=source, target=temporary)
+
+
+def _require_writable(folder: Path, source: Path, target: Path) -> None:
+    """Raise for a target that is no file name, or whose file is needed: the data, or a part of the run."""
+    place = Path(os.path.realpath(target))
+    try:
+        is_there = place.exists()
+        is_writable = place.is_file() if is_there else place.parent.is_dir() and not place.is_symlink()
+    except OSError:  # a name that no disk can hold; above: links in a circle
+        is_there = is_writable = False
+    if not is_writable:
+        raise ConfigError(f"{target} cannot be written: -o needs a file name in a folder that exists.")
+    if is_there and place.samefile(source):
+        raise ConfigError(
+            f"-o {target} is the file of --data, {source}: it would be lost. Name another file."
+        )
+    if is_there and any(path.is_file() and place.samefile(path) for path in folder.rglob("*")):
+        raise ConfigError(
+            f"-o {target} is a file of the run in {folder}: it would be lost. Name another file."
+        )
+
+
+def _warn_of_other_data(folder: Path, record: RunRecord, experiment: Experiment[Batch]) -> None:
+    """Say so if the data is not what the run was trained on."""
+    for name, found in experiment.checksums().items():
+        trained = record.data.get(name)
+        if record.data and found != trained:
+            what = f"it had {trained[:12]}... then" if trained else f"that was {', '.join(record.data)}"
+            warnings.warn(
+                f"{folder} was trained on other data: {name} has sha256 {found[:12]}..., {what}. These "
+                "numbers are not comparable with its record.",
+                stacklevel=3,
+            )
+
+
+def _overridden(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
+    """Change what evaluating depends on; a key of the training would change nothing, and is refused."""
+    new = override(config, assignments)
+    before, after = flatten(to_mapping(config)), flatten(to_mapping(new))
+    for key in after:
+        if after[key] != before.get(key) and key.startswith(_OF_TRAINING):
+            raise ConfigError(
+                f"{key.removeprefix('task.')} is part of what was trained: evaluating with another value "
+                "would change nothing. Train a run with it."
+            )
+    return new
+
+
+def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
+    """Read a finished run's config and record, or say what is missing."""
+    if not (folder / CONFIG).is_file():
+        raise DataError(f"{folder} is no run folder: it has no {CONFIG}. Runs are made by `aaren train`.")
+    config, record = load(folder / CONFIG), read_record(folder / RECORD)
+    if record.status != "finished":
+        raise DataError(f"the run in {folder} failed ({record.error}): there is no model to use.")
+    return config, record
+
+
+class Sweep(NamedTuple):
+    """A key, as after `--set`, and what it is set to, one value after the other."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Sweep":
+        """Read `KEY=A,B,C`.
+
+        >>> Sweep.parse("context=window, carried")
+        Sweep(key='context', values=('window', 'carried'))
+        """
+        key, _, rest = text.partition("=")
+        values = tuple(value.strip() for value in rest.split(",") if value.strip())
+        if not key.strip() or not values:
+            raise ConfigError(
+                f"a sweep needs a key and values, such as context=window,carried; got {text!r}."
+            )
+        return cls(key.strip(), values)
+
+    def file(self, folder: Path) -> Path:
+        """Return where a run's answers lie."""
+        return folder / f"sweep-{self.key.replace('/', '_')}.json"
+
+
+class SweepRow(NamedTuple):
+    """One value of the key, and what came out."""
+
+    value: str
+    metrics: Mapping[str, float]
+
+
+def sweep_run(
+    folder: Path,
+    sweep: Sweep,
+    *,
+    part: str = "test",
+    assignments: Sequence[str] = (),
+    on_row: Callable[[SweepRow], None] | None = None,
+) -> Path:
+    """Evaluate a run once for every value of a key and write `sweep-KEY.json` into its folder.
+
+    Args:
+        folder: Of a finished run.
+        sweep: Which key, and its values.
+        part: "test" or "validation".
+        assignments: What else is changed, every time alike.
+        on_row: Told of every answer as it comes.
+    """
+    rows = []
+    for value in sweep.values:
+        _record, metrics = evaluate_run(folder, part=part, assignments=[*assignments, f"{sweep.key}={value}"])
+        rows.append(SweepRow(value, metrics))
+        if on_row is not None:
+            on_row(rows[-1])
+    target = sweep.file(folder)
+    content = {
+        "kind": "sweep",
+        "key": sweep.key,
+        "part": part,
+        "changed": list(assignments),
+        "date": now(),
+        "rows": [{"value": row.value, "metrics": dict(row.metrics)} for row in rows],
+    }
+    with writing(folder):
+        write_text(target, strict_json(content, indent=1) + "\n")
+    return target

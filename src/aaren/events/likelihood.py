@@ -1,0 +1,107 @@
+"""The likelihood of event sequences under any event forecaster, term by term, and where sequences end.
+
+Every sequence is taken given its first event. Two rules for its end. "none": the last event has a density
+like any other, and where the end of observation is known the quiet time up to it has its probability.
+"protocol", as published: the last event only says that nothing came before it, so it counts as censored.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from aaren.errors import unknown_name
+from aaren.events.distribution import Events, GapLaw
+from aaren.events.forecaster import EventForecaster
+from aaren.shapes import Mask
+
+Censoring: TypeAlias = Literal["protocol", "none"]
+CENSORINGS: tuple[Censoring, ...] = ("protocol", "none")
+MOST_LOGITS = 2**24  # of marks at once, 67 MB in float32; more are computed piece by piece
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Targets:
+    """The events that have a term, all but each sequence's first, end to end, and what is known before."""
+
+    known: Tensor  # (n, c) the encoder's output before each
+    gaps: Tensor  # (n,) float64
+    marks: Tensor  # (n,)
+    is_last: Tensor  # (n,) bool, of its sequence
+    sequence: Tensor  # (n,) int64, row of the batch
+    known_at_end: Tensor  # (b, c) the encoder's output after the last event of each sequence
+
+
+def find_targets(model: EventForecaster, events: Events, *, mask: Mask | None = None) -> Targets:
+    """Encode whole sequences, padded on the right, and line up what is to be explained."""
+    outputs, state = model.encode(events, mask=mask)
+    real = torch.ones_like(events.gaps, dtype=torch.bool) if mask is None else mask
+    is_target = real[:, 1:]
+    is_last = is_target & ~torch.nn.functional.pad(real[:, 2:], (0, 1))
+    return Targets(
+        known=outputs[:, :-1][is_target],
+        gaps=events.gaps[:, 1:][is_target].double(),
+        marks=events.marks[:, 1:][is_target],
+        is_last=is_last[is_target],
+        sequence=is_target.nonzero()[:, 0],
+        known_at_end=state.output,
+    )
+
+
+def log_likelihood(
+    model: EventForecaster,
+    events: Events,
+    *,
+    mask: Mask | None = None,
+    final_gaps: Tensor | None = None,
+    censoring: Censoring = "none",
+) -> Tensor:
+    """Return the log-likelihood of all sequences together, a scalar in float64.
+
+    Args:
+        model: What explains them.
+        events: gaps and marks, (b, t), padded on the right.
+        mask: (b, t) bool, True = real.
+        final_gaps: (b,) quiet time after each last event, where the end of observation is known.
+        censoring: The rule for the end of a sequence; "protocol" does not look at final_gaps.
+    """
+    targets = find_targets(model, events, mask=mask)
+    total = time_terms(model.decode_gap(targets.known), targets, censoring).sum()
+    if final_gaps is not None and censoring == "none":
+        total = total + model.decode_gap(targets.known_at_end).log_survival(final_gaps).sum()
+    if model.num_marks > 1:
+        total = total + mark_terms(model, targets.known, targets.marks).sum(dtype=torch.float64)
+    return total
+
+
+def time_terms(law: GapLaw, targets: Targets, censoring: Censoring) -> Tensor:
+    """Return each target's term for its time, (n,), by one of the rules."""
+    if censoring not in CENSORINGS:
+        raise unknown_name("censoring", censoring, CENSORINGS)
+    if censoring == "none":
+        return law.log_density(targets.gaps)
+    terms = torch.zeros_like(targets.gaps)
+    is_dense, is_last = (~targets.is_last).nonzero()[:, 0], targets.is_last.nonzero()[:, 0]
+    terms = terms.index_copy(0, is_dense, law[is_dense].log_density(targets.gaps[is_dense]))
+    return terms.index_copy(0, is_last, law[is_last].log_survival_clamped(targets.gaps[is_last]))
+
+
+def mark_terms(model: EventForecaster, known: Tensor, marks: Tensor) -> Tensor:
+    """Return the log-probability of each mark, (n,); with many kinds, in pieces that are computed twice."""
+    if len(marks) * model.num_marks <= MOST_LOGITS:
+        return _mark_terms(model, known, marks)
+    size = max(1, MOST_LOGITS // model.num_marks)
+    pieces = zip(torch.split(known, size), torch.split(marks, size), strict=True)
+    if not torch.is_grad_enabled():
+        return torch.cat([_mark_terms(model, *piece) for piece in pieces])
+    # Kept for the backward pass, the logits of 30,000 events of 8,000 kinds would take gigabytes.
+    return torch.cat([checkpoint(_mark_terms, model, *piece, use_reentrant=False) for piece in pieces])
+
+
+def _mark_terms(model: EventForecaster, known: Tensor, marks: Tensor) -> Tensor:
+    logits = model.decode_marks(known)
+    if logits is None:
+        return torch.zeros(len(marks), dtype=torch.float64, device=known.device)
+    return -torch.nn.functional.cross_entropy(logits, marks, reduction="none")

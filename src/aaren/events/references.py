@@ -1,0 +1,202 @@
+"""What every event model must be measured against: no memory at all. Marks come by their frequency.
+
+A Poisson process (exponential gaps) and a renewal process (log-normal gaps), both fitted in one go by maximum
+likelihood. The same verbs as `EventModel`, so that they take its place in every experiment.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from aaren.errors import DataError, require_at_least, unknown_name
+from aaren.events.distribution import PROTOCOL_CLAMP, Events, GapLaw, LogNormalMixture
+from aaren.events.forecaster import EventForecaster, EventState
+from aaren.nn import EncoderState
+from aaren.nn.linear import frozen_copy
+from aaren.shapes import Activations, Mask, Token, TokenMask
+
+LAWS = ("poisson", "renewal")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventReferenceConfig:
+    """Which law the gaps follow, and how many kinds of events there are."""
+
+    law: str = "poisson"  # or renewal
+    num_marks: int = 1
+
+    def __post_init__(self) -> None:
+        """Report a setting that is unknown."""
+        if self.law not in LAWS:
+            raise unknown_name("law", self.law, LAWS)
+        require_at_least(self, num_marks=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Exponential:
+    """Gaps at a constant rate, without memory.
+
+    >>> law = Exponential(rates=torch.tensor([2.0], dtype=torch.float64))
+    >>> float(law.mean()), round(float(law.survival(0.5)), 6), round(float(law.quantile(0.5)), 6)
+    (0.5, 0.367879, 0.346574)
+    """
+
+    rates: Tensor  # (...) float64, events per unit of time
+
+    def __getitem__(self, index: Tensor | int | slice) -> "Exponential":
+        """Pick among the first axis."""
+        return Exponential(rates=self.rates[index])
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return the `...`."""
+        return self.rates.shape
+
+    @property
+    def device(self) -> torch.device:
+        """Return where its numbers are."""
+        return self.rates.device
+
+    def log_density(self, gaps: Tensor | float) -> Tensor:
+        """Return log rate - rate · gap; there are no gaps below 0."""
+        log_density = self.rates.log() - self.rates * gaps
+        return log_density.masked_fill(self._is_below(gaps), -torch.inf)
+
+    def log_survival(self, gaps: Tensor | float) -> Tensor:
+        """Return - rate · gap; that a gap is above a number below 0 is certain."""
+        return (-self.rates * gaps).masked_fill(self._is_below(gaps), 0.0)
+
+    def log_survival_clamped(self, gaps: Tensor | float) -> Tensor:
+        """Return the same, its cdf kept within [1e-5, 1 - 1e-5] as the published code does."""
+        return (1.0 - self.cdf(gaps).clamp(PROTOCOL_CLAMP, 1.0 - PROTOCOL_CLAMP)).log()
+
+    def survival(self, gaps: Tensor | float) -> Tensor:
+        """Return P(next gap > gaps)."""
+        return self.log_survival(gaps).exp()
+
+    def cdf(self, gaps: Tensor | float) -> Tensor:
+        """Return P(next gap <= gaps)."""
+        return -torch.expm1(self.log_survival(gaps))
+
+    def mean(self) -> Tensor:
+        """Return 1 / rate."""
+        return 1.0 / self.rates
+
+    def quantile(self, probability: Tensor | float) -> Tensor:
+        """Return - log(1 - probability) / rate."""
+        wanted = torch.as_tensor(probability, dtype=torch.float64, device=self.rates.device)
+        return -torch.log1p(-wanted) / self.rates
+
+    def sample(self, count: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw (count, ...) gaps."""
+        uniform = torch.rand(
+            (count, *self.shape), dtype=torch.float64, device=self.rates.device, generator=generator
+        )
+        return self.quantile(uniform)
+
+    def _is_below(self, gaps: Tensor | float) -> Tensor:
+        return torch.as_tensor(gaps, device=self.rates.device) < 0.0
+
+
+class EventReference(EventForecaster):
+    """The same law after every event, whatever came before.
+
+    >>> model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
+    >>> model.fit(torch.tensor([0.5, 1.5]), torch.tensor([0, 0]))
+    >>> law, state = model.step(Events(torch.tensor([1.0]), torch.tensor([1])), model.init_state(1))
+    >>> law.mean(), law.mark_probabilities
+    (tensor([1.], dtype=torch.float64), tensor([[0.7500, 0.2500]], dtype=torch.float64))
+    """
+
+    config_type: ClassVar[type[EventReferenceConfig]] = EventReferenceConfig
+
+    def __init__(self, config: EventReferenceConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.num_marks = config.num_marks
+        # The mean of the gap, or the mean of its logarithm, and that one's deviation.
+        self.numbers = nn.Parameter(torch.tensor([1.0, 1.0], dtype=torch.float64), requires_grad=False)
+        self.mark_logits = nn.Parameter(
+            torch.zeros(config.num_marks, dtype=torch.float64), requires_grad=False
+        )
+
+    @torch.no_grad()
+    def fit(self, gaps: Tensor, marks: Tensor) -> None:
+        """Set the numbers of greatest likelihood.
+
+        Args:
+            gaps: (n,) all known gaps, above 0.
+            marks: (n,) 0 .. num_marks - 1. One is added to every count, so that no kind is impossible.
+        """
+        gaps = gaps.double()
+        if len(gaps) < 2 or not bool((gaps > 0.0).all()):
+            raise DataError("fitting needs two gaps or more, all of them positive.")
+        if self.config.law == "poisson":
+            self.numbers.copy_(torch.stack([gaps.mean(), torch.ones_like(gaps[0])]))
+        else:
+            logs = gaps.log()
+            self.numbers.copy_(torch.stack([logs.mean(), logs.std(correction=0).clamp(min=1e-6)]))
+        self.mark_logits.copy_((torch.bincount(marks, minlength=self.num_marks).double() + 1.0).log())
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> EventState:
+        """Return a clock at 0; nothing else is remembered."""
+        del dtype
+        zeros = torch.zeros(batch_size, dtype=torch.float64, device=device or self.numbers.device)
+        nothing = zeros.new_zeros(batch_size, 0)
+        return EventState(EncoderState(()), nothing, zeros, zeros.clone(), zeros.to(torch.int64))
+
+    def encode(
+        self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
+    ) -> tuple[Activations, EventState]:
+        """Let the clock run; there is nothing to know, (b, t, 0)."""
+        self.check(events, mask, ("b", "t"))
+        gaps = events.gaps.double()
+        count = len(gaps)
+        state = self.init_state(count, device=gaps.device) if state is None else self.own(state, count)
+        total = (gaps if mask is None else gaps.masked_fill(~mask, 0.0)).sum(1)
+        came = gaps.shape[1] if mask is None else mask.sum(1)
+        after = state._replace(time=state.time + total, num_events=state.num_events + came)
+        return gaps.new_zeros(*gaps.shape, 0), after
+
+    def encode_one(
+        self, event: Events, state: EventState, *, mask: TokenMask | None = None
+    ) -> tuple[Token, EventState]:
+        """Let the clock run."""
+        self.check(event, mask, ("b",))
+        gaps = event.gaps.double()
+        state = self.own(state, len(gaps))
+        gaps = gaps if mask is None else gaps.masked_fill(~mask, 0.0)
+        came = 1 if mask is None else mask
+        return state.output, state._replace(time=state.time + gaps, num_events=state.num_events + came)
+
+    def decode_gap(self, outputs: Tensor) -> GapLaw:
+        """Return the one law, (...)."""
+        shape = outputs.shape[:-1]
+        first, second = self.numbers.unbind()
+        if self.config.law == "poisson":
+            return Exponential(rates=(1.0 / first).expand(shape))
+        return LogNormalMixture(
+            log_weights=torch.zeros_like(first).expand(*shape, 1),
+            locations=first.expand(*shape, 1),
+            scales=second.expand(*shape, 1),
+            offset=0.0,
+        )
+
+    def decode_marks(self, outputs: Tensor) -> Tensor | None:
+        """Return the logarithms of the frequencies, (..., marks); None: only one kind."""
+        if self.num_marks == 1:
+            return None
+        return self.mark_logits.expand(*outputs.shape[:-1], self.num_marks)
+
+    def fold(self) -> "EventReference":
+        """Return a frozen copy."""
+        return frozen_copy(self)
+
+    def fingerprint(self) -> str:
+        """Return a short name of the fitted numbers."""
+        return hashlib.sha256(self.numbers.detach().cpu().numpy().tobytes()).hexdigest()[:16]

@@ -1,0 +1,115 @@
+"""Where data lies: the roots in `$AAREN_DATA`, then the user's cache folder.
+
+A file is `<root>/<setting>/<file name>`, plain, `.gz` or `.xz`. Knows folders and names only,
+not what is inside the files nor which datasets exist.
+
+Keep what took long to parse as plain arrays in the user's cache folder.
+
+An entry belongs to one content, by its checksum, and to one version of the parser; anything else is parsed
+anew. A cache that cannot be read or written costs time, never correctness.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaren.errors import DataError
+from aaren.files.atomic import replacing
+
+VARIABLE = "AAREN_DATA"
+SUFFIXES = ("", ".gz", ".xz")  # in the order in which they are looked for
+
+
+def cache_folder() -> Path:
+    """Return the folder of this user and machine that holds what can be had again."""
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]).expanduser() / "aaren"
+    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        return Path(os.environ["LOCALAPPDATA"]) / "aaren"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "aaren"
+    return Path.home() / ".cache" / "aaren"
+
+
+def roots() -> tuple[Path, ...]:
+    """List the folders that are searched, first come first served; the user's cache is always the last."""
+    named = [
+        Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part.strip()
+    ]
+    return (*named, cache_folder() / "data")
+
+
+def find(setting: str, filename: str) -> Path | None:
+    """Look for a file of a setting in every root, plain or compressed; None when it is nowhere."""
+    for root in roots():
+        for suffix in SUFFIXES:
+            path = root / setting / (filename + suffix)
+            if os.path.isfile(path):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
+                return path
+    return None
+
+
+def require(setting: str, filename: str, *, cure: str = "") -> Path:
+    """Find a file, or say in one line where it should be."""
+    path = find(setting, filename)
+    if path is None:
+        searched = ", ".join(str(root) for root in roots())
+        raise DataError(
+            f"no file {setting}/{filename} (plain, .gz or .xz) in: {searched}. "
+            f"{cure or 'Put it there, or name its folder in $' + VARIABLE + '.'}"
+        )
+    return path
+
+
+def writable_root() -> Path:
+    """Return the first root into which this process may write; downloads and made data go there."""
+    for root in roots():
+        if _is_writable(root):
+            return root
+    raise DataError(
+        f"none of these folders can be written to: {', '.join(map(str, roots()))}. "
+        f"Set ${VARIABLE} to a folder of yours."
+    )
+
+
+def place(setting: str, filename: str) -> Path:
+    """Say where a new file of a setting belongs; the folder is made."""
+    folder = writable_root() / setting
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / filename
+
+
+def _is_writable(folder: Path) -> bool:
+    while not folder.exists():
+        folder = folder.parent
+    # The mode counts, not only os.access: for the root user access() is always granted, and a folder
+    # that somebody closed on purpose stays closed.
+    return folder.is_dir() and bool(folder.stat().st_mode & 0o222) and os.access(folder, os.W_OK)
+
+
+Arrays: TypeAlias = dict[str, NDArray[np.generic]]
+
+
+def cached(sha256: str, version: str, build: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
+    """Return the arrays that `build` makes of the content with this checksum, or the cache's copy of them."""
+    kind = version.partition(" ")[0]
+    key = hashlib.sha256(f"{version}\n{sha256}".encode()).hexdigest()[:32]
+    entry = cache_folder() / "parsed" / f"{kind}-{key}.npz"
+    try:
+        with entry.open("rb") as handle, np.load(handle, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except Exception:  # absent or damaged, in whichever way: parse again
+        pass
+    arrays = dict(build())
+    try:
+        with replacing(entry) as temporary:
+            np.savez(temporary, allow_pickle=False, **arrays)
+    except OSError:
+        pass  # a full or closed disk must not stop a run
+    return arrays

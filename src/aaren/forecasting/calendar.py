@@ -1,0 +1,172 @@
+"""Dates that follow known ones, as a calendar has it: hours, days, weekdays, weeks, months, quarters, years.
+
+Dates are instants in UTC; with a time zone, days and longer steps keep the time on its clocks, in summer and
+in winter. Sub-seconds stay.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aaren.errors import DataError, require_extra
+
+if TYPE_CHECKING:
+    import datetime
+
+
+Dates: TypeAlias = NDArray[np.datetime64]
+
+LOOKED_AT = 64  # of the known dates, the latest
+RARER = ("SMS", "SME", "2B", "3B", "4B")  # steps that pandas does not find by itself
+DAY = np.timedelta64(1, "D")
+
+
+def continue_dates(
+    dates: Dates, steps: int, *, like: Dates | None = None, time_zone: "datetime.tzinfo | None" = None
+) -> Dates:
+    """Return the dates that follow the last one, at the step of the known ones.
+
+    Args:
+        dates: (n,) in UTC, increasing.
+        steps: how many.
+        like: dates whose step to take if there is only one date.
+        time_zone: whose clocks days, months and years go by; None: UTC.
+
+    >>> found = continue_dates(np.array(["2023-09-30", "2023-12-31", "2024-03-31"], dtype="datetime64[s]"), 2)
+    >>> found.astype("datetime64[D]").astype(str).tolist()
+    ['2024-06-30', '2024-09-30']
+    """
+    known = dates if like is None or len(dates) > 1 else like
+    if len(known) < 2:
+        raise DataError(f"dates go on at the step between the known ones; got {len(known)} row(s), need 2.")
+    pandas = require_extra("pandas", extra="data", purpose="going on with dates")
+    try:
+        found = _continue(pandas, dates[-1:], known[-LOOKED_AT:], steps, time_zone)
+    except (OverflowError, pandas.errors.OutOfBoundsDatetime) as error:
+        raise DataError(
+            f"the {steps} dates after {dates[-1]} reach beyond what {dates.dtype} holds."
+        ) from error
+    return cast("Dates", found.astype(dates.dtype))
+
+
+def is_regular(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> bool:
+    """Tell whether dates keep a step of the calendar, such as weekdays."""
+    pandas = require_extra("pandas", extra="data", purpose="looking at dates")
+    return _find_step(pandas, _index(pandas, dates, time_zone)) is not None
+
+
+def _continue(
+    pandas: Any, last: Dates, known: Dates, steps: int, time_zone: "datetime.tzinfo | None"
+) -> Dates:  # Any: pandas has no types
+    index = _index(pandas, known, time_zone)
+    step = _find_step(pandas, index)
+    is_tick = isinstance(step, pandas.offsets.Tick) and not isinstance(step, pandas.offsets.Day)
+    if step is not None and is_tick:
+        return _add(last, pandas.Timedelta(step).to_timedelta64(), steps)
+    on_clocks = _on_clocks(_index(pandas, last, time_zone))
+    if step is not None:
+        # One more, because the first is the last known date itself if it is where the step may begin.
+        later = pandas.date_range(on_clocks[0], periods=steps + 1, freq=step)
+        return _from_clocks(later[later > on_clocks[0]][:steps], time_zone)
+    local = _on_clocks(index).to_numpy()
+    months = _whole_months(local)
+    if months is not None:
+        return _from_clocks(pandas.DatetimeIndex(_add_months(local, on_clocks, months, steps)), time_zone)
+    gaps = np.diff(known)
+    usual = max(
+        np.timedelta64(1, "ns"), np.median(gaps[gaps > np.timedelta64(0)].astype(np.int64)).astype(gaps.dtype)
+    )
+    if _is_on_weekdays(local, usual):
+        later = pandas.date_range(on_clocks[0], periods=steps + 1, freq="B")
+        return _from_clocks(later[later > on_clocks[0]][:steps], time_zone)
+    if (
+        time_zone is not None
+        and abs(usual - round(usual / DAY) * DAY) <= np.timedelta64(1, "h")
+        and usual > DAY / 2
+    ):
+        return _from_clocks(
+            pandas.DatetimeIndex(_add(on_clocks.to_numpy(), round(usual / DAY) * DAY, steps)), time_zone
+        )
+    return _add(last, usual, steps)
+
+
+def _index(pandas: Any, dates: Dates, time_zone: "datetime.tzinfo | None") -> Any:
+    index = pandas.DatetimeIndex(dates)
+    return index if time_zone is None else index.tz_localize("UTC").tz_convert(time_zone)
+
+
+def _on_clocks(index: Any) -> Any:
+    return index.tz_localize(None)
+
+
+def _from_clocks(index: Any, time_zone: "datetime.tzinfo | None") -> Dates:
+    """Return instants; of a time that clocks show twice the first, of one that they skip the next."""
+    if time_zone is not None:
+        index = index.tz_localize(
+            time_zone, ambiguous=np.ones(len(index), dtype=bool), nonexistent="shift_forward"
+        )
+        index = index.tz_convert("UTC").tz_localize(None)
+    return cast("Dates", index.to_numpy())
+
+
+def _find_step(pandas: Any, index: Any) -> Any:
+    """Return the step of the calendar that dates keep; None: there is none, or too few to tell."""
+    if len(index) < 3:
+        return None
+    found = pandas.infer_freq(index)
+    if found is not None:
+        return pandas.tseries.frequencies.to_offset(found)
+    local = _on_clocks(index)
+    for name in RARER:
+        if pandas.date_range(local[0], periods=len(local), freq=name).equals(local):
+            return pandas.tseries.frequencies.to_offset(name)
+    return None
+
+
+def _add(last: Dates, step: np.timedelta64, steps: int) -> Dates:
+    return cast("Dates", last[-1] + np.arange(1, steps + 1) * step)
+
+
+def _whole_months(local: Dates) -> int | None:
+    """Return how many months lie between dates on the same day of the month, or as late as it has days."""
+    gaps = np.diff(local.astype("datetime64[M]").astype(np.int64))
+    usual = int(np.median(gaps))
+    if usual < 1:
+        return None
+    places = local.astype("datetime64[M]")
+    days, lengths = _days(local), _lengths(places)
+    is_same_day = bool((days == np.minimum(days.max(), lengths - 1)).all())
+    clock = local - local.astype("datetime64[D]")
+    return usual if is_same_day and bool((clock == clock[0]).all()) else None
+
+
+def _add_months(local: Dates, last: Any, months: int, steps: int) -> Dates:
+    moment = last.to_numpy()[0]
+    following = moment.astype("datetime64[M]") + months * np.arange(1, steps + 1)
+    lengths = _lengths(following)
+    is_end = bool((_days(local) == _lengths(local.astype("datetime64[M]")) - 1).all())
+    days = lengths - 1 if is_end else np.minimum(_days(local).max(), lengths - 1)
+    return cast("Dates", following.astype("datetime64[D]") + days + (moment - moment.astype("datetime64[D]")))
+
+
+def _days(dates: Dates) -> NDArray[np.int64]:
+    days: NDArray[np.int64] = (dates.astype("datetime64[D]") - dates.astype("datetime64[M]")).astype(np.int64)
+    return days
+
+
+def _lengths(months: Dates) -> NDArray[np.int64]:
+    ends, begins = (months + 1).astype("datetime64[D]"), months.astype("datetime64[D]")
+    lengths: NDArray[np.int64] = (ends - begins).astype(np.int64)
+    return lengths
+
+
+def _is_on_weekdays(local: Dates, usual: np.timedelta64) -> bool:
+    """Tell whether days go by but never a weekend, though one has passed: weekdays, some of them missing."""
+    days = local.astype("datetime64[D]")
+    has_passed_weekend = (
+        int(np.busday_count(days[0], days[-1])) < int((days[-1] - days[0]).astype(np.int64)) - 1
+    )
+    return bool(
+        abs(usual - DAY) <= np.timedelta64(1, "h") and np.is_busday(days).all() and has_passed_weekend
+    )

@@ -1,0 +1,116 @@
+"""Forecasts for a user's new data: a CSV file of the past in, a CSV file of the future out.
+
+Columns are found by name and brought to the scale of training; dates go on at the step of the file.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from aaren.datasets.numbers import narrow
+from aaren.engine.experiment import Json
+from aaren.errors import DataError
+from aaren.files.atomic import replacing
+from aaren.forecasting.calendar import continue_dates
+from aaren.forecasting.config import ForecastingConfig
+from aaren.forecasting.series import Series, read_series, time_marks
+from aaren.forecasting.streaming import StreamingForecaster
+
+
+def forecast_file(
+    model: nn.Module,
+    config: ForecastingConfig,
+    preprocessing: Mapping[str, Json],
+    *,
+    source: Path,
+    target: Path,
+) -> None:
+    """Forecast what follows the last row of `source` and write it to `target`.
+
+    Args:
+        model: a trained forecaster.
+        config: of its run.
+        preprocessing: its run's columns, means and deviations.
+        source: a CSV file with the columns of training, in any order.
+        target: where the forecast goes: a date and the same columns, in the units of `source`.
+    """
+    series = read_series(source, allow_irregular=True)  # a forecast can be made after a gap as well
+    columns = [str(name) for name in cast("Sequence[str]", preprocessing["columns"])]
+    values = pick_columns(series, columns)
+    mean, deviation = (
+        np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
+        for name in ("mean", "deviation")
+    )
+    dates = continue_dates(series.dates, config.horizon)
+    scaled = narrow(
+        (values - mean) / deviation,
+        name=f"{source}, scaled as in training (row, column)",
+        cure="It is too far from what the model was trained on: correct or drop it.",
+    )
+    forecast = forecast_next(model, config, scaled, dates=series.dates, future_dates=dates, name=source.name)
+    write_table(target, columns, dates, forecast * deviation + mean)
+
+
+def pick_columns(series: Series, columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return the named columns in their order, or say which are missing."""
+    missing = [name for name in columns if name not in series.columns]
+    if missing:
+        raise DataError(
+            f"{series.name}: no column {', '.join(map(repr, missing))}; the model was trained on "
+            f"{', '.join(columns[:12])}{' ...' if len(columns) > 12 else ''}, the file has "
+            f"{', '.join(series.columns[:12])}{' ...' if len(series.columns) > 12 else ''}."
+        )
+    return series.values[:, [series.columns.index(name) for name in columns]]
+
+
+@torch.no_grad()
+def forecast_next(
+    model: nn.Module,
+    config: ForecastingConfig,
+    scaled: NDArray[np.floating],
+    *,
+    dates: NDArray[np.datetime64],
+    future_dates: NDArray[np.datetime64],
+    name: str,
+) -> NDArray[np.float64]:
+    """Return the forecast after the last of the scaled rows, (horizon, series), scaled too.
+
+    A stream that is carried along takes in every row; all others the last `past_steps`.
+    """
+    is_carried = config.is_streaming and config.streaming.judged == "carried"
+    if len(scaled) < config.window_steps and not is_carried:
+        raise DataError(
+            f"{name}: {len(scaled)} rows are too few: the model forecasts from the last "
+            f"{config.window_steps}. Bring at least {config.window_steps} rows."
+        )
+    first = 0 if is_carried else len(scaled) - config.window_steps
+    rows = torch.from_numpy(scaled[first:]).float().unsqueeze(0)
+    marks = torch.from_numpy(time_marks(dates[first:])).unsqueeze(0)
+    model.eval()
+    found: Tensor
+    if isinstance(model, StreamingForecaster):
+        found, _ = model(rows, marks, positions=torch.tensor([rows.shape[1] - 1]))
+        found = found[:, 0]
+    else:
+        found = model(rows, marks, torch.from_numpy(time_marks(future_dates)).unsqueeze(0))
+    forecast: NDArray[np.float64] = found.squeeze(0).double().numpy()
+    return forecast
+
+
+def write_table(
+    target: Path, columns: Sequence[str], dates: NDArray[np.datetime64], values: NDArray[np.float64]
+) -> None:
+    """Write dates and values as a CSV file, whole or not at all."""
+    stamps = np.char.replace(np.datetime_as_string(dates.astype("datetime64[s]")), "T", " ").tolist()
+    lines = [",".join(("date", *columns))]
+    lines += [
+        ",".join((stamp, *(f"{value:.6g}" for value in row)))
+        for stamp, row in zip(stamps, values.tolist(), strict=True)
+    ]
+    with replacing(target) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

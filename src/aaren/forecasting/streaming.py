@@ -1,0 +1,417 @@
+"""Mean and deviation of each series over the past of a stream, older rows weighing less.
+
+Attention with all scores alike is a mean, and with decay an exponentially weighted one: so this is a scan
+over rows and their squares, with the scan's state, masks and two verbs. Nothing is learned and no gradient
+passes.
+
+StreamingState: all that a streaming forecaster remembers of its streams, as one value.
+
+StreamingForecaster: a forecast after every row of a stream, in constant time and memory, strictly causal.
+
+    statistics   mean and variance of each series over the past, older rows weighing less (`half_life_steps`)
+    embedding    the row, normalised by them, beside the two before it; the marks of its date; no position
+    encoder      causal, recurrent; with `decay="learned"` it forgets at learned rates
+    head         linear, from the last output to the whole horizon, put back into the statistics' units
+
+A different model from the published `Forecaster`, which sees its window from both sides: its numbers have
+rows of their own.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError, ShapeError, require_at_least
+from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn import state as state_tree
+from aaren.nn.aaren import scan_step
+from aaren.nn.dropout import drop
+from aaren.nn.embedding import ValueEmbedding
+from aaren.nn.inputs import hide_padding, wrong_kind
+from aaren.nn.linear import frozen_copy
+from aaren.nn.state import fingerprint_around, state_from_bytes, state_to_bytes
+from aaren.ops import ScanState, read, scan_attention
+from aaren.ops.state import Target, settle_targets
+from aaren.shapes import Mask, TokenMask
+from aaren.stream.session import Session, check_mask, check_streams
+
+EPSILON = 1e-5  # under the square root of the variance
+
+
+class RunningStatistics:
+    """The rule; what has been seen is in a ScanState of one head, float64.
+
+    Squares are taken of the rows as they are: series should come roughly scaled, with means not thousands of
+    deviations away from 0.
+
+    Args:
+        num_series: columns of a row.
+        half_life_steps: a row this old weighs half.
+
+    >>> statistics = RunningStatistics(1, half_life_steps=float("inf"))
+    >>> mean, deviation, _ = statistics.follow(torch.tensor([[[1.0], [3.0]]]), statistics.init_state(1))
+    >>> mean.flatten(), deviation[0, 1]
+    (tensor([1., 2.]), tensor([1.0000]))
+    """
+
+    def __init__(self, num_series: int, *, half_life_steps: float) -> None:
+        self.num_series = num_series
+        self.log_decay = -math.log(2.0) / half_life_steps
+
+    def init_state(self, batch_size: int, *, device: torch.device | str | None = None) -> ScanState:
+        """Return the state before the first row."""
+        return ScanState.empty((batch_size, 1), 2 * self.num_series, device=device)
+
+    @torch.no_grad()
+    def follow(
+        self, rows: Tensor, state: ScanState, *, mask: Mask | None = None
+    ) -> tuple[Tensor, Tensor, ScanState]:
+        """Return mean and deviation after each row, (b, t, series), in the rows' dtype, and the state."""
+        precise = rows.to(state.m.dtype).unsqueeze(2)
+        log_decay = precise.new_full((*rows.shape[:2], 1), self.log_decay)
+        if mask is not None:
+            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
+        moments, state = scan_attention(
+            torch.zeros_like(log_decay),
+            torch.cat([precise, precise.square()], dim=-1),
+            mask=mask,
+            log_decay=log_decay,
+            initial_state=state,
+        )
+        return (*_mean_and_deviation(moments.squeeze(2), rows.dtype), state)
+
+    @torch.no_grad()
+    def step(
+        self, row: Tensor, state: ScanState, *, mask: TokenMask | None = None
+    ) -> tuple[Tensor, Tensor, ScanState]:
+        """Return mean and deviation after one more row per stream, (b, series), and the state."""
+        precise = row.to(state.m.dtype).unsqueeze(1)
+        log_decay = precise.new_full((row.shape[0], 1), self.log_decay)
+        moments, state = scan_step(
+            state,
+            torch.zeros_like(log_decay),
+            torch.cat([precise, precise.square()], dim=-1),
+            mask=mask,
+            log_decay=log_decay,
+        )
+        return (*_mean_and_deviation(moments.squeeze(1), row.dtype), state)
+
+    @torch.no_grad()
+    def read(self, state: ScanState, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation as they stand, (b, series); both 0 before the first row."""
+        mean, deviation = _mean_and_deviation(read(state).squeeze(1), dtype)
+        return mean, torch.where(state.u == 0, 0.0, deviation)
+
+
+def _mean_and_deviation(moments: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    mean, square = moments.chunk(2, dim=-1)
+    variance = (square - mean.square()).clamp(min=0.0)
+    return mean.to(dtype), (variance + EPSILON).sqrt().to(dtype)
+
+
+class StreamingState(NamedTuple):
+    """Its size depends on the model and the number of streams, never on how many rows have come."""
+
+    encoder: EncoderState
+    statistics: ScanState  # of each series and its square, (b, 1[, 2 * series]), always float64
+    tail: Tensor  # (b, 2, series)  the last two rows, normalised
+    output: Tensor  # (b, c)  the encoder's last output; the forecast is read from it
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return state_tree.count_bytes(self)
+
+    def to(
+        self,
+        *targets: Target,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> "StreamingState":
+        """Return the state with its encoder's part in another dtype, all on another device, or both."""
+        dtype, device = settle_targets(targets, dtype, device)
+        moved = state_tree.convert(self, device=device)
+        return moved._replace(encoder=moved.encoder.to(dtype=dtype))
+
+    def detach(self) -> "StreamingState":
+        """Return the state cut off from the graph that made it."""
+        return state_tree.detach(self)
+
+    def clone(self) -> "StreamingState":
+        """Return a copy in its own memory."""
+        return state_tree.clone(self)
+
+    def select(self, streams: Sequence[int] | Tensor) -> "StreamingState":
+        """Return the states of some streams, in the order given; an index may come twice."""
+        return state_tree.select(self, streams)
+
+    def to_bytes(self, *, fingerprint: str = "") -> bytes:
+        """Return the state as bytes that `from_bytes` checks; `fingerprint` names the model's weights."""
+        return state_to_bytes(self, fingerprint=fingerprint)
+
+    @classmethod
+    def from_bytes(cls, blob: bytes, *, like: "StreamingState", fingerprint: str = "") -> "StreamingState":
+        """Return the state that `to_bytes` wrote; `like` is any state of the model that is to go on."""
+        return state_from_bytes(blob, like=like, fingerprint=fingerprint)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamingForecasterConfig:
+    """What a `StreamingForecaster` is made of."""
+
+    num_series: int  # columns in and out
+    horizon_steps: int = 96
+    num_marks: int = 4  # numbers that describe a row's date; 0: dates are not looked at
+    half_life_steps: float = 96.0  # a row this old weighs half in the running mean and variance
+    width: int = 64
+    num_heads: int = 8
+    ff_width: int | None = None  # default: 4 * width
+    num_layers: int = 2
+    dropout: float = 0.1
+    activation: str = "gelu"
+    mixer: str = "aaren"
+    decay: str | None = None  # "learned": aaren only; for streams much longer than the training windows
+
+    def __post_init__(self) -> None:
+        """Report a setting that is unknown or contradicts another one."""
+        require_at_least(self, num_series=1, horizon_steps=1, num_marks=0)
+        if not self.half_life_steps > 0.0:
+            raise ConfigError(
+                f"half_life_steps must be positive; got {self.half_life_steps}. For a plain mean over all of "
+                f"the past, use float('inf')."
+            )
+        self.encoder  # noqa: B018  builds, and so checks, the encoder's config
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Return the encoder's config."""
+        return EncoderConfig(
+            width=self.width,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            ff_width=self.ff_width,
+            dropout=self.dropout,
+            activation=self.activation,
+            mixer=self.mixer,
+            decay=self.decay,
+            final_norm=True,
+        )
+
+
+class StreamingForecaster(nn.Module):
+    """Forecast `horizon_steps` rows after each row: `forward` over many rows at once, `step` row by row.
+
+    >>> model = StreamingForecaster(StreamingForecasterConfig(num_series=7, horizon_steps=24)).eval()
+    >>> forecasts, state = model(torch.randn(2, 50, 7), torch.randn(2, 50, 4))
+    >>> forecasts.shape, state.nbytes
+    (torch.Size([2, 50, 24, 7]), 3440)
+    >>> forecast, state = model.step(torch.randn(2, 7), state, marks=torch.randn(2, 4))
+    >>> forecast.shape, state.nbytes
+    (torch.Size([2, 24, 7]), 3440)
+    """
+
+    config_type: ClassVar[type[StreamingForecasterConfig]] = StreamingForecasterConfig
+
+    def __init__(self, config: StreamingForecasterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.statistics = RunningStatistics(config.num_series, half_life_steps=config.half_life_steps)
+        self.value = ValueEmbedding(config.num_series, config.width, padding="causal")
+        self.mark = nn.Linear(config.num_marks, config.width, bias=False) if config.num_marks else None
+        self.encoder = Encoder(config.encoder)
+        self.head = nn.Linear(config.width, config.horizon_steps * config.num_series)
+
+    def extra_repr(self) -> str:
+        """Describe what the submodules do not show."""
+        return f"horizon_steps={self.config.horizon_steps}, half_life_steps={self.config.half_life_steps}"
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> StreamingState:
+        """Return the state before the first row, for `batch_size` streams."""
+        weight = self.value.weight
+        device = device or weight.device
+        return StreamingState(
+            encoder=self.encoder.init_state(batch_size, dtype=dtype, device=device),
+            statistics=self.statistics.init_state(batch_size, device=device),
+            tail=self.value.init_tail(batch_size, device=device),
+            output=torch.zeros(batch_size, self.config.width, dtype=weight.dtype, device=device),
+        )
+
+    def forward(
+        self,
+        rows: Tensor,
+        marks: Tensor | None = None,
+        state: StreamingState | None = None,
+        *,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, StreamingState]:
+        """Take in many rows at once.
+
+        Args:
+            rows: (b, t, series).
+            marks: (b, t, marks), of the rows' dates.
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real. A row with False is no row: the forecast there is the last one.
+            positions: (k,) int; forecast only after these rows. All t forecasts are t times the horizon long.
+
+        Returns:
+            The forecasts after each row (or position), (b, t or k, horizon steps, series), and the state.
+        """
+        self._check(rows, marks, ("b", "t"), mask)
+        rows = rows.to(self.value.weight.dtype)
+        streams = rows.shape[0]
+        state = self.init_state(streams, device=rows.device) if state is None else self._own(state, streams)
+        if mask is None:
+            outputs, mean, deviation, state = self._run(rows, marks, state, None)
+        else:
+            outputs, mean, deviation, state = self._run_masked(rows, marks, state, mask)
+        if positions is not None:
+            outputs, mean, deviation = (part[:, positions] for part in (outputs, mean, deviation))
+        return self._forecast(outputs, mean, deviation), state
+
+    def step(
+        self,
+        row: Tensor,
+        state: StreamingState,
+        *,
+        marks: Tensor | None = None,
+        mask: TokenMask | None = None,
+    ) -> tuple[Tensor, StreamingState]:
+        """Take in one row per stream, (b, series), and return the new forecast, (b, horizon steps, series).
+
+        Args:
+            row: (b, series).
+            state: from `init_state`, `forward` or an earlier `step`.
+            marks: (b, marks), of the row's date.
+            mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its forecast.
+        """
+        self._check(row, marks, ("b",), mask)
+        row, state = row.to(self.value.weight.dtype), self._own(state, row.shape[0])
+        if mask is not None:  # what stands in a missing row, even NaN, has no effect
+            row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
+        mean, deviation, statistics = self.statistics.step(row, state.statistics, mask=mask)
+        normalised = (row - mean) / deviation
+        x = self.value.step(normalised, state.tail)
+        if self.mark is not None and marks is not None:
+            marked = self.mark(marks)
+            x = x + (marked if mask is None else marked.masked_fill(~mask.unsqueeze(-1), 0.0))
+        output, encoded = self.encoder.step(self._drop(x), state.encoder, mask=mask)
+        tail = torch.cat([state.tail[:, 1:], normalised.to(state.tail.dtype).unsqueeze(1)], dim=1)
+        if mask is not None:
+            tail = torch.where(mask[:, None, None], tail, state.tail)
+            output = torch.where(mask.unsqueeze(-1), output, state.output.to(output.dtype))
+        state = StreamingState(encoder=encoded, statistics=statistics, tail=tail, output=output)
+        return self.predict(state), state
+
+    def predict(self, state: StreamingState) -> Tensor:
+        """Return the forecast of each stream as it stands, (b, horizon steps, series); no row is taken in."""
+        mean, deviation = self.statistics.read(self._own(state).statistics, state.output.dtype)
+        return self._forecast(state.output, mean, deviation)
+
+    def stream(self, batch_size: int | None = None) -> Session[StreamingState]:
+        """Open a session that holds the state: push rows, read forecasts.
+
+        Args:
+            batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
+        """
+        return Session(self.fold(), batch_size=batch_size)
+
+    def fold(self) -> "StreamingForecaster":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        folded = frozen_copy(self)
+        folded.encoder = self.encoder.fold()
+        return folded
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        return fingerprint_around(self.encoder, self)
+
+    def _run(
+        self, rows: Tensor, marks: Tensor | None, state: StreamingState, mask: Mask | None
+    ) -> tuple[Tensor, Tensor, Tensor, StreamingState]:
+        """Take in rows whose padding, if any, stands at the end."""
+        mean, deviation, statistics = self.statistics.follow(rows, state.statistics, mask=mask)
+        normalised = hide_padding((rows - mean) / deviation, mask)
+        x = self.value(normalised, state.tail)
+        if self.mark is not None and marks is not None:
+            x = x + self.mark(marks)
+        outputs, encoded = self.encoder(self._drop(x), state.encoder, mask=mask)
+        lengths = torch.full((len(rows),), rows.shape[1], device=rows.device) if mask is None else mask.sum(1)
+        all_rows = torch.cat([state.tail, normalised.to(state.tail.dtype)], dim=1)
+        all_outputs = torch.cat([state.output.to(outputs.dtype).unsqueeze(1), outputs], dim=1)
+        streams = torch.arange(len(rows), device=rows.device)
+        final = StreamingState(
+            encoder=encoded,
+            statistics=statistics,
+            tail=torch.stack([all_rows[streams, lengths + place] for place in range(2)], dim=1),
+            output=all_outputs[streams, lengths],
+        )
+        return outputs, mean, deviation, final
+
+    def _run_masked(
+        self, rows: Tensor, marks: Tensor | None, state: StreamingState, mask: Mask
+    ) -> tuple[Tensor, Tensor, Tensor, StreamingState]:
+        """Bring the real rows to the front, run, and spread the results: each place gets its prefix's."""
+        order = (~mask).to(torch.uint8).argsort(dim=1, stable=True).unsqueeze(-1)
+
+        def to_front(x: Tensor) -> Tensor:
+            return hide_padding(x, mask).gather(1, order.expand_as(x))
+
+        in_front = mask.gather(1, order.squeeze(-1))
+        marks = None if marks is None else to_front(marks)
+        outputs, mean, deviation, final = self._run(to_front(rows), marks, state, in_front)
+        first_mean, first_deviation = self.statistics.read(state.statistics, rows.dtype)
+        counts = mask.cumsum(1).unsqueeze(-1)  # how many real rows each prefix has
+
+        def spread(first: Tensor, later: Tensor) -> Tensor:
+            joined = torch.cat([first.to(later.dtype).unsqueeze(1), later], dim=1)
+            return joined.gather(1, counts.expand(*counts.shape[:2], later.shape[-1]))
+
+        return (
+            spread(state.output, outputs),
+            spread(first_mean, mean),
+            spread(first_deviation, deviation),
+            final,
+        )
+
+    def _forecast(self, outputs: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        shape = (self.config.horizon_steps, self.config.num_series)
+        forecast = self.head(outputs)
+        forecast = forecast.view(*forecast.shape[:-1], *shape)
+        restored: Tensor = forecast * deviation.unsqueeze(-2) + mean.unsqueeze(-2)
+        return restored
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return drop(x, self.config.dropout) if self.training else x
+
+    def _own(self, state: StreamingState, streams: int | None = None) -> StreamingState:
+        if not isinstance(state, StreamingState):
+            raise wrong_kind(StreamingState, state)
+        if streams is not None:
+            check_streams(state.output.shape[0], streams)
+        return state
+
+    def _check(self, rows: Tensor, marks: Tensor | None, axes: tuple[str, ...], mask: Tensor | None) -> None:
+        for name, tensor, size in (
+            ("rows", rows, self.config.num_series),
+            ("marks", marks, self.config.num_marks),
+        ):
+            if tensor is None and name == "marks" and size == 0:
+                continue
+            if tensor is None:
+                raise ShapeError(
+                    f"this model looks at dates: give marks ({', '.join(axes)}, {size}) with the rows, or "
+                    f"build it with num_marks=0."
+                )
+            if tensor.shape != (*rows.shape[:-1], size) or tensor.ndim != len(axes) + 1:
+                raise ShapeError(
+                    f"{name} must be ({', '.join(axes)}, {size}), the columns that this model was built for; "
+                    f"got {tuple(tensor.shape)}."
+                )
+        check_mask(mask, rows.shape[:-1])

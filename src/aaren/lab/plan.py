@@ -1,0 +1,287 @@
+"""Plan the grid: which runs, in which order, in which folders. Knows nothing of what is on disk.
+
+One seed of every cell comes first, then the next seed: a grid that is stopped early has gaps nowhere.
+
+Compare a plan with what is on disk: finished, failed, unreadable, without data, or still to be run.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+
+from aaren.datasets.catalogue import lookup
+from aaren.datasets.dataset import Dataset
+from aaren.datasets.fetch import on_disk
+from aaren.engine.config import PROFILES, RunConfig, from_mapping
+from aaren.engine.fields import flatten, to_mapping
+from aaren.engine.presets import Block, blocks_of, grid_function, make_run
+from aaren.engine.run import MODEL
+from aaren.engine.settings import TASKS, import_task
+from aaren.engine.use import Sweep
+from aaren.errors import ConfigError, unknown_name
+from aaren.lab.records import Collected, FoundRecord, collect
+
+MAX_SEEDS = 1000
+SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a first look
+
+# Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
+_HOW = ("changed", "engine.threads", "engine.checkpoint_seconds", "engine.predictions")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What part of the grid is wanted; empty means all."""
+
+    settings: tuple[str, ...] = ()
+    profile: str = "cpu"
+    seeds: int | None = None  # how many; None: as many as the profile has
+    models: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    shard: tuple[int, int] = (1, 1)  # part i of n
+
+    def __post_init__(self) -> None:
+        """Check what needs no registry."""
+        if self.profile not in PROFILES:
+            raise unknown_name("profile", self.profile, PROFILES)
+        if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
+            raise ConfigError(f"--seeds must be 1 to {MAX_SEEDS}; got {self.seeds}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """One run of the grid and its place."""
+
+    config: RunConfig
+    folder: Path
+    command: str  # what to type to run it alone
+    dataset: str  # as named in the request: its files must be there
+    sweeps: tuple[Sweep, ...] = ()  # what the trained model is asked beside its test
+
+    @property
+    def name(self) -> str:
+        """Name it for people: `forecasting ETTh1 96 aaren, seed 0`."""
+        cell = " ".join(map(str, self.config.cell().values()))
+        return f"{self.config.setting} {cell}, seed {self.config.seed}"
+
+    def identity(self) -> str:
+        """Return what two runs share that compute the same numbers, whatever their folders are called."""
+        return identity(self.config)
+
+
+def identity(config: RunConfig) -> str:
+    """Write down what a run computes, without how it is computed; see `PlannedRun.identity`."""
+    values = flatten(to_mapping(config))
+    return json.dumps({key: value for key, value in values.items() if key not in _HOW}, sort_keys=True)
+
+
+def plan(request: Request, out: Path) -> list[PlannedRun]:
+    """List the runs of a request, one seed of every cell first.
+
+    A shard takes every n-th run of the whole list, finished or not, so that shards never meet.
+    """
+    cells = _cells(request)
+    if not cells:
+        raise ConfigError(
+            f"no row of the grid has {' or '.join(request.models) or 'any model'} on "
+            f"{' or '.join(request.datasets) or 'any dataset'} at profile {request.profile}: "
+            "leave out --models or --datasets."
+        )
+    num_seeds = request.seeds or SEEDS[request.profile]
+    runs = [
+        _planned(cell, sweeps, profile=request.profile, seed=seed, out=out)
+        for seed in range(num_seeds)
+        for cell, sweeps in cells.items()
+        if seed == 0 or not cell.is_seedless
+    ]
+    part, parts = request.shard
+    return runs[part - 1 :: parts]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read `i/n`.
+
+    >>> parse_shard("2/8")
+    (2, 8)
+    """
+    first, _, second = text.partition("/")
+    if first.isdecimal() and second.isdecimal() and len(text) < 20 and 1 <= int(first) <= int(second):
+        return int(first), int(second)
+    raise ConfigError(f"--shard must be I/N with 1 <= I <= N, such as 1/4; got {text!r}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Cell:
+    setting: str
+    dataset: str
+    model: str
+    choices: tuple[str, ...]
+    is_seedless: bool
+
+
+def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
+    """Return every cell once, with the sweeps of all blocks that it is in."""
+    settings = _settings(request)
+    blocks = {setting: list(blocks_of(setting, request.profile)) for setting in settings}
+    known = {model for found in blocks.values() for block in found for model in block.models}
+    for model in request.models:
+        if model not in known:
+            raise unknown_name("model", model, known)
+    if request.datasets:
+        chosen = _datasets(request.datasets, blocks)
+        blocks = {setting: _narrowed(blocks[setting], chosen[setting]) for setting in settings}
+    found: dict[_Cell, tuple[str, ...]] = {}
+    for setting in settings:
+        for block in blocks[setting]:
+            for cell in _product(setting, block, request):
+                found[cell] = tuple(dict.fromkeys((*found.get(cell, ()), *block.sweeps)))
+    return found
+
+
+def _settings(request: Request) -> list[str]:
+    """Choose the settings: those named, else those of the named datasets, else all that have a grid."""
+    if request.settings:
+        for name in request.settings:
+            import_task(name)
+        return list(dict.fromkeys(request.settings))
+    of_datasets = dict.fromkeys(lookup(name).setting for name in request.datasets)
+    return list(of_datasets) or [name for name in TASKS if grid_function(name)]
+
+
+def _datasets(names: Sequence[str], blocks: Mapping[str, Sequence[Block]]) -> dict[str, list[str]]:
+    """Sort the wanted datasets by setting, in the registry's spelling."""
+    found: dict[str, list[str]] = {setting: [] for setting in blocks}
+    for name in names:
+        own = [setting for setting in blocks if setting not in TASKS and _is_in(blocks[setting], name)]
+        row = None if own else lookup(name)
+        setting, spelled = (own[0], name) if row is None else (row.setting, row.name)
+        if setting not in found:
+            raise ConfigError(
+                f"{spelled} is a dataset of {setting}, and only {', '.join(blocks)} was asked for: "
+                f"aaren reproduce {setting} --datasets {spelled}"
+            )
+        found[setting].append(spelled)
+    return found
+
+
+def _narrowed(blocks: Sequence[Block], datasets: Sequence[str]) -> list[Block]:
+    """Keep the wanted datasets of every block; one that is in none is measured as the first block's are."""
+    strangers = [name for name in datasets if not _is_in(blocks, name)]
+    return [
+        replace(block, datasets=tuple(name for name in datasets if name in (*block.datasets, *guests)))
+        for block, guests in zip(blocks, [strangers, *[[]] * len(blocks)], strict=False)
+    ]
+
+
+def _is_in(blocks: Sequence[Block], dataset: str) -> bool:
+    return any(dataset in block.datasets for block in blocks)
+
+
+def _product(setting: str, block: Block, request: Request) -> Iterator[_Cell]:
+    models = [model for model in block.models if not request.models or model in request.models]
+    for choices, dataset, model in product(block.choices, block.datasets, models):
+        yield _Cell(
+            setting=setting,
+            dataset=dataset,
+            model=model,
+            choices=choices,
+            is_seedless=model in block.seedless,
+        )
+
+
+def _planned(cell: _Cell, sweeps: Sequence[str], *, profile: str, seed: int, out: Path) -> PlannedRun:
+    config = make_run(
+        cell.setting, cell.dataset, model=cell.model, profile=profile, seed=seed, assignments=cell.choices
+    )
+    words = ["aaren", "train", cell.setting, cell.dataset, "--model", cell.model]
+    words += ["--profile", profile, "--seed", str(seed)]
+    words += [word for choice in cell.choices for word in ("--set", choice)]
+    return PlannedRun(
+        config=config,
+        folder=out / config.setting / config.folder_name(),
+        command=shlex.join(words),
+        dataset=cell.dataset,
+        sweeps=tuple(map(Sweep.parse, sweeps)),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class Survey:
+    """Every planned run stands in exactly one of the lists."""
+
+    finished: list[PlannedRun] = field(default_factory=list)
+    failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # earlier, and why
+    unreadable: list[tuple[PlannedRun, str]] = field(default_factory=list)  # a record that must not be lost
+    without_data: dict[str, list[PlannedRun]] = field(default_factory=dict)  # by dataset
+    waiting: list[PlannedRun] = field(default_factory=list)
+    collected: Collected = field(default_factory=lambda: Collected(records=[], problems=[]))
+
+
+def survey(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False) -> Survey:
+    """Look at a results folder and at the data.
+
+    A record counts for every planned run that computes the same, whatever its folder is called and with
+    however many threads it was run; where only a sweep is missing, the run waits for that. A record that
+    cannot be read is never overwritten: it may be a newer version's.
+    """
+    found = Survey(collected=collect(out) if out.is_dir() else Collected(records=[], problems=[]))
+    done = {_identity(item): item for item in found.collected.records}
+    problems = {problem.path.parent: problem for problem in found.collected.problems}
+    is_there: dict[str, bool] = {}
+    for run in runs:
+        problem = problems.get(run.folder)
+        record = done.get(run.identity())
+        if record is not None and _is_owed_a_sweep(run, record) and _has_data(run):
+            found.waiting.append(_continued(run, record))
+        elif record is not None:
+            found.finished.append(run)
+        elif problem is not None and not problem.is_failure:
+            found.unreadable.append((run, problem.reason))
+        elif problem is not None and not retry_failed:
+            found.failed.append((run, problem.reason))
+        elif is_there.setdefault(run.dataset, _has_data(run)):
+            found.waiting.append(run)
+        else:
+            found.without_data.setdefault(run.dataset, []).append(run)
+    return found
+
+
+def how_to_get(dataset: Dataset) -> str:
+    """Say in a few words how to come by a dataset's files.
+
+    >>> how_to_get(lookup("ETTh1"))
+    'aaren data fetch ETTh1'
+    """
+    if dataset.urls:
+        return f"aaren data fetch {dataset.name}"
+    if dataset.source.startswith("aaren "):
+        return dataset.source
+    return f"no download is known: {dataset.remark or dataset.source}"
+
+
+def _has_data(run: PlannedRun) -> bool:
+    if run.config.setting not in TASKS:
+        return True  # a user's own setting knows its own data
+    dataset = lookup(run.dataset)
+    return dataset.is_generated or bool(on_disk(dataset, or_shipped=True))
+
+
+def _is_owed_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
+    """Tell whether a finished run can still be asked what it was not; one without its weights cannot."""
+    folder = found.path.parent
+    return (folder / MODEL).is_dir() and not all(sweep.file(folder).is_file() for sweep in run.sweeps)
+
+
+def _continued(run: PlannedRun, found: FoundRecord) -> PlannedRun:
+    """Return the planned run where, and as, it was carried out."""
+    return replace(run, folder=found.path.parent, config=from_mapping(found.record.config))
+
+
+def _identity(item: FoundRecord) -> str:
+    """Return what a record's run computed; one whose config this version cannot build matches nothing."""
+    try:
+        return identity(from_mapping(item.record.config))
+    except ConfigError:
+        return ""

@@ -1,0 +1,302 @@
+"""States as bytes: versioned, checksummed, readable without pickle.
+
+Layout: magic, format version, lengths of what follows, SHA-256 of all that and of what follows; then the
+model's fingerprint (UTF-8) and the tensors (safetensors). Nothing is rebuilt before all of it has been
+checked.
+
+What can be done to any state, of a layer, a stack or a model: a tree of NamedTuples around tensors.
+
+The first axis of every tensor is the stream. A state that holds more than tensors (KVCache) brings its own
+`map_tensors`, `parts` and `from_parts`; everything here goes through these.
+
+Short names of models, to be kept with the states that they made: a hash of their weights and config.
+
+Rounded to float32, so that a copy in another precision keeps its name. Only numbers as they are stored are
+hashed: a product of them may differ in the last bit from one machine to the next.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, asdict, fields
+from typing import Protocol, TypeVar, cast
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from aaren.errors import StateError
+from aaren.nn.kv_cache import KVCache
+from aaren.ops import ScanState
+from aaren.ops.state import Target, settle_targets
+
+MAGIC = b"AARENST\0"
+FORMAT_VERSION = 2  # 1 did not check its own head
+HEAD = struct.Struct("<8sHHQ")  # magic, version, fingerprint bytes, tensor bytes
+DIGEST_BYTES = 32  # of SHA-256
+
+TreeT = TypeVar("TreeT")
+
+
+def state_to_bytes(state: object, *, fingerprint: str = "") -> bytes:
+    """Return any state (of a layer, a stack or a model) as bytes.
+
+    Args:
+        state: a tree of NamedTuples with tensors as leaves.
+        fingerprint: names the model that made it; kept beside the tensors.
+    """
+    tensors = {
+        name: part.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, part in _flatten(state, "")
+    }
+    name, payload = fingerprint.encode(), safetensors.torch.save(tensors)
+    head, body = HEAD.pack(MAGIC, FORMAT_VERSION, len(name), len(payload)), name + payload
+    return head + hashlib.sha256(head + body).digest() + body
+
+
+def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> TreeT:
+    """Return the state in these bytes, after checking that they are whole and fit the model.
+
+    Args:
+        blob: what `state_to_bytes` returned.
+        like: any state of the model that is to go on, with any number of streams; gives structure, sizes and
+            device.
+        fingerprint: the model's; "" accepts any.
+    """
+    name, payload = _checked(bytes(blob))
+    if fingerprint and name != fingerprint:
+        raise StateError(
+            f"this state was saved by the model with fingerprint {name or '(none)'}; yours has "
+            f"{fingerprint}. Load the weights that made it, or start the stream anew with init_state."
+        )
+    try:
+        tensors = safetensors.torch.load(payload)
+    except SafetensorError as error:
+        raise StateError(
+            f"the tensors of this state cannot be read: {error}. Use an older copy of it."
+        ) from error
+    expected = [leaf_name for leaf_name, _ in _flatten(like, "")]
+    if sorted(expected) != sorted(tensors):
+        raise StateError(
+            f"this state has the parts {_some(tensors)}; this model has {_some(expected)}. It was saved by a "
+            f"model with other layers: load that model, or start the stream anew with init_state."
+        )
+    return cast("TreeT", _unflatten(like, "", tensors))
+
+
+def _checked(blob: bytes) -> tuple[str, bytes]:
+    """Return fingerprint and payload of an undamaged blob."""
+    start = HEAD.size + DIGEST_BYTES
+    if len(blob) < start or not blob.startswith(MAGIC):
+        raise StateError(
+            f"these {len(blob)} bytes are not a saved state, or only the beginning of one: it starts with "
+            f"{MAGIC!r} and has at least {start} bytes. Pass what to_bytes returned, whole."
+        )
+    _, version, name_size, payload_size = HEAD.unpack_from(blob)
+    if version > FORMAT_VERSION:
+        raise StateError(
+            f"this state has format version {version}; this aaren reads {FORMAT_VERSION}. Upgrade: pip "
+            f"install -U aaren."
+        )
+    if version < FORMAT_VERSION:
+        raise StateError(
+            f"this state has format version {version}, which an earlier aaren wrote and this one, of version "
+            f"{FORMAT_VERSION}, no longer trusts. Start the stream anew with init_state."
+        )
+    body = blob[start:]
+    if len(body) != name_size + payload_size:
+        raise StateError(
+            f"this state should have {start + name_size + payload_size} bytes; got {len(blob)}. It was "
+            f"cut short or added to: use an older copy of it."
+        )
+    if hashlib.sha256(blob[: HEAD.size] + body).digest() != blob[HEAD.size : start]:
+        raise StateError(
+            "this state's checksum does not match its bytes: it was damaged. Use an older copy of it."
+        )
+    return body[:name_size].decode(), body[name_size:]
+
+
+def _flatten(state: object, prefix: str) -> list[tuple[str, Tensor]]:
+    if isinstance(state, Tensor):
+        return [(prefix, state)]
+    if isinstance(state, KVCache):
+        return [(f"{prefix}.{name}", part) for name, part in state.parts().items()]
+    if isinstance(state, tuple):
+        names = getattr(state, "_fields", None) or [str(index) for index in range(len(state))]
+        return [
+            leaf
+            for name, child in zip(names, state, strict=True)
+            for leaf in _flatten(child, f"{prefix}.{name}" if prefix else name)
+        ]
+    if isinstance(state, bool | int | float):  # a position or a count; kept as a tensor of no axes
+        return [(prefix, torch.tensor(state))]
+    raise StateError(
+        f"a state consists of tensors and numbers; {prefix or 'it'} is a {type(state).__name__}."
+    )
+
+
+def _unflatten(like: object, prefix: str, tensors: dict[str, Tensor]) -> object:
+    if isinstance(like, Tensor):
+        return _fitting(tensors[prefix], like, prefix)
+    if isinstance(like, KVCache):
+        return like.from_parts(
+            {name: tensors[f"{prefix}.{name}"].to(part.device) for name, part in like.parts().items()}
+        )
+    if isinstance(like, tuple):
+        names = getattr(like, "_fields", None) or [str(index) for index in range(len(like))]
+        children = [
+            _unflatten(child, f"{prefix}.{name}" if prefix else name, tensors)
+            for name, child in zip(names, like, strict=True)
+        ]
+        build = cast("Callable[..., object]", type(like))
+        return build(*children) if hasattr(like, "_fields") else tuple(children)
+    return tensors[prefix].item()
+
+
+def _fitting(saved: Tensor, like: Tensor, name: str) -> Tensor:
+    if saved.shape[1:] != like.shape[1:] or saved.is_floating_point() != like.is_floating_point():
+        raise StateError(
+            f"the saved {name} has shape {tuple(saved.shape)} of {saved.dtype}; this model needs "
+            f"(b, {', '.join(str(size) for size in like.shape[1:])}) of {like.dtype}. It was saved by "
+            f"another model."
+        )
+    return saved.to(like.device)
+
+
+def _some(names: object) -> str:
+    listed = sorted(cast("list[str]", names))
+    return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
+    """Return the same state with every tensor replaced by the function of it."""
+    mapped: object
+    if isinstance(state, Tensor):
+        mapped = function(state)
+    elif isinstance(state, KVCache):
+        mapped = state.map_tensors(function)
+    elif isinstance(state, tuple):
+        children = [map_tensors(function, child) for child in state]
+        mapped = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    else:
+        mapped = state  # a plain number, such as a position
+    return cast("TreeT", mapped)
+
+
+def count_bytes(state: object) -> int:
+    """Return the bytes that a state's tensors hold."""
+    if isinstance(state, Tensor | KVCache):
+        return state.nbytes
+    return sum(count_bytes(child) for child in state) if isinstance(state, tuple) else 0
+
+
+def detach(state: TreeT) -> TreeT:
+    """Return the state cut off from the graph that made it, so that gradients stop there."""
+    return map_tensors(Tensor.detach, state)
+
+
+def clone(state: TreeT) -> TreeT:
+    """Return a copy in its own memory."""
+    return map_tensors(Tensor.clone, state)
+
+
+def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
+    """Return the states of some streams, in the order given; an index may come twice."""
+
+    def pick(tensor: Tensor) -> Tensor:
+        # An empty list would become floating point.
+        dtype = None if len(streams) else torch.int64
+        chosen = torch.as_tensor(streams, dtype=dtype, device=tensor.device)
+        return tensor[chosen]
+
+    return map_tensors(pick, state)
+
+
+def convert(
+    state: TreeT,
+    *targets: Target,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> TreeT:
+    """Return the state in another floating dtype, on another device, or both, as a tensor's `to` does."""
+    dtype, device = settle_targets(targets, dtype, device)
+
+    def move(tensor: Tensor) -> Tensor:
+        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+    converted: object
+    if isinstance(state, ScanState):
+        # Its own `to` knows that the empty state's lowest number differs between dtypes.
+        converted = state.to(dtype=dtype, device=device)
+    elif isinstance(state, tuple) and not isinstance(state, KVCache):
+        children = [convert(child, dtype=dtype, device=device) for child in state]
+        converted = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    else:
+        converted = map_tensors(move, state)
+    return cast("TreeT", converted)
+
+
+class Named(Protocol):
+    """A part that names its own weights."""
+
+    def fingerprint(self) -> str:
+        """Return the name."""
+
+
+def fingerprint_around(part: Named, whole: nn.Module) -> str:
+    """Return a short name of a model of which one part, its encoder, has a name: folded, it is the same.
+
+    Weights are told apart by where they stand, not by what they are: tied ones count at both places, as they
+    do when the model has been saved and loaded.
+    """
+    inside = next(name for name, module in whole.named_modules() if module is part) + "."
+    around = _tensors(value for name, value in whole.state_dict().items() if not name.startswith(inside))
+    named = part.fingerprint() + describe_config(getattr(whole, "config", None)) + hash_weights(around)
+    return hashlib.sha256(named.encode()).hexdigest()[:16]
+
+
+def describe_config(config: object) -> str:
+    """Return what is not as usual in a config, except dropout, which no state depends on.
+
+    Only what differs from the defaults, so that a field to come leaves the names that are.
+    """
+    if config is None:
+        return ""
+    usual = {field.name: field.default for field in fields(config)}  # type: ignore[arg-type]  # a dataclass
+    values = asdict(config)  # type: ignore[call-overload]  # the same
+    told = {
+        name: value
+        for name, value in values.items()
+        if "dropout" not in name and (usual[name] is MISSING or value != usual[name])
+    }
+    return json.dumps(told, sort_keys=True, default=str)
+
+
+def tensors_of(module: nn.Module) -> Iterator[Tensor]:
+    """Walk through all that a module would save: weights, masks of pruning, quantised weights."""
+    return _tensors(module.state_dict().values())
+
+
+def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)
+
+
+def hash_weights(weights: Iterable[Tensor | None]) -> str:
+    """Return the hash of shapes and numbers; what is None is left out.
+
+    >>> hash_weights([torch.ones(2), None]) == hash_weights([torch.ones(2).double()])
+    True
+    """
+    digest = hashlib.sha256()
+    for weight in weights:
+        if weight is not None:
+            digest.update(str(tuple(weight.shape)).encode())
+            numbers = weight.detach().dequantize() if weight.is_quantized else weight.detach()
+            digest.update(numbers.to("cpu", torch.float32).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,173 @@
+"""Two parallel prefix scans for any associative operator; they know nothing of attention.
+
+Elements are tuples of tensors that share a time axis, axis 1. The operator takes (earlier, later) and works
+on whole slices of time at once, so one call of it is one parallel round. The operator need not commute.
+
+    hillis_steele    ceil(log2 N) rounds,            O(N log N) combinations   (the paper's Algorithm 1,
+    corrected) ladner_fischer   at most 2 ceil(log2 N) rounds,  at most 2 N combinations
+
+Attention over every prefix by a parallel prefix scan over states: the paper's section 3.2.
+
+An element is the state of a run of items; with decay it also carries λ, the decay that the whole run does to
+what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not commutative.
+
+Token by token, in constant memory: `step` is what a stream runs, `scan` is a loop over it.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from aaren.ops.state import ScanState, decay, join, leaf, read, update
+from aaren.shapes import LogDecay, Mask, Scores, Values
+
+Elements: TypeAlias = tuple[Tensor, ...]  # each (b, t, ...)
+Operator: TypeAlias = Callable[[Elements, Elements], Elements]
+
+
+def hillis_steele(operator: Operator, elements: Elements) -> Elements:
+    """Combine every prefix by doubling offsets 1, 2, 4, ...
+
+    Offsets begin at 1. The paper's Algorithm 1 begins at 2 and so never joins direct neighbours, and it puts
+    the later operand first, which only a commutative operator forgives.
+
+    >>> hillis_steele(lambda a, b: (a[0] + b[0],), (torch.tensor([[1, 2, 3, 4, 5]]),))[0]
+    tensor([[ 1,  3,  6, 10, 15]])
+    """
+    length = elements[0].shape[1]
+    offset = 1
+    while offset < length:
+        joined = operator(_slice(elements, 0, length - offset), _slice(elements, offset, length))
+        elements = _concatenate(_slice(elements, 0, offset), joined)
+        offset *= 2
+    return elements
+
+
+def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
+    """Combine every prefix with linear work: join pairs, scan the pairs, fill in the places between.
+
+    >>> ladner_fischer(lambda a, b: (a[0] + b[0],), (torch.tensor([[1, 2, 3, 4, 5]]),))[0]
+    tensor([[ 1,  3,  6, 10, 15]])
+    """
+    length = elements[0].shape[1]
+    if length < 2:
+        return elements
+    evens, odds = _slice(elements, 0, length, 2), _slice(elements, 1, length, 2)
+    num_pairs = length // 2
+    pairs = operator(_slice(evens, 0, num_pairs), odds)
+    at_odds = ladner_fischer(operator, pairs)  # the prefix that ends at each odd place
+    num_between = (length - 1) // 2  # even places after the first
+    at_evens = _slice(evens, 0, 1)
+    if num_between:
+        between = operator(_slice(at_odds, 0, num_between), _slice(evens, 1, num_between + 1))
+        at_evens = _concatenate(at_evens, between)
+    return _interleave(at_evens, at_odds)
+
+
+def _slice(elements: Elements, start: int, stop: int, stride: int = 1) -> Elements:
+    return tuple(part[:, start:stop:stride] for part in elements)
+
+
+def _concatenate(first: Elements, second: Elements) -> Elements:
+    return tuple(torch.cat(parts, dim=1) for parts in zip(first, second, strict=True))
+
+
+def _interleave(at_evens: Elements, at_odds: Elements) -> Elements:
+    return tuple(_interleave_one(even, odd) for even, odd in zip(at_evens, at_odds, strict=True))
+
+
+def _interleave_one(even: Tensor, odd: Tensor) -> Tensor:
+    paired = torch.stack([even[:, : odd.shape[1]], odd], dim=2).flatten(1, 2)
+    return torch.cat([paired, even[:, odd.shape[1] :]], dim=1)
+
+
+PrefixScan = Callable[[Operator, Elements], Elements]
+
+
+def join_runs(earlier: Elements, later: Elements) -> Elements:
+    """Combine runs without decay: elements are (m, u, w)."""
+    return join(ScanState(*earlier), ScanState(*later))
+
+
+def join_decaying(earlier: Elements, later: Elements) -> Elements:
+    """Combine runs with decay: elements are (λ, m, u, w)."""
+    state = join(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
+    return (earlier[0] + later[0], *state)
+
+
+def prefix_states(
+    algorithm: PrefixScan, initial: ScanState, items: ScanState, log_decay: LogDecay | None
+) -> ScanState:
+    """Return the state after the initial state (b, h) and after each of t items (b, t, h): (b, 1 + t, h)."""
+    states = ScanState(*(torch.cat([a.unsqueeze(1), b], dim=1) for a, b in zip(initial, items, strict=True)))
+    if log_decay is None:
+        return ScanState(*algorithm(join_runs, states))
+    lambdas = torch.cat([torch.zeros_like(initial.m).unsqueeze(1), log_decay.to(initial.m.dtype)], dim=1)
+    return ScanState(*algorithm(join_decaying, (lambdas, *states))[1:])
+
+
+def scan_hillis_steele(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix in ceil(log2 (t + 1)) rounds."""
+    return _scan(hillis_steele, scores, values, mask, log_decay, initial)
+
+
+def scan_ladner_fischer(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix with O(t) combinations."""
+    return _scan(ladner_fischer, scores, values, mask, log_decay, initial)
+
+
+def _scan(
+    algorithm: PrefixScan,
+    scores: Scores,
+    values: Values,
+    mask: Mask | None,
+    log_decay: LogDecay | None,
+    initial: ScanState,
+) -> tuple[Values, ScanState]:
+    items = leaf(scores.to(initial.m.dtype), values, None if mask is None else mask.unsqueeze(-1))
+    states = prefix_states(algorithm, initial, items, log_decay)
+    final = ScanState(*(part[:, -1] for part in states))
+    return read(ScanState(*(part[:, 1:] for part in states))), final
+
+
+def step(
+    state: ScanState,
+    score: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    log_decay: Tensor | None = None,
+) -> tuple[Tensor, ScanState]:
+    """Take in one item per stream and return the output, in the value's dtype, with the new state.
+
+    Args:
+        state: over streams (b, h).
+        score: (b, h).
+        value: (b, h, d).
+        mask: (b, h) or (b, 1), bool; a stream with False keeps its state and repeats its output.
+        log_decay: (b, h), <= 0.
+    """
+    state = update(state, score, value, mask=mask, log_decay=log_decay)
+    return read(state).to(value.dtype), state
+
+
+def scan(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix by stepping through time."""
+    state = initial
+    outputs = []
+    length = scores.shape[1]
+    # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
+    masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)
+    decays = (None,) * length if log_decay is None else log_decay.unbind(1)
+    for score, value, is_real, rate in zip(scores.unbind(1), values.unbind(1), masks, decays, strict=True):
+        output, state = step(state, score, value, mask=is_real, log_decay=rate)
+        outputs.append(output)
+    return (torch.stack(outputs, dim=1) if outputs else values), state

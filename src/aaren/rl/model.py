@@ -1,0 +1,427 @@
+"""DecisionModelConfig: what a policy model is made of; by default as published.
+
+What a policy remembers: the model's own DecisionState, a window of steps, a running episode's counts.
+
+All are values: trees of tensors whose first axis is the stream.
+
+DecisionModel: returns-to-go, states and actions in, the action to take out; as Transformer or Aaren.
+
+Token order is that of the Decision Transformer: return, state, action, step after step; the action is read at
+the state. Inside, a step is the group (action before it, return, state), so that a sequence and a stream are
+cut at the same places: the last action waits in the state until the next step. Knows no environment and no
+context policy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError, ShapeError, unknown_name
+from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn import state as state_tree
+from aaren.nn.inputs import hide_padding, wrong_kind
+from aaren.nn.linear import frozen_copy
+from aaren.nn.state import fingerprint_around
+from aaren.shapes import Activations, Mask
+from aaren.stream.session import check_streams
+
+if TYPE_CHECKING:
+    from aaren.rl.session import PolicySession
+
+
+MIXERS = ("aaren", "softmax")
+ACTIONS = ("box", "discrete")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionModelConfig:
+    """What a `DecisionModel` is made of. Aaren and Transformer differ in one word: `mixer`.
+
+    >>> DecisionModelConfig(state_size=4, action_size=2, mixer="softmacs")
+    Traceback (most recent call last):
+    ...
+    aaren.errors.ConfigError: unknown mixer 'softmacs'; did you mean 'softmax'? Known: aaren, softmax.
+    """
+
+    state_size: int  # numbers in an observation
+    action_size: int  # numbers in an action, or how many discrete actions there are
+    actions: str = "box"  # vectors between bounds, or "discrete": one of several, by classification
+    width: int = 512
+    num_heads: int = 4
+    num_layers: int = 4
+    ff_width: int | None = None  # default: 4 * width
+    dropout: float = 0.1
+    mixer: str = "aaren"  # or softmax: the Decision Transformer
+    has_returns: bool = True  # False: behaviour cloning, the same network without return tokens
+    max_steps: int = 4096  # rows of the timestep table; later steps use its last row
+    context_steps: int = 20  # K: steps in a window, and between resets
+    return_scale: float = 1000.0  # returns-to-go are divided by it
+    target_return: float = 0.0  # what a session asks for unless told otherwise
+
+    def __post_init__(self) -> None:
+        """Report every setting that cannot be."""
+        faults = [
+            f"{name} must be at least 1; got {getattr(self, name)}"
+            for name in ("state_size", "action_size", "max_steps", "context_steps")
+            if getattr(self, name) < 1
+        ]
+        if not self.return_scale > 0.0:
+            faults.append(f"return_scale must be above 0; got {self.return_scale}")
+        if faults:
+            raise ConfigError("; ".join(faults) + ".")
+        if self.actions not in ACTIONS:
+            raise unknown_name("kind of actions", self.actions, ACTIONS)
+        if self.mixer not in MIXERS:
+            raise unknown_name("mixer", self.mixer, MIXERS)
+        self.encoder  # noqa: B018  builds, and so checks, the encoder's config
+
+    @property
+    def is_discrete(self) -> bool:
+        """Tell whether an action is one of several."""
+        return self.actions == "discrete"
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Return how many tokens a step is: the action before it, (the return,) the state."""
+        return 3 if self.has_returns else 2
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Return the encoder's config: dropout on the attention's result, none inside the feed-forward."""
+        return EncoderConfig(
+            width=self.width,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            ff_width=self.ff_width,
+            dropout=self.dropout,
+            mixer=self.mixer,
+            dropout_on="output",
+            ff_inner_dropout=False,
+        )
+
+
+class Steps(NamedTuple):
+    """Steps of episodes as the model reads them: scaled returns, normalised states, unit actions."""
+
+    returns_to_go: Tensor  # (b, k)
+    states: Tensor  # (b, k, state size)
+    actions: Tensor  # (b, k, action size) in [-1, 1], or (b, k) int64
+    timesteps: Tensor  # (b, k) int64, counted from the start of the episode
+
+
+class DecisionState(NamedTuple):
+    """After some steps: the encoder's state, and the last action, which is fed with the next step."""
+
+    encoder: EncoderState
+    action: Tensor  # (b, action size) or (b,) int64
+    has_action: Tensor  # (b,) bool; False before the first step
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return state_tree.count_bytes(self)
+
+    def with_action(self, action: Tensor) -> "DecisionState":
+        """Return the state with the last step's action replaced by the one that was carried out."""
+        return self._replace(action=action.to(self.action.dtype))
+
+    def select(self, streams: Sequence[int] | Tensor) -> "DecisionState":
+        """Return the states of some streams, in the order given; an index may come twice, as a branch."""
+        return state_tree.select(self, streams)
+
+    def detach(self) -> "DecisionState":
+        """Return the state cut off from the graph that made it."""
+        return state_tree.detach(self)
+
+
+class StepWindow(NamedTuple):
+    """The latest steps of every stream, the newest in the last slot; some may be empty."""
+
+    steps: Steps  # k = the window's length
+    filled: Tensor  # (b,) int64, how many slots hold a step
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return state_tree.count_bytes(self)
+
+
+class PolicyState(NamedTuple):
+    """A running episode: what the model remembers of it, and its counts."""
+
+    memory: DecisionState | StepWindow
+    return_to_go: Tensor  # (b,) float64, still to be collected, in the environment's unit
+    timestep: Tensor  # (b,) int64, of the next observation
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return state_tree.count_bytes(self)
+
+    def select(self, streams: Sequence[int] | Tensor) -> "PolicyState":
+        """Return the states of some episodes, in the order given; an index may come twice, as a branch."""
+        return state_tree.select(self, streams)
+
+    def clone(self) -> "PolicyState":
+        """Return a copy in its own memory."""
+        return state_tree.clone(self)
+
+
+class DecisionModel(nn.Module):
+    """Choose actions that should collect a wanted return, learned from recorded episodes.
+
+    >>> model = DecisionModel(DecisionModelConfig(state_size=11, action_size=3)).eval()
+    >>> sum(p.numel() for p in model.parameters())  # the Transformer's 14,724,623 and 4 queries of 512
+    14726671
+    >>> steps = Steps(torch.rand(2, 20), torch.randn(2, 20, 11), torch.zeros(2, 20, 3),
+    ...               torch.arange(20).expand(2, 20))
+    >>> actions, state = model(steps)
+    >>> actions.shape, state.nbytes  # of two streams
+    (torch.Size([2, 20, 3]), 33306)
+    """
+
+    config_type: ClassVar[type[DecisionModelConfig]] = DecisionModelConfig
+    state_mean: Tensor
+    state_std: Tensor
+    action_low: Tensor
+    action_high: Tensor
+
+    def __init__(self, config: DecisionModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, state_size, action_size = config.width, config.state_size, config.action_size
+        self.timestep_embedding = nn.Embedding(config.max_steps, width)
+        self.return_embedding = nn.Linear(1, width) if config.has_returns else None
+        self.state_embedding = nn.Linear(state_size, width)
+        self.action_embedding: nn.Module = (
+            nn.Embedding(action_size, width) if config.is_discrete else nn.Linear(action_size, width)
+        )
+        self.embedding_norm = nn.LayerNorm(width)
+        self.encoder = Encoder(config.encoder)
+        self.action_head = nn.Linear(width, action_size)
+        # The base code's heads for the next return and state, which get no loss: for its parameter total.
+        self.spare_return_head = nn.Linear(width, 1) if config.has_returns else None
+        self.spare_state_head = nn.Linear(width, state_size)
+        # What the environment's numbers are scaled by; part of the weights, so that a saved policy is whole.
+        self.register_buffer("state_mean", torch.zeros(state_size, dtype=torch.float64))
+        self.register_buffer("state_std", torch.ones(state_size, dtype=torch.float64))
+        bounds = 0 if config.is_discrete else action_size
+        self.register_buffer("action_low", -torch.ones(bounds, dtype=torch.float64))
+        self.register_buffer("action_high", torch.ones(bounds, dtype=torch.float64))
+
+    def extra_repr(self) -> str:
+        """Describe what the submodules do not show."""
+        shown = ("actions", "has_returns", "context_steps", "return_scale", "target_return")
+        return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in shown)
+
+    @torch.no_grad()
+    def set_scales(
+        self,
+        *,
+        state_mean: Tensor,
+        state_std: Tensor,
+        action_low: Tensor | None = None,
+        action_high: Tensor | None = None,
+    ) -> None:
+        """Take over by what the environment's observations and actions are scaled."""
+        self.state_mean.copy_(state_mean)
+        self.state_std.copy_(state_std)
+        if action_low is not None and action_high is not None:
+            self.action_low.copy_(action_low)
+            self.action_high.copy_(action_high)
+
+    def normalise(self, observations: Tensor) -> Tensor:
+        """Turn raw observations (..., state size) into what `forward` reads."""
+        normalised = (observations.double() - self.state_mean) / self.state_std
+        return normalised.to(self.timestep_embedding.weight.dtype)
+
+    def to_unit(self, actions: Tensor) -> Tensor:
+        """Turn an environment's actions into what `forward` reads: bounds to [-1, 1]; discrete ones stay."""
+        if self.config.is_discrete:
+            return actions
+        middle, half = self._middle_and_half()
+        return ((actions.double() - middle) / half).to(self.timestep_embedding.weight.dtype)
+
+    def to_environment(self, outputs: Tensor) -> Tensor:
+        """Turn what `forward` says, (..., action size), into actions; discrete: the most probable one."""
+        if self.config.is_discrete:
+            return outputs.argmax(-1)
+        middle, half = self._middle_and_half()
+        return (outputs.double() * half + middle).float()
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> DecisionState:
+        """Return the state before the first step of `batch_size` episodes."""
+        weight = self.timestep_embedding.weight
+        device = device or weight.device
+        if self.config.is_discrete:
+            action = torch.zeros(batch_size, dtype=torch.int64, device=device)
+        else:
+            action = torch.zeros(batch_size, self.config.action_size, dtype=weight.dtype, device=device)
+        nothing = torch.zeros(batch_size, dtype=torch.bool, device=device)
+        return DecisionState(self.encoder.init_state(batch_size, dtype=dtype, device=device), action, nothing)
+
+    def forward(
+        self, steps: Steps, state: DecisionState | None = None, *, mask: Mask | None = None
+    ) -> tuple[Tensor, DecisionState]:
+        """Say the action at every step from what came before it and the step's own return and state.
+
+        Args:
+            steps: Whose actions are those that were taken; the one of a step is seen by later steps only.
+            state: What came before; default: nothing.
+            mask: (b, k) bool, True = real.
+
+        Returns:
+            Actions in [-1, 1], (b, k, action size), or logits where actions are discrete; and the state.
+        """
+        self._check(steps, state, mask)
+        if mask is not None:  # nothing in padding, not even NaN, may reach a weight's gradient
+            steps = steps._replace(
+                returns_to_go=steps.returns_to_go.masked_fill(~mask, 0.0),
+                states=hide_padding(steps.states, mask),
+            )
+        before = self.init_state(len(steps.timesteps), device=steps.states.device) if state is None else state
+        previous, final_action, was_any = _previous(steps, before, mask)
+        tokens, is_real = self._tokens(steps, previous, was_any, mask)
+        skipped = 0
+        if state is None or not bool(state.has_action.any()):
+            # Nobody has an action before the first step: leave its token out rather than mask it.
+            tokens, skipped = tokens[:, 1:], 1
+            is_real = None if mask is None or is_real is None else is_real[:, 1:]
+        elif is_real is not None and bool(is_real.all()):
+            is_real = None
+        outputs, encoded = self.encoder(tokens, None if state is None else state.encoder, mask=is_real)
+        per_step = self.config.tokens_per_step
+        at_states = outputs[:, per_step - 1 - skipped :: per_step]
+        has_action = before.has_action | (True if mask is None else mask.any(1))
+        return self._decode(at_states), DecisionState(encoded, final_action, has_action)
+
+    def step(
+        self, step: Steps, state: DecisionState, *, mask: Tensor | None = None
+    ) -> tuple[Tensor, DecisionState]:
+        """Take in one step per stream: the waiting action, return and state, as one forward of three tokens.
+
+        Args:
+            step: Without the axis k. Its action need not be known yet: `with_action` puts it into the state.
+            state: From `init_state`, `forward` or an earlier `step`.
+            mask: (b,) bool; a stream with False keeps its state.
+        """
+        whole = Steps(*(part.unsqueeze(1) for part in step))
+        outputs, state = self.forward(whole, state, mask=None if mask is None else mask.unsqueeze(1))
+        return outputs.squeeze(1), state
+
+    def fold(self) -> "DecisionModel":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        folded = frozen_copy(self)
+        folded.encoder = self.encoder.fold()
+        return folded
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        return fingerprint_around(self.encoder, self)
+
+    def stream(
+        self,
+        batch_size: int | None = None,
+        *,
+        target_return: float | None = None,
+        context: str = "carried",
+        context_steps: int | None = None,
+    ) -> "PolicySession":
+        """Open a session that acts: push observations and rewards, get actions.
+
+        Args:
+            batch_size: How many episodes go side by side; None: one, whose observations lack that axis.
+            target_return: What to ask for, in the environment's unit; default: as in training.
+            context: "carried" (constant work per step), "reset" or "window": what is seen of the past.
+            context_steps: K of window and reset; default: as in training.
+        """
+        from aaren.rl.session import PolicySession
+
+        return PolicySession(
+            self.fold(),
+            batch_size=batch_size,
+            target_return=target_return,
+            context=context,
+            context_steps=context_steps,
+        )
+
+    def loss(self, steps: Steps, *, mask: Mask | None = None) -> Tensor:
+        """Return the mean over real steps: squared error of actions, or cross-entropy of discrete ones."""
+        outputs, _ = self.forward(steps, mask=mask)
+        wanted = steps.actions
+        if mask is not None:
+            outputs, wanted = outputs[mask], wanted[mask]
+        if self.config.is_discrete:
+            return F.cross_entropy(outputs.reshape(-1, self.config.action_size), wanted.reshape(-1))
+        return F.mse_loss(outputs, wanted)
+
+    def _tokens(
+        self, steps: Steps, previous: Steps, was_any: Tensor, mask: Mask | None
+    ) -> tuple[Activations, Tensor | None]:
+        """Embed the groups (action before, return, state), (b, k · tokens, c), and say which are real."""
+        last = self.config.max_steps - 1
+        now = self.timestep_embedding(steps.timesteps.clamp(0, last))
+        then = self.timestep_embedding(previous.timesteps.clamp(0, last))
+        parts = [self.action_embedding(previous.actions) + then]
+        if self.return_embedding is not None:
+            returns = steps.returns_to_go.to(now.dtype).unsqueeze(-1)
+            parts.append(self.return_embedding(returns) + now)
+        parts.append(self.state_embedding(steps.states) + now)
+        tokens = self.embedding_norm(torch.stack(parts, dim=2).flatten(1, 2))
+        step_mask = torch.ones_like(was_any) if mask is None else mask
+        flags = [was_any & step_mask] + [step_mask] * (len(parts) - 1)
+        return tokens, torch.stack(flags, dim=2).flatten(1, 2)
+
+    def _decode(self, at_states: Activations) -> Tensor:
+        outputs: Tensor = self.action_head(at_states)
+        return outputs if self.config.is_discrete else outputs.tanh()
+
+    def _middle_and_half(self) -> tuple[Tensor, Tensor]:
+        return (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+
+    def _check(self, steps: Steps, state: DecisionState | None, mask: Mask | None) -> None:
+        config = self.config
+        shape = tuple(steps.timesteps.shape)
+        expected = {
+            "returns_to_go": shape,
+            "states": (*shape, config.state_size),
+            "actions": shape if config.is_discrete else (*shape, config.action_size),
+        }
+        for name, wanted in expected.items():
+            found = tuple(getattr(steps, name).shape)
+            if len(shape) != 2 or found != wanted:
+                raise ShapeError(f"{name} must be {wanted} beside timesteps (b, k) = {shape}; got {found}.")
+        if mask is not None and (tuple(mask.shape) != shape or mask.dtype != torch.bool):
+            raise ShapeError(f"mask must be {shape} bool; got {tuple(mask.shape)} {mask.dtype}.")
+        if state is not None:
+            if not isinstance(state, DecisionState):
+                raise wrong_kind(DecisionState, state)
+            check_streams(state.has_action.shape[0], shape[0])
+
+
+def _previous(steps: Steps, before: DecisionState, mask: Mask | None) -> tuple[Steps, Tensor, Tensor]:
+    """Find the step before each step: its action and time; and the last action; and whether there is one."""
+    actions = torch.cat([before.action.unsqueeze(1).to(steps.actions.dtype), steps.actions], dim=1)
+    times = torch.cat([steps.timesteps[:, :1] - 1, steps.timesteps], dim=1)
+    if mask is None:
+        was_any = torch.ones_like(steps.timesteps, dtype=torch.bool)
+        was_any[:, :1] = before.has_action.unsqueeze(1)
+        return steps._replace(actions=actions[:, :-1], timesteps=times[:, :-1]), actions[:, -1], was_any
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    latest = torch.cat([mask.new_zeros(len(mask), 1, dtype=torch.int64), mask * places], 1).cummax(1).values
+    found = _pick(actions, latest)
+    was_any = (latest[:, :-1] > 0) | before.has_action.unsqueeze(1)
+    previous = steps._replace(actions=found[:, :-1], timesteps=times.gather(1, latest[:, :-1]))
+    return previous, found[:, -1], was_any
+
+
+def _pick(values: Tensor, places: Tensor) -> Tensor:
+    if values.ndim == 2:
+        return values.gather(1, places)
+    return values.gather(1, places.unsqueeze(-1).expand(-1, -1, values.shape[-1]))

@@ -1,0 +1,115 @@
+"""Ready-made runs of reinforcement learning: dataset x model x profile x context.
+
+paper   the published size and hyper-parameters: 20,000 updates, 200 evaluations of 10 episodes
+cpu     the same protocol, smaller: at most six minutes on one core, 5 evaluations of 10 episodes included
+smoke   seconds, to see that everything turns; meant for the generated sets `pendulum` and `cartpole`
+"""
+
+from dataclasses import replace
+from typing import Literal, cast, get_args
+
+from aaren.datasets.catalogue import DATASETS
+from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.optimiser import OptimiserConfig
+from aaren.engine.presets import Block, dataset_name
+from aaren.errors import unknown_name
+from aaren.rl.config import ContextName, ModelName, RlConfig, RlNetworkConfig
+
+MODELS: tuple[str, ...] = get_args(ModelName)
+CONTEXTS: tuple[str, ...] = get_args(ContextName)
+
+
+def preset(
+    dataset: str,
+    *,
+    model: str = "aaren",
+    profile: str = "cpu",
+    seed: int = 0,
+    data_file: str = "",
+    context: str = "window",
+) -> RunConfig:
+    """Return the run of one cell of the table.
+
+    Args:
+        dataset: A name of the registry, in any spelling of capitals; empty with a data_file.
+        model: One of MODELS.
+        profile: paper, cpu or smoke.
+        seed: Of weights, dropout, order and episodes; the paper's five are not listed.
+        data_file: An npz or D4RL HDF5 file of the user's own, or the id of a Minari dataset.
+        context: window, carried, reset or long: what the policy sees while it acts.
+    """
+    if model not in MODELS:
+        raise unknown_name("model", model, MODELS)
+    if context not in CONTEXTS:
+        raise unknown_name("context", context, CONTEXTS)
+    task = RlConfig(
+        dataset=dataset_name(dataset, "rl"),
+        data_file=data_file,
+        model=cast("ModelName", model),
+        context=cast("ContextName", context),
+    )
+    if profile == "cpu":
+        task = _cpu(task)
+    elif profile == "smoke":
+        task = _smoke(task)
+    if context == "long":  # about as many tokens in a batch as without
+        task = replace(task, batch_size=max(1, task.batch_size * task.context_steps // task.long_steps))
+    return RunConfig(
+        setting="rl",
+        task=task,
+        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
+        seed=seed,
+        engine=EngineConfig(),
+    )
+
+
+def grid(profile: str) -> tuple[Block, ...]:
+    """Return the table on D4RL's sets and on those made in their place, and what else is asked of policies.
+
+    Of sets with good and bad episodes: do they collect the return they are asked for? Of two robots: what
+    changes with what they may see while they act?
+    """
+    both, clones, references = ("aaren", "transformer"), ("bc", "bc-transformer"), ("behaviour", "random")
+    if profile == "smoke":
+        # No row of the data's own returns: its episodes are longer than those that are played here.
+        return (
+            Block(datasets=("cartpole",), models=(*both, "bc", "random")),
+            Block(datasets=("cartpole",), models=both, sweeps=("target_scale=0.5,1",)),
+        )
+    published = tuple(row.name for row in DATASETS if row.setting == "rl")
+    made = tuple(f"{name}-regen" for name in published)
+    mixed = tuple(name for name in (*made, *published) if "replay" in name or "expert" in name)
+    seen = ("hopper-medium-regen", "halfcheetah-medium-regen")
+    return (
+        Block(datasets=(*made, *published), models=(*both, *clones, *references), seedless=("behaviour",)),
+        Block(datasets=mixed, models=both, sweeps=("target_scale=0.25,0.5,0.75,1,1.5",)),
+        Block(datasets=seen, models=both, sweeps=("context=window,carried,reset",)),  # of the same weights
+        Block(datasets=seen, models=both, choices=(("context=long",),)),
+    )
+
+
+def _cpu(task: RlConfig) -> RlConfig:
+    return replace(
+        task,
+        network=RlNetworkConfig(width=64, num_heads=4, num_layers=3),
+        optimiser=OptimiserConfig(name="adamw", learning_rate=1e-3, weight_decay=1e-4),
+        warm_up=200,
+        updates=2_400,
+        evaluations=5,
+    )
+
+
+def _smoke(task: RlConfig) -> RlConfig:
+    return replace(
+        task,
+        network=RlNetworkConfig(width=16, num_heads=2, num_layers=1),
+        optimiser=OptimiserConfig(name="adamw", learning_rate=3e-3, weight_decay=1e-4),
+        context_steps=5,
+        long_steps=20,
+        warm_up=5,
+        batch_size=16,
+        updates=30,
+        evaluations=2,
+        episodes=2,
+        episode_steps=50,
+    )

@@ -1,0 +1,419 @@
+"""Finished episodes on disk while a dataset is in the making, so that a stopped run loses next to nothing.
+
+Each shard is one `.npz` file, whole or not there; a damaged one is thrown away and its episodes are run
+again. Knows nothing of environments or policies.
+
+Which episode is to be rolled out next, until every behaviour has its share of transitions.
+
+How long an episode will be is not known before, so those under way count with the mean length so far. Several
+threads may ask; one that asks too early waits. Knows nothing of environments, processes or files.
+
+Make an offline-RL dataset by rolling out behaviour policies: several processes, resumable, bit for bit.
+
+Episode k of behaviour p depends on the seed, p and k alone. So it does not matter how many processes there
+are, in which order they finish, or whether the work was stopped: finished episodes are kept in shards and
+taken up again by the next call with the same settings. "Bit for bit" holds on one machine with one set of
+versions, which the file's record names. Trains nothing.
+"""
+
+import hashlib
+import json
+import platform
+import shutil
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from aaren.datasets.numbers import flags, narrow, wholes
+from aaren.errors import ConfigError, DataError, require_extra
+from aaren.files import folders, npz
+from aaren.files.archive import parsing
+from aaren.files.atomic import locked
+from aaren.rl import policies
+from aaren.rl.episodes import Episode
+from aaren.rl.recipes import Recipe, normalised_score, recipe_for
+from aaren.rl.rollout_worker import PolicyUse, RolloutWorker
+from aaren.version import __version__
+
+SHARD_TRANSITIONS = 10_000  # a few seconds of work
+_ARRAYS = ("part", "number", "steps", "is_terminal", "observations", "actions", "rewards")
+
+
+class EpisodeKey(NamedTuple):
+    """Which episode: the number of its behaviour, and its own number within that."""
+
+    part: int
+    number: int
+
+
+class EpisodeShards:
+    """All episodes of one folder of shards; new ones are written every few thousand transitions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.episodes: dict[EpisodeKey, Episode] = {}
+        self._waiting: list[EpisodeKey] = []
+        self._next = 0
+        for path in sorted(path for path in folder.glob("*.npz") if path.stem.isdecimal()):
+            self._next = int(path.stem) + 1
+            try:
+                self.episodes.update(_read(path))
+            except DataError:
+                path.unlink()
+
+    def add(self, key: EpisodeKey, episode: Episode) -> None:
+        """Keep an episode; it is safe on disk after the next `flush` at the latest."""
+        self.episodes[key] = episode
+        self._waiting.append(key)
+        if sum(len(self.episodes[waiting].rewards) for waiting in self._waiting) >= SHARD_TRANSITIONS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not yet on disk."""
+        if not self._waiting:
+            return
+        kept = [self.episodes[key] for key in self._waiting]
+        arrays: npz.Arrays = {
+            "part": np.array([key.part for key in self._waiting]),
+            "number": np.array([key.number for key in self._waiting]),
+            "steps": np.array([len(episode.rewards) for episode in kept]),
+            "is_terminal": np.array([episode.is_terminal for episode in kept]),
+            "observations": np.concatenate([episode.observations for episode in kept]),
+            "actions": np.concatenate([episode.actions for episode in kept]),
+            "rewards": np.concatenate([episode.rewards for episode in kept]),
+        }
+        npz.save(self.folder / f"{self._next:06d}.npz", arrays, compressed=False)
+        self._next += 1
+        self._waiting.clear()
+
+    def remove(self) -> None:
+        """Delete the folder, when its episodes have found their place."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # others may have shards beside it
+            self.folder.parent.rmdir()
+
+
+def _read(path: Path) -> dict[EpisodeKey, Episode]:
+    arrays = npz.load(path, required=_ARRAYS)
+    with parsing(path, "a shard of episodes"):
+        bounds = np.cumsum(wholes(arrays["steps"], name=f"{path}: steps"))[:-1]
+        observations, actions, rewards = (
+            np.split(narrow(arrays[name], name=f"{path}: {name}"), bounds)
+            for name in ("observations", "actions", "rewards")
+        )
+        numbers = zip(arrays["part"].tolist(), arrays["number"].tolist(), strict=True)
+        ends = flags(arrays["is_terminal"], name=f"{path}: is_terminal").tolist()
+        return {
+            EpisodeKey(*number): Episode(observations[i], actions[i], rewards[i], ends[i])
+            for i, number in enumerate(numbers)
+        }
+
+
+_GUESS_STEPS = 1000.0  # length of an episode before any has been seen
+
+
+class RolloutSchedule:
+    """Hands out the episodes 0, 1, 2, ... of each behaviour until their lengths add up to its share.
+
+    >>> schedule = RolloutSchedule([5, 5], {EpisodeKey(0, 0): 7})
+    >>> schedule.next(), schedule.transitions
+    (EpisodeKey(part=1, number=0), 5)
+    """
+
+    def __init__(self, shares: list[int], finished: Mapping[EpisodeKey, int]) -> None:
+        self._shares = shares
+        self._steps: list[dict[int, int]] = [{} for _ in shares]
+        self._under_way: list[set[int]] = [set() for _ in shares]
+        self._is_stopped = False
+        self._changed = threading.Condition()
+        for key, steps in finished.items():
+            self._steps[key.part][key.number] = steps
+
+    @property
+    def transitions(self) -> int:
+        """Transitions so far that count towards the shares."""
+        with self._changed:
+            return sum(
+                min(sum(steps.values()), share)
+                for steps, share in zip(self._steps, self._shares, strict=True)
+            )
+
+    def next(self) -> EpisodeKey | None:
+        """Give the next episode to run; None when there is nothing more to do."""
+        with self._changed:
+            while not self._is_stopped:
+                for part, share in enumerate(self._shares):
+                    if self._expected(part) < share:
+                        return self._hand_out(part)
+                if not any(self._under_way):
+                    break
+                self._changed.wait()
+        return None
+
+    def finish(self, key: EpisodeKey, steps: int) -> None:
+        """Note that an episode is done."""
+        with self._changed:
+            self._under_way[key.part].discard(key.number)
+            self._steps[key.part][key.number] = steps
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Hand out nothing more; whoever waits goes home."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _expected(self, part: int) -> float:
+        steps, under_way = self._steps[part], self._under_way[part]
+        mean = sum(steps.values()) / len(steps) if steps else _GUESS_STEPS
+        return sum(steps.values()) + mean * len(under_way)
+
+    def _hand_out(self, part: int) -> EpisodeKey:
+        number = 0
+        while number in self._steps[part] or number in self._under_way[part]:
+            number += 1
+        self._under_way[part].add(number)
+        return EpisodeKey(part, number)
+
+
+Progress: TypeAlias = Callable[
+    [str, int, int | None], None
+]  # dataset, transitions so far, transitions in all
+Settings: TypeAlias = dict[str, object]
+
+_POLL_SECONDS = 0.2
+_SOURCES = (
+    "DLR-RM/rl-trained-agents, openai/imitation (expert_policies), modestyachts/ARS (trained_policies), "
+    "berkeleydeeprlcourse/homework (hw1/experts), Farama-Foundation/minari-dataset-generation-scripts"
+)
+
+
+def make(
+    name: str,
+    *,
+    policy: Sequence[str | Path] | None = None,
+    transitions: int = 200_000,
+    seed: int = 0,
+    progress: Progress | None = None,
+    workers: int = 2,
+) -> Path:
+    """Roll out a dataset such as "hopper-medium" into the data folder, as `rl/hopper-medium-regen.npz`.
+
+    Whole episodes are kept, so the file holds up to one episode more than asked for. All behaviours have
+    equal shares, up to one episode.
+
+    Args:
+        name: Robot and quality, with or without "-regen".
+        policy: Your own policies instead of the recipe's, in the layout of `aaren.rl.policies`: for
+            medium-expert first the medium, then the expert one; otherwise any number. A series counts with
+            all its snapshots, `series.npz@it080` with one.
+        transitions: How many to make.
+        seed: Of environments and actions.
+        progress: Called now and then with the name, the transitions so far and the total.
+        workers: Processes; the result does not depend on their number.
+
+    Returns:
+        The file; if it exists already, made with the same settings, nothing is run.
+    """
+    if transitions < 1 or workers < 1:
+        raise ConfigError(f"transitions and workers must be at least 1; got {transitions} and {workers}.")
+    for module in ("gymnasium", "mujoco"):
+        require_extra(module, extra="rl", purpose=f"rolling out {name}")
+    recipe = recipe_for(name)
+    uses = _recipe_uses(recipe) if policy is None else _given_uses(recipe, policy)
+    behaviours = [policies.load(use.path) for use in uses]
+    settings: Settings = {
+        "environment": recipe.environment,
+        "seed": seed,
+        "transitions": transitions,
+        "behaviours": [
+            {"policy": loaded.name, "sha256": loaded.sha256, "is_sampled": use.is_sampled, "noise": use.noise}
+            for loaded, use in zip(behaviours, uses, strict=True)
+        ],
+    }
+    filename = f"{recipe.name}.npz"
+    found = folders.find("rl", filename)
+    if found is not None:
+        return _require_same(found, settings)
+    target = folders.place("rl", filename)
+    with locked(target):
+        if target.is_file():  # another process has just made it
+            return _require_same(target, settings)
+        shards = EpisodeShards(target.parent / ".shards" / f"{recipe.name}-{_key(settings)}")
+        shares = [-(-transitions // len(uses))] * len(
+            uses
+        )  # at most: what one has too much, the next has less
+        _run(recipe, uses, seed, shares, shards, progress, workers)
+        _assemble(target, recipe, settings, list(zip(behaviours, uses, strict=True)), shards.episodes)
+        shards.remove()
+    return target
+
+
+def read_record(path: Path) -> dict[str, object]:
+    """Read what a made file says about itself: settings, versions, returns of its behaviours."""
+    arrays = npz.load(path, required=("record",))
+    record: dict[str, object] = json.loads(str(arrays["record"].item()))
+    return record
+
+
+def _recipe_uses(recipe: Recipe) -> list[PolicyUse]:
+    uses = []
+    for ingredient in recipe.ingredients:
+        file, at, snapshot = ingredient.policy.partition("@")
+        path = folders.find("rl", f"{file}.npz")
+        if path is None:
+            raise DataError(
+                f"{recipe.name} is rolled out from the policy rl/{file}.npz, which is in none of "
+                f"{', '.join(map(str, folders.roots()))}. Give your own with --policy FILE.npz (layout: "
+                f"docs/data-events-rl.md). Public policies to convert, on GitHub: {_SOURCES}. "
+                "Nothing is trained here."
+            )
+        uses.append(PolicyUse(f"{path}{at}{snapshot}", ingredient.is_sampled, ingredient.noise))
+    return uses
+
+
+def _given_uses(recipe: Recipe, given: Sequence[str | Path]) -> list[PolicyUse]:
+    paths: list[str] = []
+    for path in map(str, given):
+        snapshots = [] if "@" in path else policies.list_snapshots(Path(path))
+        paths += [f"{path}@{snapshot}" for snapshot in snapshots] or [path]
+    if "medium-expert" in recipe.name and len(paths) != 2:
+        raise ConfigError(f"{recipe.name} needs two policies, first medium, then expert; got {len(paths)}.")
+    if not paths:
+        raise ConfigError(f"{recipe.name} needs at least one policy.")
+    return [PolicyUse(path, policies.load(path).is_random, 0.0) for path in paths]
+
+
+def _require_same(path: Path, settings: Settings) -> Path:
+    made_with = read_record(path).get("settings")
+    if made_with != settings:
+        raise DataError(
+            f"{path} exists and was made with other settings: {made_with}. Delete or move it first."
+        )
+    return path
+
+
+def _key(settings: Settings) -> str:
+    """Name the settings and versions: shards of others must not be mixed in."""
+    return hashlib.sha256(json.dumps([settings, _versions()], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _versions() -> dict[str, str]:
+    return {package: version(package) for package in ("gymnasium", "mujoco", "numpy")}
+
+
+def _run(
+    recipe: Recipe,
+    uses: list[PolicyUse],
+    seed: int,
+    shares: list[int],
+    shards: EpisodeShards,
+    progress: Progress | None,
+    count: int,
+) -> None:
+    """Fill the shards: one thread per process asks the schedule, waits for its episode and keeps it."""
+    schedule = RolloutSchedule(
+        shares, {key: len(episode.rewards) for key, episode in shards.episodes.items()}
+    )
+    failures: list[BaseException] = []
+    keeping = threading.Lock()
+
+    def work() -> None:
+        worker = RolloutWorker(recipe.environment, uses, seed)
+        try:
+            while (key := schedule.next()) is not None:
+                episode = worker.roll_out(key.part, key.number)
+                with keeping:
+                    shards.add(key, episode)
+                schedule.finish(key, len(episode.rewards))
+        except Exception as error:
+            failures.append(error)
+            schedule.stop()
+        finally:
+            worker.close()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_POLL_SECONDS)
+                if progress is not None:
+                    progress(recipe.name, schedule.transitions, sum(shares))
+    finally:  # also when interrupted: what is finished is kept for the next call
+        schedule.stop()
+        for thread in threads:
+            thread.join()
+        shards.flush()
+    if failures:
+        raise failures[0]
+
+
+def _assemble(
+    target: Path,
+    recipe: Recipe,
+    settings: Settings,
+    behaviours: list[tuple[policies.Policy, PolicyUse]],
+    episodes: dict[EpisodeKey, Episode],
+) -> None:
+    """Put the first episodes of every behaviour into one file, with a record of what they are."""
+    transitions = int(str(settings["transitions"]))
+    chosen: list[Episode] = []
+    described: list[dict[str, object]] = []
+    total = 0
+    for part, (policy, use) in enumerate(behaviours):
+        goal = round(transitions * (part + 1) / len(behaviours))
+        taken: list[Episode] = []
+        while total < goal:
+            taken.append(episodes[EpisodeKey(part, len(taken))])
+            total += len(taken[-1].rewards)
+        chosen += taken
+        described.append(_describe(recipe, policy, use, taken))
+    record = {
+        "name": recipe.name,
+        "settings": settings,
+        "behaviours": described,
+        "episodes": len(chosen),
+        "transitions": total,
+        "versions": {**_versions(), "aaren": __version__, "python": platform.python_version()},
+        "machine": platform.machine(),
+    }
+    lasts = np.cumsum([len(episode.rewards) for episode in chosen]) - 1
+    terminals, timeouts = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
+    is_terminal = np.array([episode.is_terminal for episode in chosen])
+    terminals[lasts], timeouts[lasts] = is_terminal, ~is_terminal
+    arrays: npz.Arrays = {
+        "observations": np.concatenate([episode.observations for episode in chosen]),
+        "actions": np.concatenate([episode.actions for episode in chosen]),
+        "rewards": np.concatenate([episode.rewards for episode in chosen]),
+        "terminals": terminals,
+        "timeouts": timeouts,
+        "record": np.asarray(json.dumps(record)),
+    }
+    npz.save(target, arrays, compressed=False)
+
+
+def _describe(
+    recipe: Recipe, policy: policies.Policy, use: PolicyUse, episodes: list[Episode]
+) -> dict[str, object]:
+    """Say what a behaviour collected, as measured in the episodes that are kept."""
+    returns = np.array([episode.rewards.sum(dtype=np.float64) for episode in episodes])
+    mean = float(returns.mean()) if len(returns) else None
+    return {
+        "policy": policy.name,
+        "algorithm": policy.algorithm,
+        "source": policy.source,
+        "is_sampled": use.is_sampled,
+        "noise": use.noise,
+        "episodes": len(episodes),
+        "transitions": int(sum(len(episode.rewards) for episode in episodes)),
+        "mean_return": mean,
+        "std_return": float(returns.std(ddof=1)) if len(returns) > 1 else None,
+        "normalised_score": None if mean is None else normalised_score(recipe.environment, mean),
+    }

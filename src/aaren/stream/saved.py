@@ -1,0 +1,210 @@
+"""Models on disk: a folder with `config.json` (what it is) and `model.safetensors` (its weights).
+
+Self-describing: `load_model` needs the folder alone. Nothing is unpickled and no code comes from it: only the
+classes listed here are built. A checksum ties the two files together, so that a half-written folder is
+noticed.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.nn import FoldedAttention
+from aaren.nn.generators import building_from
+from aaren.version import __version__
+
+FORMAT_VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+
+# The class's name: where it is. One line per model that can be saved.
+MODELS = {
+    "Forecaster": "aaren.forecasting.model",
+    "StreamingForecaster": "aaren.forecasting.streaming",
+    "RepeatLast": "aaren.forecasting.references",
+    "SeasonalNaive": "aaren.forecasting.references",
+    "LinearForecaster": "aaren.forecasting.references",
+    "Classifier": "aaren.classification.model",
+    "ReferenceClassifier": "aaren.classification.references",
+    "EventModel": "aaren.events.model",
+    "EventReference": "aaren.events.references",
+    "DecisionModel": "aaren.rl.model",
+    "RandomPolicy": "aaren.rl.references",
+    "BehaviourPolicy": "aaren.rl.references",
+}
+
+
+class ModelClass(Protocol):
+    """A model that is built from its config alone."""
+
+    config_type: type
+
+    def __call__(self, config: object) -> nn.Module:
+        """Build the model."""
+
+
+def save_model(model: nn.Module, folder: str | Path) -> Path:
+    """Write a model into a folder, which is made if need be, and return the folder.
+
+    Files that are there are replaced; at no moment is one of them half a file. Before anything is written, a
+    model that could not be loaded again is refused: a folded one, whose keys and queries cannot be had back,
+    and one with parts that its config does not describe (adapters, hooks, quantised or pruned layers).
+    Weights that layers share are written for each of them: loaded, they are equal and no longer one.
+    """
+    name = type(model).__name__
+    if MODELS.get(name) != type(model).__module__:
+        raise unknown_name("model class", name, MODELS)
+    if any(isinstance(part, FoldedAttention) for part in model.modules()):
+        raise ConfigError(
+            f"this {name} is folded, for inference alone (as all models that sessions hold are), and could "
+            f"not be loaded again. Save the model that was folded."
+        )
+    _require_as_built(model, _build(cast("ModelClass", type(model)), model.config))
+    tensors = {
+        key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for key, value in model.state_dict().items()
+    }
+    weights = safetensors.torch.save(tensors)
+    described = {
+        "format_version": FORMAT_VERSION,
+        "aaren_version": __version__,
+        "class": name,
+        "config": asdict(model.config),  # type: ignore[call-overload]  # every class of MODELS has one
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / WEIGHTS_FILE, weights)
+    _replace(folder / CONFIG_FILE, (json.dumps(described, indent=2) + "\n").encode())
+    return folder
+
+
+def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.Module:
+    """Read the model that `save_model` wrote; it comes in evaluation mode."""
+    folder = Path(folder)
+    described = _read_description(folder / CONFIG_FILE)
+    model_class = _model_class(str(described.get("class", "")))
+    config = build_config(model_class.config_type, described.get("config"), where=str(folder / CONFIG_FILE))
+    tensors = _read_weights(folder / WEIGHTS_FILE, str(described.get("weights_sha256", "")))
+    model = _build(model_class, config)
+    try:
+        model.load_state_dict(tensors, strict=True, assign=True)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{folder}: weights and config do not belong together: {reason}") from error
+    return model.to(device).eval()
+
+
+def _build(model_class: ModelClass, config: object) -> nn.Module:
+    # The first weights are drawn only to be overwritten.
+    with building_from(torch.Generator()), torch.device("cpu"):
+        return model_class(config)
+
+
+def _require_as_built(model: nn.Module, fresh: nn.Module) -> None:
+    """Raise unless a model consists of what its config builds, so that its weights alone can restore it."""
+    parts = {name: type(part) for name, part in fresh.named_modules()}
+    shapes = {name: tuple(value.shape) for name, value in fresh.state_dict().items()}
+    for name, part in model.named_modules():
+        wrong = ""
+        if parts.get(name) is not type(part):
+            expected = parts[name].__name__ if name in parts else "nothing"
+            wrong = f"is a {type(part).__name__}, where the config puts {expected}"
+        elif part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part):
+            wrong = "has a hook or a forward of its own"
+        if wrong:
+            raise ConfigError(
+                f"{name or 'the model'} {wrong}: it would not come back when loaded. Before saving, merge "
+                f"adapters into the weights, make pruning and weight_norm permanent (prune.remove, "
+                f"remove_weight_norm, remove_parametrizations), remove hooks, and save the layers that were "
+                f"compiled or quantised as they were before."
+            )
+    for name, value in model.state_dict().items():
+        if shapes.pop(name, None) != tuple(value.shape) or value.is_meta:
+            raise ConfigError(
+                f"the weight {name}, {tuple(value.shape)} on {value.device}, is not one that the model's "
+                f"config describes, or has no numbers: the saved model could not be loaded."
+            )
+    if shapes:
+        raise ConfigError(
+            f"the model lacks {next(iter(shapes))}, which its config describes: it could not be loaded."
+        )
+
+
+def build_config(config_type: type, values: object, *, where: str) -> object:
+    """Build a config dataclass from a mapping; every unknown and every missing key is named."""
+    if not isinstance(values, dict):
+        raise DataError(f"{where}: expected a config with named values; got {type(values).__name__}.")
+    known = {field.name: field for field in fields(config_type)}
+    faults = [str(unknown_name("key", key, known)) for key in values if key not in known]
+    faults += [
+        f"missing key {name!r}"
+        for name, field in known.items()
+        if name not in values and field.default is MISSING and field.default_factory is MISSING
+    ]
+    if faults:
+        raise ConfigError(f"{where}: {' '.join(faults)}")
+    return config_type(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    )
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(
+            f"no model in {path.parent}: {path.name} is missing. Give the folder that save_model wrote, or "
+            f"`model` in a run's folder."
+        )
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error}).") from error
+    if not isinstance(described, dict) or not isinstance(described.get("format_version"), int):
+        raise DataError(f"{path}: not the description of a model; expected what save_model wrote.")
+    if described["format_version"] > FORMAT_VERSION:
+        raise DataError(
+            f"{path}: format version {described['format_version']}, written by aaren "
+            f"{described.get('aaren_version', '?')}; this aaren ({__version__}) reads up to "
+            f"{FORMAT_VERSION}. Upgrade: pip install -U aaren."
+        )
+    return cast("dict[str, Any]", described)
+
+
+def _model_class(name: str) -> ModelClass:
+    if name not in MODELS:
+        raise unknown_name("model class", name, MODELS)
+    return cast("ModelClass", getattr(importlib.import_module(MODELS[name]), name))
+
+
+def _read_weights(path: Path, digest: str) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise DataError(f"no weights: {path} is missing.")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DataError(f"{path}: damaged, or of another model than {CONFIG_FILE} beside it: save it again.")
+    try:
+        return safetensors.torch.load(content)
+    except SafetensorError as error:
+        raise DataError(f"{path}: not a safetensors file ({error}).") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

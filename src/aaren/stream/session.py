@@ -1,0 +1,247 @@
+"""What models that go along streams accept: numbers that can be held, as many streams as a state is of.
+
+Beside `aaren.nn.inputs`, for whole models. Knows no model.
+
+Session: a model and the state of its streams, held together for people. Push an item, get an output.
+
+The one place that holds a state in an object; everything beneath passes it as a value. Works for every model
+that can be stepped.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from numbers import Integral
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError, DataError, ShapeError, StateError
+from aaren.nn.state import state_from_bytes, state_to_bytes
+
+ROOM = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
+
+
+def largest(dtype: torch.dtype) -> float:
+    """Return the largest number that a model of this dtype takes in: one that it can still compute with.
+
+    >>> f"{largest(torch.float32):.0e}, {largest(torch.float64):.0e}"
+    '2e+17, 5e+138'
+    """
+    top = float(torch.finfo(dtype).max)
+    return top if dtype == torch.float16 else top**ROOM  # norms of float16 are computed in float32
+
+
+def largest_of(values: Tensor) -> float:
+    """Return the largest absolute value, NaN if there is one, 0 of nothing."""
+    return float(torch.linalg.vector_norm(values, math.inf)) if values.numel() else 0.0
+
+
+def read_numbers(name: str, given: object) -> Tensor:
+    """Turn what people have, lists, arrays or tensors of real numbers, into a tensor without a graph.
+
+    >>> read_numbers("time", [1, 2.5])
+    tensor([1.0000, 2.5000], dtype=torch.float64)
+    """
+    if isinstance(given, Tensor):
+        if given.is_complex():
+            raise DataError(f"{name} must be real numbers; got {given.dtype}.")
+        return given.detach()
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths
+        raise DataError(f"{name} must be real numbers, in lists of one length; {error}") from error
+    if array.dtype.kind not in "biuf":
+        hint = "Convert them first: float(...)."
+        if array.dtype.kind in "mMO":
+            hint = "Of dates give numbers in the unit of training: (date - first) / np.timedelta64(1, 'h')."
+        raise DataError(f"{name} must be real numbers; got {array.dtype}. {hint}")
+    # In float64, which keeps all digits of a list of floats; torch would round them to float32.
+    return torch.from_numpy(np.array(array, dtype=np.float64, order="C"))
+
+
+def read_batch_size(batch_size: object) -> int | None:
+    """Return how many streams go side by side, or say that there can be no such number."""
+    if batch_size is None:
+        return None
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 0:
+        raise ConfigError(
+            f"batch_size must be None, for one stream without an axis of its own, or a whole number of "
+            f"streams; got {batch_size!r}."
+        )
+    return int(batch_size)
+
+
+def check_streams(held: int, came: int) -> None:
+    """Raise unless a state is of as many streams as there are items: one item would be broadcast to all."""
+    if held != came:
+        raise StateError(
+            f"this state is of {held} streams; items for {came} came. Give every stream an item, with "
+            f"mask=False where there is none; start anew with init_state({came}), or pick streams with "
+            f"state.select."
+        )
+
+
+def check_mask(mask: Tensor | None, shape: torch.Size) -> None:
+    """Raise unless the mask, if any, is bool and of this shape."""
+    if mask is not None and (mask.shape != shape or mask.dtype != torch.bool):
+        raise ShapeError(
+            f"mask must be bool {tuple(shape)}, True = real; got {mask.dtype} {tuple(mask.shape)}."
+        )
+
+
+def count_streams(state: object) -> int | None:
+    """Return the first axis of a state's first tensor, the stream; None: it has no tensor.
+
+    >>> count_streams(((), 7, torch.zeros(3, 2)))
+    3
+    """
+    if isinstance(state, Tensor):
+        return state.shape[0]
+    counts = (count_streams(part) for part in state) if isinstance(state, tuple) else ()
+    return next((count for count in counts if count is not None), None)
+
+
+StateT = TypeVar("StateT", bound=tuple[object, ...])
+StateT_co = TypeVar("StateT_co", bound=tuple[object, ...], covariant=True)
+Item: TypeAlias = Tensor | NDArray[np.generic] | list[float] | list[list[float]] | tuple[float, ...] | float
+
+
+class Steppable(Protocol[StateT_co]):
+    """A model that goes along a stream item by item."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Give the weights; the first one's dtype and device are those that items are converted to."""
+
+    def init_state(self, batch_size: int) -> StateT_co:
+        """Return the state before the first item."""
+
+    @property
+    def step(self) -> Callable[..., tuple[Tensor, StateT_co]]:
+        """Take in one item per stream: `step(item, state, **extras) -> (output, state)`."""
+
+    def fingerprint(self) -> str:
+        """Return a short name of the weights."""
+
+
+class Session(Generic[StateT]):
+    """One or more streams under way; made by `model.stream()`.
+
+    `state` may be read, kept and set: setting it takes the session back, or on from where another ended.
+
+    Args:
+        model: a model for inference, usually folded.
+        batch_size: how many streams go side by side; None: one, whose items and outputs have no axis for it.
+    """
+
+    state: StateT
+
+    def __init__(self, model: Steppable[StateT], *, batch_size: int | None = None) -> None:
+        self.model = model
+        self.batch_size = read_batch_size(batch_size)
+        self._weight = next(iter(model.parameters()))
+        self._largest = largest(self._weight.dtype)
+        self.count = 0  # pushes so far
+        self.reset()
+
+    def push(self, item: Item, **extras: Item) -> Tensor:
+        """Take in one item of every stream and return the model's output after it.
+
+        Args:
+            item: (b, ...), or without b in a session of one stream. Lists, arrays and tensors will do.
+            **extras: what else the model's `step` takes, alike: `mask`, `marks`.
+        """
+        mask = self._mask(extras["mask"]) if "mask" in extras else None
+        given = self._tensor("an item", item, mask)
+        others = {
+            name: self._tensor(name, value, mask, where=f" of its {name}")
+            for name, value in extras.items()
+            if name != "mask"
+        }
+        if mask is not None:
+            others["mask"] = mask
+        with torch.no_grad():
+            output, state = self.model.step(given, self.state, **others)
+        self._require_finite_answer(output)
+        self.state = state
+        self.count += 1
+        return output.squeeze(0) if self.batch_size is None else output
+
+    def reset(self) -> None:
+        """Forget all items."""
+        with torch.no_grad():
+            self.state = self._empty()
+        self.count = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the state as bytes that name the weights they belong to."""
+        return state_to_bytes(self.state, fingerprint=self.model.fingerprint())
+
+    def restore(self, blob: bytes) -> None:
+        """Go on from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
+        like = self._empty()
+        state = state_from_bytes(blob, like=like, fingerprint=self.model.fingerprint())
+        held = count_streams(state)
+        if held != count_streams(like):
+            raise StateError(
+                f"the saved state holds {held} streams; this session has {self._num_streams}. Open one with "
+                f"stream(batch_size={held}), restore it there, and pick streams with its state.select."
+            )
+        self.state = state
+
+    @property
+    def _num_streams(self) -> int:
+        return 1 if self.batch_size is None else self.batch_size
+
+    def _empty(self) -> StateT:
+        """Return the state before the first item."""
+        return self.model.init_state(self._num_streams)
+
+    def _mask(self, mask: Item | list[bool]) -> Tensor:
+        """Return which streams take part, (b,) bool; in a session of one stream one truth will do."""
+        given = read_numbers("mask", mask)
+        real = given.to(torch.bool)
+        if given.dtype != torch.bool and bool((given != real).any()):
+            raise DataError(f"mask must say True or False for each stream; got {given.tolist()}.")
+        real = real.to(self._weight.device)
+        if self.batch_size is None and real.ndim == 0:
+            real = real.unsqueeze(0)
+        if real.shape != (self._num_streams,):
+            raise ShapeError(f"mask must be ({self._num_streams},), one per stream; got {tuple(real.shape)}.")
+        return real
+
+    def _tensor(self, name: str, value: Item, mask: Tensor | None, *, where: str = "") -> Tensor:
+        """Return numbers as the model takes them; those that it cannot hold are refused."""
+        tensor = read_numbers(name, value).to(self._weight.device, self._weight.dtype)
+        if self.batch_size is None:
+            tensor = tensor.unsqueeze(0)
+        if not largest_of(tensor) <= self._largest:  # NaN: not
+            self._refuse(tensor, mask, where)
+        return tensor
+
+    def _refuse(self, item: Tensor, mask: Tensor | None, where: str) -> None:
+        wrong = ~(item.abs() <= self._largest)
+        if mask is not None:
+            if item.ndim == 0 or item.shape[0] != mask.shape[0]:
+                return  # the model will say which shape it wants
+            wrong = wrong & mask.view(-1, *[1] * (item.ndim - 1))
+        if bool(wrong.any()):
+            place = tuple(wrong.nonzero()[0].tolist())[1 if self.batch_size is None else 0 :]
+            raise DataError(
+                f"item {self.count} of this session holds {item[wrong][0].item()} at {place}{where}; the "
+                f"model takes finite numbers up to {self._largest:.1g}, and one beyond would stay in the "
+                f"state for ever. Leave the item out, or give mask=False for its stream."
+            )
+
+    def _require_finite_answer(self, output: Tensor) -> None:
+        """Refuse an item that the model could not compute with; its state is not kept."""
+        if math.isfinite(output.sum().item()) or bool(output.isfinite().all()):
+            return
+        stream = int((~output.isfinite()).nonzero()[0][0])
+        raise DataError(
+            f"after item {self.count} of this session the answer of stream {stream} would not be finite: its "
+            f"numbers are too large for this model. The state stays as it was. Leave the item out, or give "
+            f"mask=False for its stream."
+        )

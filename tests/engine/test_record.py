@@ -1,0 +1,111 @@
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aaren.engine.record import RunRecord, read_record, strict_json
+from aaren.errors import DataError
+
+
+@pytest.fixture
+def record() -> RunRecord:
+    return RunRecord(
+        status="finished",
+        setting="forecasting",
+        profile="cpu",
+        seed=0,
+        cell={"dataset": "ETTh1", "horizon": 96, "model": "aaren"},
+        changed=[],
+        config={},
+        command="aaren train forecasting ETTh1",
+        metrics={"test": {"mse": 0.5, "mae": math.nan}},
+        reports=["test.mse"],
+        parameters=10,
+        updates=100,
+        epochs=1.0,
+        ended_by="max_updates",
+        best_update=100,
+        resumed=0,
+        seconds={"training": 1.0},
+        curve="curve.jsonl",
+        data={},
+        facts={},
+    )
+
+
+def test_written_and_read(record: RunRecord, tmp_path: Path) -> None:
+    record.write(tmp_path / "record.json")
+    found = read_record(tmp_path / "record.json")
+    assert replace(found, metrics=record.metrics) == record
+    assert found.metric("test.mse") == 0.5
+    assert math.isnan(found.metric("test.mae"))
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_no_host_and_strict_json(record: RunRecord, tmp_path: Path) -> None:
+    import platform
+
+    record.write(tmp_path / "record.json")
+    text = (tmp_path / "record.json").read_text()
+    assert f'"{platform.node()}"' not in text
+    json.loads(text, parse_constant=pytest.fail)
+    assert strict_json([math.inf, 1.0]) == "[null, 1.0]"
+
+
+def test_a_metric_that_is_not_there(record: RunRecord) -> None:
+    with pytest.raises(DataError, match=r"the record has no 'test\.rmse'; it has test\.mse, test\.mae"):
+        record.metric("test.rmse")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"kind": "run", "for', "is not JSON .*: it was cut off"),
+        ("[1]", "is no record of a run"),
+        ('{"kind": "bench", "format": 1}', "is no record of a run"),
+        ('{"kind": "run", "format": 2}', "has format 2; this version of aaren reads format 1"),
+        ('{"kind": "run", "format": 1, "seed": 0}', "is no whole record: it lacks best_update, cell"),
+    ],
+)
+def test_foreign_and_broken_files(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_record(path)
+
+
+def test_missing_record(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"the run has not finished\. Go on with the command that began it"):
+        read_record(tmp_path / "record.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("metrics", None),
+        ("metrics", {"test": {"mse": "low"}}),
+        ("seed", "0"),
+        ("date", None),
+        ("error", ["a", "b"]),
+        ("reports", "test.mse"),
+        ("status", "done"),
+        ("cell", [1]),
+    ],
+)
+def test_values_that_cannot_be(record: RunRecord, tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "record.json"
+    record.write(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(DataError, match=f"is no sound record: {name} cannot be what it holds"):
+        read_record(path)
+
+
+def test_records_of_before_a_field_was_added(record: RunRecord, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    record.write(path)
+    content = json.loads(path.read_text())
+    del content["higher_is_better"]
+    path.write_text(json.dumps(content))
+    assert read_record(path).higher_is_better == []

@@ -1,0 +1,91 @@
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from aaren.errors import DataError
+from aaren.files.archive import extract
+
+
+def pack(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_named_members_are_found_in_any_folder_of_the_archive(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.zip", {"deep/X_TRAIN.ts": b"1", "X_TEST.ts": b"2", "notes.txt": b"3"})
+    out = tmp_path / "out"
+    paths = extract(archive, ["X_TRAIN.ts", "X_TEST.ts"], out)
+    assert [path.read_bytes() for path in paths] == [b"1", b"2"]
+    assert listing(out) == ["X_TEST.ts", "X_TRAIN.ts"]
+
+
+def test_a_missing_member_is_named_with_what_is_there(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.zip", {"other.ts": b"1"})
+    with pytest.raises(DataError, match=r"holds no 'X_TRAIN.ts'; it holds other.ts"):
+        extract(archive, ["X_TRAIN.ts"], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.ts", "/etc/evil.ts", "a/../../evil.ts", "C:/evil.ts", "..\\evil.ts"]
+)
+def test_a_zip_that_writes_outside_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    archive = pack(tmp_path / "a.zip", {"good.ts": b"1", name: b"2"})
+    with pytest.raises(DataError, match="would be written outside its folder: refused"):
+        extract(archive, ["good.ts"], tmp_path / "out")
+    assert listing(tmp_path / "out") == []
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("good.ts")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(DataError, match="is a link: refused"):
+        extract(tmp_path / "a.zip", ["good.ts"], tmp_path / "out")
+
+
+def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.zip", {"good.ts": b"\0" * 20_000_000})
+    with pytest.raises(
+        DataError, match=r"swells from [\d,]+ to 20,000,000 bytes: refused as an archive bomb"
+    ):
+        extract(archive, ["good.ts"], tmp_path / "out")
+    many = pack(tmp_path / "b.zip", {f"{i}.ts": bytes(range(256)) * 4 for i in range(10)})
+    with pytest.raises(
+        DataError, match="unpacks to 10,240 bytes, more than 5,000: refused as an archive bomb"
+    ):
+        extract(many, ["1.ts"], tmp_path / "out", limit_bytes=5_000)
+    assert listing(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("cut", [10, -30])
+def test_a_truncated_archive_is_refused_and_leaves_the_folder_as_it_was(tmp_path: Path, cut: int) -> None:
+    archive = pack(tmp_path / "a.zip", {"good.ts": b"numbers" * 1000})
+    archive.write_bytes(archive.read_bytes()[:cut])
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "good.ts").write_text("old")
+    with pytest.raises(DataError, match=r"a.zip is truncated or corrupted"):
+        extract(archive, ["good.ts"], out)
+    assert (out / "good.ts").read_text() == "old"
+    assert listing(out) == ["good.ts"]
+
+
+def test_a_flipped_byte_is_found_by_the_checksum(tmp_path: Path) -> None:
+    content = b"".join(b"%d," % (i * 7919 % 1000) for i in range(3000))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("good.ts", content)
+    raw = bytearray((tmp_path / "a.zip").read_bytes())
+    raw[500] ^= 1
+    (tmp_path / "a.zip").write_bytes(raw)
+    with pytest.raises(DataError, match="truncated or corrupted"):
+        extract(tmp_path / "a.zip", ["good.ts"], tmp_path / "out")
+    assert listing(tmp_path / "out") == []

@@ -1,0 +1,432 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aaren.errors import AarenError, ConfigError, DataError
+from aaren.forecasting import estimator as panel_streams
+from aaren.forecasting.estimator import AarenForecaster
+
+TINY: dict[str, Any] = {"width": 16, "num_heads": 2, "num_layers": 1, "epochs": 1, "updates_per_epoch": 5}
+
+
+def long_frame(
+    rows: int = 300, *, start: int = 0, names: tuple[str, ...] = ("north", "south")
+) -> pd.DataFrame:
+    """Days of 24 hours at two very different scales."""
+    hours = np.arange(start, start + rows)
+    dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(hours, unit="h")
+    parts = [
+        pd.DataFrame(
+            {
+                "unique_id": name,
+                "ds": dates,
+                "y": 10.0 ** (3 * place) * (5 + np.sin(2 * np.pi * (hours + 6 * place) / 24)),
+            }
+        )
+        for place, name in enumerate(names)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def wide_frame(rows: int = 300, *, start: int = 0) -> pd.DataFrame:
+    return long_frame(rows, start=start).pivot(index="ds", columns="unique_id", values="y").reset_index()
+
+
+@pytest.fixture(scope="module")
+def fitted() -> AarenForecaster:
+    return AarenForecaster(horizon=12, **TINY).fit(long_frame())
+
+
+def test_a_long_frame_in_a_long_frame_out(fitted: AarenForecaster) -> None:
+    forecast = fitted.predict()
+    assert list(forecast.columns) == ["unique_id", "ds", "AarenForecaster"]
+    assert forecast["unique_id"].tolist() == ["north"] * 12 + ["south"] * 12
+    assert forecast["ds"].iloc[0] == pd.Timestamp("2024-01-13 12:00")
+    assert forecast["ds"].iloc[11] == pd.Timestamp("2024-01-13 23:00")
+    assert forecast["AarenForecaster"].between(3, 7).sum() == 12  # north; south is a thousand times larger
+
+
+def test_it_learns_a_season() -> None:
+    model = AarenForecaster(
+        horizon=12, width=32, num_heads=4, num_layers=1, epochs=4, updates_per_epoch=60, learning_rate=3e-3
+    ).fit(long_frame(600))
+    truth = long_frame(12, start=600)
+    error = (model.predict()["AarenForecaster"] - truth["y"]) * np.repeat([1.0, 1e-3], 12)
+    assert error.abs().mean() < 0.25  # a sine of amplitude 1; repeating the last value gives 0.7 and more
+    assert model.history_[-1]["mse"] < model.history_[0]["mse"]
+
+
+def test_a_wide_frame_in_a_wide_frame_out() -> None:
+    model = AarenForecaster(horizon=6, **TINY).fit(wide_frame())
+    forecast = model.predict()
+    assert list(forecast.columns) == ["ds", "north", "south"]
+    assert len(forecast) == 6
+    model.update(wide_frame(3, start=300))
+    assert model.predict()["ds"].iloc[0] == forecast["ds"].iloc[3]
+    indexed = AarenForecaster(horizon=6, **TINY).fit(wide_frame().set_index("ds"))
+    pd.testing.assert_frame_equal(indexed.predict(), forecast)
+
+
+def test_long_and_wide_say_the_same(fitted: AarenForecaster) -> None:
+    wide = AarenForecaster(horizon=12, **TINY).fit(wide_frame()).predict()
+    long = fitted.predict()
+    for name in ("north", "south"):
+        np.testing.assert_array_equal(
+            wide[name].to_numpy(), long.loc[long["unique_id"] == name, "AarenForecaster"].to_numpy()
+        )
+
+
+def test_updating_row_by_row_equals_updating_at_once() -> None:
+    one, other = (AarenForecaster(horizon=4, **TINY).fit(long_frame()) for _ in range(2))
+    pd.testing.assert_frame_equal(one.predict(), other.predict())  # the same seed, the same model
+    new = long_frame(5, start=300)
+    one.update(new)
+    for hour in sorted(new["ds"].unique()):
+        other.update(new[new["ds"] == hour])
+    pd.testing.assert_frame_equal(one.predict(), other.predict(), rtol=1e-5)
+
+
+def test_series_without_new_rows_stay_as_they_are() -> None:
+    model = AarenForecaster(horizon=4, **TINY).fit(long_frame())
+    before = model.predict()
+    new = long_frame(3, start=300)
+    model.update(new[new["unique_id"] == "south"])
+    after = model.predict()
+    is_north = before["unique_id"] == "north"
+    pd.testing.assert_frame_equal(before[is_north], after[is_north])
+    assert not np.allclose(
+        before["AarenForecaster"][~is_north], after["AarenForecaster"][~is_north], rtol=1e-6
+    )
+
+
+def test_an_update_looks_at_the_new_rows_only(
+    fitted: AarenForecaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = AarenForecaster.load(fitted.save(tmp_path))
+    seen: list[int] = []
+    forward = model.model_.forward
+
+    def counted(rows: torch.Tensor, *given: Any, **named: Any) -> Any:
+        seen.append(rows.shape[0] * rows.shape[1])
+        return forward(rows, *given, **named)
+
+    monkeypatch.setattr(model.model_, "forward", counted)
+    size = model.state_.nbytes
+    model.update(long_frame(7, start=300))
+    assert seen == [14]
+    north, south = long_frame(40, start=307, names=("north",)), long_frame(2, start=307).iloc[2:]
+    model.update(pd.concat([north, south]))
+    assert sum(seen[1:]) == 42  # the long and the short one are not padded to one length
+    model.predict()
+    assert len(seen) == 3
+    assert model.state_.nbytes == size
+
+
+def test_saved_and_loaded_it_goes_on(fitted: AarenForecaster, tmp_path: Path) -> None:
+    again = AarenForecaster.load(fitted.save(tmp_path / "saved"))
+    pd.testing.assert_frame_equal(again.predict(), fitted.predict())
+    assert again.get_params() == fitted.get_params()
+    copy = AarenForecaster.load(tmp_path / "saved").update(long_frame(2, start=300))
+    pd.testing.assert_frame_equal(copy.predict(), again.update(long_frame(2, start=300)).predict())
+    with pytest.raises(DataError, match=r"no saved AarenForecaster in .*estimator.json is missing"):
+        AarenForecaster.load(tmp_path)
+    description = tmp_path / "saved" / "estimator.json"
+    description.write_text(description.read_text().replace('"format_version": 2', '"format_version": 3', 1))
+    with pytest.raises(DataError, match=r"format version 3; this aaren reads 2.*Upgrade"):
+        AarenForecaster.load(tmp_path / "saved")
+
+
+def test_names_whole_numbers_and_unequal_lengths() -> None:
+    frame = pd.concat([long_frame(200, names=("a",)), long_frame(40, start=160, names=("b",))])
+    frame["step"] = (frame["ds"] - pd.Timestamp("2024-01-01")) // pd.Timedelta(hours=1)
+    frame = frame.rename(columns={"unique_id": "shop", "y": "sales"}).drop(columns="ds")
+    model = AarenForecaster(
+        horizon=10, id_column="shop", time_column="step", target_column="sales", **TINY
+    ).fit(frame)
+    forecast = model.predict()
+    assert list(forecast.columns) == ["shop", "step", "AarenForecaster"]
+    assert forecast["step"].tolist() == [*range(200, 210)] * 2
+    assert model.model_.config.num_marks == 0
+
+
+def test_settings_can_be_read_and_changed() -> None:
+    model = AarenForecaster(horizon=12, width=16)
+    assert model.get_params()["width"] == 16
+    assert model.set_params(width=32).get_params()["width"] == 32
+    assert repr(model) == "AarenForecaster(horizon=12, width=32)"
+    with pytest.raises(ConfigError, match="unknown setting 'widht'; did you mean 'width'"):
+        model.set_params(widht=3)
+    with pytest.raises(ConfigError, match="num_heads must divide width"):
+        AarenForecaster(horizon=12, width=10, num_heads=4)
+    with pytest.raises(ConfigError, match=r"horizon must be a whole number, at least 1; got 1.5"):
+        AarenForecaster(horizon=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not fitted yet"):
+        AarenForecaster(horizon=12).predict()
+
+
+def test_a_constant_series_is_forecast_as_it_is() -> None:
+    frame = long_frame()
+    frame["y"] = 7.0
+    forecast = AarenForecaster(horizon=4, **TINY).fit(frame).predict()["AarenForecaster"]
+    assert (forecast - 7.0).abs().max() < 0.05
+
+
+def broken(**changes: object) -> pd.DataFrame:
+    frame = long_frame()
+    for name, value in changes.items():
+        frame.loc[41, name] = value
+    return frame
+
+
+def test_bad_frames_are_named() -> None:
+    model = AarenForecaster(horizon=12, **TINY)
+    for value in (np.nan, np.inf):
+        with pytest.raises(
+            DataError, match=r"series 'north', row 41 \(ds = 2024-01-02 17:00:00\): expected a finite number"
+        ):
+            model.fit(broken(y=value))
+    with pytest.raises(DataError, match=r"series 'north' has 1 gap\(s\), the first from 2024-01-02 16:00:00"):
+        model.fit(long_frame().drop(index=41))
+    AarenForecaster(horizon=12, allow_irregular=True, **TINY).fit(long_frame().drop(index=41))
+    with pytest.raises(DataError, match=r"series 'north': ds = 2024-01-01 00:00:00 comes twice"):
+        model.fit(broken(ds=pd.Timestamp("2024-01-01")))
+    with pytest.raises(
+        DataError, match=r"no series is long enough for a horizon of 200: .*has 300 rows and needs 408"
+    ):
+        AarenForecaster(horizon=200, **TINY).fit(long_frame())
+    with pytest.raises(DataError, match=r"no column 'ds' and no DatetimeIndex.*time_column="):
+        model.fit(long_frame().rename(columns={"ds": "when"}))
+    with pytest.raises(DataError, match=r"no column 'y'.*target_column="):
+        model.fit(long_frame().rename(columns={"y": "z"}))
+    with pytest.raises(DataError, match="ds must be a date or a whole number; got 'soon'"):
+        model.fit(long_frame().astype({"ds": str}).replace({"ds": {"2024-01-02 17:00:00": "soon"}}))
+    with pytest.raises(DataError, match=r"expected a pandas DataFrame.*got list"):
+        model.fit([1, 2, 3])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the frame has no rows"):
+        model.fit(long_frame().iloc[:0])
+
+
+def test_bad_updates_are_named(fitted: AarenForecaster) -> None:
+    with pytest.raises(
+        DataError, match=r"series 'west' was not there when the model was fitted; known are 'north'"
+    ):
+        fitted.update(long_frame(1, start=300, names=("west",)))
+    with pytest.raises(DataError, match=r"2024-01-13 11:00:00 is not after 2024-01-13 11:00:00"):
+        fitted.update(long_frame(1, start=299))
+    with pytest.raises(DataError, match=r"1 gap\(s\), the first from 2024-01-13 11:00:00"):
+        fitted.update(long_frame(1, start=310))
+    with pytest.raises(DataError, match="the model was fitted on a long frame"):
+        fitted.update(wide_frame(1, start=300))
+
+
+def test_scales_of_constant_series_are_one() -> None:
+    assert panel_streams.find_scale("a", np.full(5, 3.0)) == (3.0, 1.0)
+
+
+def frame_of(times: Any, ids: Any = "a") -> pd.DataFrame:
+    return pd.DataFrame({"unique_id": ids, "ds": times, "y": np.sin(np.arange(len(times)))})
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", "+05:30"])
+@pytest.mark.parametrize("step", ["QE", "YE", "QS", "YS", "ME", "MS", "B", "W-WED", "D", "h", "100ms"])
+def test_dates_go_on_in_and_out_of_the_calendar(step: str, zone: str | None, tmp_path: Path) -> None:
+    whole = pd.date_range("2020-01-01", periods=60, freq=step, tz=zone)
+    model = AarenForecaster(horizon=5, **TINY).fit(frame_of(whole[:50]))
+    model.update(frame_of(whole[50:53]))
+    for found in (model, AarenForecaster.load(model.save(tmp_path / "saved"))):
+        forecast = found.predict()
+        assert forecast["ds"].tolist() == whole[53:58].tolist()
+        assert forecast["ds"].dt.tz == whole.tz
+
+
+def test_dates_with_and_without_a_time_zone_do_not_mix() -> None:
+    hours = pd.date_range("2024-03-30", periods=50, freq="h", tz="Europe/Berlin")
+    model = AarenForecaster(horizon=5, **TINY).fit(frame_of(hours[:40]))
+    with pytest.raises(DataError, match=r"fitted on times in the time zone Europe/Berlin, these are in None"):
+        model.update(frame_of(hours[40:41].tz_localize(None)))
+    model.update(frame_of(hours[40:41].tz_convert("UTC")))  # the same moments
+    assert model.predict()["ds"].tolist() == hours[41:46].tolist()
+    texts = AarenForecaster(horizon=5, **TINY).fit(frame_of(hours[:40].map(str)))  # of two offsets
+    assert texts.predict()["ds"].iloc[0] == hours[40]
+
+
+def test_a_series_of_one_row_goes_on_like_the_others() -> None:
+    days = pd.date_range("2024-01-01", periods=40, freq="D")
+    frame = pd.concat([frame_of(days, "long"), frame_of(days[20:21], "short")])
+    forecast = AarenForecaster(horizon=3, **TINY).fit(frame).predict()
+    assert forecast.loc[forecast["unique_id"] == "short", "ds"].tolist() == days[21:24].tolist()
+    frame["ds"] = (frame["ds"] - days[0]) // pd.Timedelta(hours=1)
+    forecast = AarenForecaster(horizon=3, **TINY).fit(frame).predict()
+    assert forecast.loc[forecast["unique_id"] == "short", "ds"].tolist() == [504, 528, 552]
+
+
+def test_columns_of_a_wide_frame_may_end_at_different_times() -> None:
+    model = AarenForecaster(horizon=4, **TINY).fit(wide_frame())
+    before = model.predict()
+    model.update(wide_frame(2, start=300)[["ds", "south"]])
+    after = model.predict()
+    assert after["ds"].tolist() == pd.date_range("2024-01-13 12:00", periods=6, freq="h").tolist()
+    pd.testing.assert_series_equal(after["north"][:4], before["north"])
+    assert after["north"].isna().tolist() == [False] * 4 + [True] * 2
+    assert after["south"].isna().tolist() == [True] * 2 + [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        ([1, "1"], object),
+        ([1, 2], np.int64),
+        ([0.5, 1.5], np.float64),
+        (["b", "a"], "str"),
+        ([7, 9], "int32"),
+    ],
+)
+def test_ids_keep_their_type(ids: list[Any], kind: Any, tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=40, freq="D")
+    frame = pd.concat([frame_of(days, ids[0]), frame_of(days, ids[1])])
+    frame["unique_id"] = pd.Series([ids[0]] * 40 + [ids[1]] * 40, index=frame.index, dtype=kind)
+    model = AarenForecaster(horizon=3, **TINY).fit(frame)
+    for found in (model, AarenForecaster.load(model.save(tmp_path / "saved"))):
+        forecast = found.predict()
+        assert forecast["unique_id"].dtype == frame["unique_id"].dtype
+        names = forecast["unique_id"].drop_duplicates().tolist()
+        assert sorted(map(repr, names)) == sorted(map(repr, frame["unique_id"].drop_duplicates().tolist()))
+        assert len(forecast) == 6
+    wide = (
+        frame_of(days)[["ds", "y"]]
+        .rename(columns={"y": ids[0]})
+        .assign(**{"z": 1.0})
+        .rename(columns={"z": ids[1]})
+    )
+    assert list(AarenForecaster(horizon=3, **TINY).fit(wide).predict().columns) == ["ds", *ids]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_rows_of_nobody_are_refused(missing: Any) -> None:
+    frame = long_frame().astype({"unique_id": object})
+    frame.loc[5, "unique_id"] = missing
+    with pytest.raises(DataError, match=r"row 5: 'unique_id' is missing \(1 such\)"):
+        AarenForecaster(horizon=4, **TINY).fit(frame)
+    with pytest.raises(DataError, match="column 1 of the frame has no name"):
+        AarenForecaster(horizon=4, **TINY).fit(wide_frame().rename(columns={"north": missing}))
+
+
+def test_columns_and_ids_that_name_nothing_are_refused() -> None:
+    wide = wide_frame()
+    wide.columns = pd.Index(["ds", "a", "a"])
+    with pytest.raises(DataError, match="several columns 'a'"):
+        AarenForecaster(horizon=4, **TINY).fit(wide)
+    levels = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    with pytest.raises(DataError, match="columns of several levels are not read"):
+        AarenForecaster(horizon=4, **TINY).fit(wide_frame().set_index("ds").set_axis(levels, axis=1))
+    lists = long_frame().assign(unique_id=[[1]] * 600)
+    with pytest.raises(DataError, match=r"ids in 'unique_id' must be text or numbers; got \[1\]"):
+        AarenForecaster(horizon=4, **TINY).fit(lists)
+    long = pd.concat([long_frame(), long_frame()[["y"]]], axis=1)
+    with pytest.raises(DataError, match="several columns 'y'"):
+        AarenForecaster(horizon=4, **TINY).fit(long)
+
+
+@pytest.mark.parametrize("times", [[0.5, 1.5], [1.0, np.nan], [True, False], [1, "soon"], [1, None]])
+def test_times_are_dates_or_whole_numbers(times: list[Any]) -> None:
+    frame = pd.DataFrame({"unique_id": "a", "ds": pd.Series(times, dtype=object), "y": 1.0})
+    with pytest.raises(DataError, match="ds must be a date or a whole number; got"):
+        AarenForecaster(horizon=1, **TINY).fit(frame)
+
+
+@pytest.mark.parametrize("value", [1e39, -1e300, 1.7e308])
+def test_what_the_model_cannot_hold_leaves_no_trace(value: float) -> None:
+    model = AarenForecaster(horizon=4, **TINY).fit(long_frame())
+    before, state = model.predict(), model.state_.to_bytes()
+    new = pd.concat([long_frame(9, start=300, names=("north",)), long_frame(2, start=300).iloc[2:]])
+    new.loc[new["unique_id"] == "south", "y"] = value
+    with pytest.raises(
+        DataError, match=r"series 'south': .* at 2024-01-13 12:00:00 is too far from what was fitted"
+    ):
+        model.update(new)
+    assert model.state_.to_bytes() == state
+    pd.testing.assert_frame_equal(model.predict(), before)
+    with pytest.raises(DataError, match=r"series 'north' reaches from .* too large for float64"):
+        AarenForecaster(horizon=4, **TINY).fit(broken(y=1.7e308 if value > 0 else value))
+
+
+def test_large_units_are_only_units() -> None:
+    frame = long_frame()
+    small = AarenForecaster(horizon=4, **TINY).fit(frame).predict()["AarenForecaster"]
+    frame["y"] *= 2.0**200
+    large = AarenForecaster(horizon=4, **TINY).fit(frame).predict()["AarenForecaster"]
+    np.testing.assert_array_equal(large.to_numpy(), small.to_numpy() * 2.0**200)
+
+
+def test_settings_changed_by_hand_hold_from_the_next_fit_on(tmp_path: Path) -> None:
+    model = AarenForecaster(horizon=4, **TINY)
+    model.width, model.horizon = 8, np.int64(3)
+    assert model.get_params()["width"] == 8
+    assert len(model.fit(long_frame()).predict()) == 6
+    assert model.model_.config.width == 8
+    assert AarenForecaster.load(model.save(tmp_path)).get_params()["horizon"] == 3
+    model.width = 7
+    with pytest.raises(ConfigError, match="num_heads must divide width"):
+        model.fit(long_frame())
+    with pytest.raises(ConfigError, match="num_heads must divide width"):
+        model.set_params(width=9)
+    assert model.width == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("window_steps", 0), ("width", 7.5), ("horizon", 0), ("horizon", True), ("batch_size", -1)),
+        *(("epochs", 0), ("updates_per_epoch", 0), ("patience", 0), ("num_layers", 0), ("threads", -1)),
+        *(("seed", 10**20), ("seed", 0.5), ("seed", None), ("width", "8"), ("num_heads", 0)),
+        *(("learning_rate", 0.0), ("learning_rate", float("nan")), ("learning_rate", "1e-3")),
+        *(("dropout", 1.0), ("dropout", "0"), ("half_life_steps", 0.0), ("half_life_steps", None)),
+    ],
+)
+def test_settings_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name}.* must be.*got"):
+        AarenForecaster(**{"horizon": 4, name: value})
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    given = {**TINY, "seed": np.int64(1), "dropout": np.float32(0.0), "window_steps": np.int32(20)}
+    model = AarenForecaster(horizon=np.int64(2), **given).fit(long_frame())
+    again = AarenForecaster.load(model.save(tmp_path))
+    pd.testing.assert_frame_equal(again.predict(), model.predict())
+    assert again.seed == 1
+
+
+def test_damaged_files_are_named(fitted: AarenForecaster, tmp_path: Path) -> None:
+    folder = fitted.save(tmp_path / "saved")
+    description = folder / "estimator.json"
+    whole = description.read_text()
+    damaged = [whole[:place] for place in range(0, len(whole), max(1, len(whole) // 23))]
+    damaged += ["[]", "{}", "null", whole.replace('"ids"', '"idz"'), whole.replace('"north"', '["north"]', 1)]
+    damaged += [
+        whole.replace('"datetime64[us]"', '"nonsense"'),
+        "[" * 100_000,
+        whole.replace('"seed": 0', '"seed": "x"'),
+    ]
+    for text in damaged:
+        if text != whole:
+            description.write_text(text)
+            with pytest.raises(AarenError):
+                AarenForecaster.load(folder)
+    description.write_text(whole)
+    AarenForecaster.load(folder)
+    (folder / "state.bin").unlink()
+    with pytest.raises(DataError, match="no whole AarenForecaster"):
+        AarenForecaster.load(folder)
+
+
+def test_ids_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=40, freq="D")
+    model = AarenForecaster(horizon=3, **TINY).fit(frame_of(days, pd.Timestamp("2024-01-01")))
+    assert model.predict()["unique_id"].iloc[0] == pd.Timestamp("2024-01-01")
+    with pytest.raises(DataError, match="ids of type Timestamp cannot be saved"):
+        model.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aaren.engine.presets import make_run
+from aaren.engine.run import train
+from aaren.engine.use import predict_run
+from aaren.errors import DataError
+from aaren.forecasting.calendar import continue_dates
+from aaren.forecasting.series import time_marks
+from aaren.stream.saved import load_model
+
+
+def dates(*texts: str) -> np.ndarray:
+    return np.array(texts, dtype="datetime64[s]")
+
+
+def test_dates_go_on_at_the_usual_step_even_after_a_gap() -> None:
+    known = dates("2024-01-01T00:00", "2024-01-01T00:15", "2024-01-01T00:30", "2024-01-01T02:00")
+    assert continue_dates(known, 2).tolist() == dates("2024-01-01T02:15", "2024-01-01T02:30").tolist()
+
+
+def test_months_keep_their_day() -> None:
+    assert continue_dates(dates("2023-11-01", "2023-12-01", "2024-01-01"), 3).tolist() == (
+        dates("2024-02-01", "2024-03-01", "2024-04-01").tolist()
+    )
+
+
+def test_one_row_has_no_step() -> None:
+    with pytest.raises(DataError, match=r"got 1 row\(s\), need 2"):
+        continue_dates(dates("2024-01-01"), 3)
+
+
+def write_hours(path: Path, dates: NDArray[np.datetime64], rows: NDArray[np.float64]) -> Path:
+    lines = [
+        f"{str(date).replace('T', ' ')},{row[0]},{row[1]}" for date, row in zip(dates, rows, strict=True)
+    ]
+    path.write_text("\n".join(["date,load,wind", *lines]) + "\n")
+    return path
+
+
+def test_a_streaming_run_goes_live_in_the_units_of_the_data(tmp_path: Path) -> None:
+    hours = np.arange(900)
+    dates = np.datetime64("2024-01-01T00", "s") + hours * np.timedelta64(3600, "s")
+    rows = np.stack([100.0 + 20.0 * np.sin(hours / 4.0), 5.0 + np.cos(hours / 7.0)], axis=1)
+    known = write_hours(tmp_path / "known.csv", dates, rows)
+    run = make_run(
+        "forecasting", model="streaming", profile="smoke", data_file=str(known), assignments=["horizon=24"]
+    )
+    train(run, tmp_path / "run")
+    new = write_hours(tmp_path / "new.csv", dates[:96], rows[:96])
+    predict_run(tmp_path / "run", source=new, target=tmp_path / "forecast.csv")
+    said = np.loadtxt(tmp_path / "forecast.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    stream = load_model(tmp_path / "run" / "model").stream()
+    for row, marks in zip(rows[:96], time_marks(dates[:96]), strict=True):
+        forecast = stream.push(row, marks=marks)
+    assert forecast.numpy() == pytest.approx(said, rel=1e-3)

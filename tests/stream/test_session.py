@@ -1,0 +1,186 @@
+"""Sessions: what they refuse before it reaches a state, and how many streams they hold."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aaren.errors import ConfigError, DataError, ShapeError, StateError
+from aaren.events.model import EventModel, EventModelConfig
+from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
+from aaren.rl.model import DecisionModel, DecisionModelConfig
+
+ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
+
+
+@pytest.fixture
+def model() -> StreamingForecaster:
+    config = StreamingForecasterConfig(num_series=3, horizon_steps=4, width=16, num_heads=4)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return StreamingForecaster(config).eval()
+
+
+def rows(count: int) -> dict[str, Tensor]:
+    return {"item": ROW.expand(count, -1), "marks": MARKS.expand(count, -1)}
+
+
+def test_an_extra_that_is_not_finite_leaves_no_trace(model: StreamingForecaster) -> None:
+    session = model.stream(2)
+    marks = torch.zeros(2, 4)
+    marks[1, 3] = torch.nan
+    with pytest.raises(DataError, match=r"item 0 of this session holds nan at \(1, 3\) of its marks.*mask="):
+        session.push(ROW.expand(2, -1), marks=marks)
+    held_back = session.push(ROW.expand(2, -1), marks=marks, mask=[True, False])
+    assert held_back.isfinite().all()
+    assert session.push(**rows(2)).isfinite().all()
+    with pytest.raises(DataError, match=r"item 0 of this session holds inf at \(0,\) of its marks"):
+        model.stream().push(ROW, marks=[float("inf"), 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("value", [1e12, -1e17])
+def test_large_numbers_are_computed_with(model: StreamingForecaster, value: float) -> None:
+    session = model.stream()
+    assert session.push(ROW, marks=[value, value, 0.0, 0.0]).isfinite().all()
+    assert session.push([value] * 3, marks=MARKS).isfinite().all()
+    assert session.push([-value] * 3, marks=MARKS).isfinite().all()
+
+
+@pytest.mark.parametrize("value", [1e20, 3.4e38, 1e39, -1e300, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["item", "marks"])
+def test_what_float32_cannot_compute_with_leaves_no_trace(
+    model: StreamingForecaster, value: float, name: str
+) -> None:
+    session = model.stream(2)
+    session.push(**rows(2))
+    before = session.to_bytes()
+    spoilt: dict[str, Any] = {key: tensor.double().clone() for key, tensor in rows(2).items()}
+    spoilt[name][1, 2] = value
+    with pytest.raises(DataError, match=r"item 1 of this session holds .* at \(1, 2\)"):
+        session.push(**spoilt)
+    assert session.to_bytes() == before
+    assert session.count == 1
+    assert session.push(**spoilt, mask=[True, False]).isfinite().all()
+
+
+def test_an_answer_that_is_not_finite_is_no_answer(model: StreamingForecaster) -> None:
+    with torch.no_grad():
+        model.head.weight[:, 0] = 1e37
+    session = model.stream()
+    session.push(ROW, marks=MARKS)  # the deviation of one row is almost 0
+    before = session.to_bytes()
+    with pytest.raises(
+        DataError, match=r"after item 1 .*stream 0 would not be finite.*state stays as it was"
+    ):
+        session.push(ROW * 1e10, marks=MARKS)
+    assert session.to_bytes() == before
+    assert session.count == 1
+
+
+@pytest.mark.parametrize(
+    "item", [["a", "b", "c"], [1.0, None, 2.0], [1.0, [2.0], 3.0], [1j, 0, 0], ["2024-01-01"] * 3, "abc"]
+)
+def test_items_are_real_numbers(model: StreamingForecaster, item: Any) -> None:
+    session = model.stream()
+    with pytest.raises(DataError, match="an item must be real numbers"):
+        session.push(item, marks=MARKS)
+    assert session.count == 0
+
+
+def test_numbers_come_in_many_forms(model: StreamingForecaster) -> None:
+    forms: list[Any] = [
+        [1, 2, 3],
+        np.array([1, 2, 3], dtype=np.uint16),
+        np.array([3.0, 2.0, 1.0])[::-1],
+        np.array([1.0, 2.0, 3.0], dtype=">f8"),
+        np.array([1.0, 2.0, 3.0], dtype=np.longdouble),
+        ROW.clone().requires_grad_(),
+        ROW.to(torch.bfloat16),
+        [torch.tensor(1.0), np.float32(2.0), 3],
+    ]
+    answers = [model.stream().push(form, marks=MARKS) for form in forms]
+    for answer in answers:
+        torch.testing.assert_close(answer, answers[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("batch_size", [-1, 1.5, True, "2", [2]])
+def test_an_impossible_number_of_streams_is_refused(model: StreamingForecaster, batch_size: Any) -> None:
+    decision = DecisionModel(DecisionModelConfig(state_size=3, action_size=2, width=16, num_layers=1))
+    events = EventModel(EventModelConfig(width=16, ff_width=16))
+    for opened in (model, decision, events):
+        with pytest.raises(ConfigError, match=r"batch_size must be None.*or a whole number of streams; got"):
+            opened.stream(batch_size)
+    assert model.stream(np.int64(2)).push(**rows(2)).shape == (2, 4, 3)
+
+
+@pytest.mark.parametrize("mask", [[0.5, 1.0], [float("nan"), 1.0], [2, 1], ["a", "b"], [None, True]])
+def test_a_mask_is_true_or_false(model: StreamingForecaster, mask: Any) -> None:
+    with pytest.raises(DataError, match="mask must"):
+        model.stream(2).push(**rows(2), mask=mask)
+
+
+@pytest.mark.parametrize("mask", [[0, 1], [0.0, 1.0], torch.tensor([0, 1]), torch.tensor([False, True])])
+def test_a_mask_of_noughts_and_ones_will_do(model: StreamingForecaster, mask: Any) -> None:
+    session = model.stream(2)
+    before = session.state
+    session.push(**rows(2), mask=mask)
+    assert session.state.select([0]).to_bytes() == before.select([0]).to_bytes()
+    assert session.state.select([1]).to_bytes() != before.select([1]).to_bytes()
+
+
+def test_one_stream_can_be_held_back(model: StreamingForecaster) -> None:
+    session = model.stream()
+    before = session.state.to_bytes()
+    session.push(ROW * torch.nan, marks=MARKS, mask=False)
+    session.push(ROW, marks=MARKS, mask=[False])
+    assert session.state.to_bytes() == before
+
+
+def test_a_mask_of_another_size_is_refused(model: StreamingForecaster) -> None:
+    with pytest.raises(ShapeError, match=r"mask must be \(2,\), one per stream; got \(3,\)"):
+        model.stream(2).push(**rows(2), mask=[True, False, True])
+    with pytest.raises(ShapeError, match=r"mask must be \(2,\), one per stream; got \(2, 1\)"):
+        model.stream(2).push(**rows(2), mask=torch.ones(2, 1))
+
+
+@pytest.mark.parametrize(("saved", "opened"), [(2, None), (3, 2), (1, 0)])
+def test_a_state_of_another_number_of_streams_is_refused(
+    model: StreamingForecaster, saved: int, opened: int | None
+) -> None:
+    blob = model.stream(saved).to_bytes()
+    session = model.stream(opened)
+    before = session.state
+    size = 1 if opened is None else opened
+    words = rf"holds {saved} streams; this session has {size}.*stream\(batch_size={saved}\).*select"
+    with pytest.raises(StateError, match=words):
+        session.restore(blob)
+    assert session.state is before
+
+
+def test_one_stream_is_one_stream_with_and_without_its_axis(model: StreamingForecaster) -> None:
+    session = model.stream()
+    session.restore(model.stream(1).to_bytes())
+    assert session.push(ROW, marks=MARKS).shape == (4, 3)
+
+
+def test_a_session_may_have_no_stream(model: StreamingForecaster) -> None:
+    session = model.stream(0)
+    assert session.push(**rows(0)).shape == (0, 4, 3)
+    assert session.push(**rows(0), mask=[]).shape == (0, 4, 3)
+    session.restore(session.to_bytes())
+    session.reset()
+    assert session.push(**rows(0)).shape == (0, 4, 3)
+    with pytest.raises(StateError, match="0 streams; items for 1 came"):
+        session.push(**rows(1))
+
+
+def test_a_state_of_other_weights_is_refused(model: StreamingForecaster) -> None:
+    session = model.stream()
+    session.push(ROW, marks=MARKS)
+    model.stream().restore(session.to_bytes())
+    with torch.no_grad():
+        model.value.weight.mul_(2.0)  # outside of the encoder
+    with pytest.raises(StateError, match="Load the weights that made it"):
+        model.stream().restore(session.to_bytes())
