@@ -3,41 +3,71 @@
 The table of contents. Names are imported when first used, so that `import aaren` and the help are instant.
 """
 
-import importlib
+from typing import TYPE_CHECKING
 
+from aaren.lazy import lazy_names
 from aaren.version import __version__
 
-_HOME = {
-    "AarenAttention": "aaren.nn",
-    "AarenClassifier": "aaren.classification.estimator",
-    "AarenError": "aaren.errors",
-    "AarenForecaster": "aaren.classification.estimator",
-    "Block": "aaren.nn",
-    "Classifier": "aaren.models_dropped",
-    "DecisionModel": "aaren.models_dropped",
-    "Encoder": "aaren.nn",
-    "EncoderConfig": "aaren.nn",
-    "EventModel": "aaren.models_dropped",
-    "Forecaster": "aaren.models_dropped",
-    "ScanState": "aaren.ops",
-    "SoftmaxAttention": "aaren.nn",
-    "attend": "aaren.ops",
-    "load_model": "aaren.models_dropped",
-    "save_model": "aaren.models_dropped",
-    "scan_attention": "aaren.ops",
-}
+if TYPE_CHECKING:
+    from aaren.classification import AarenClassifier, Classifier
+    from aaren.errors import AarenError
+    from aaren.events import EventModel
+    from aaren.forecasting import AarenForecaster, Forecaster
+    from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
+    from aaren.ops import ScanState, attend, scan_attention
+    from aaren.rl import DecisionModel
+    from aaren.stream.saved import load_model, save_model
 
-__all__ = ["__version__", *_HOME]
+__all__ = [
+    "AarenAttention",
+    "AarenClassifier",
+    "AarenError",
+    "AarenForecaster",
+    "Block",
+    "Classifier",
+    "DecisionModel",
+    "Encoder",
+    "EncoderConfig",
+    "EventModel",
+    "Forecaster",
+    "ScanState",
+    "SoftmaxAttention",
+    "__version__",
+    "attend",
+    "load_model",
+    "save_model",
+    "scan_attention",
+]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name from its home at first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'aaren' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aaren.classification": (
+            "AarenClassifier",
+            "Classifier",
+        ),
+        "aaren.errors": ("AarenError",),
+        "aaren.events": ("EventModel",),
+        "aaren.forecasting": (
+            "AarenForecaster",
+            "Forecaster",
+        ),
+        "aaren.nn": (
+            "AarenAttention",
+            "Block",
+            "Encoder",
+            "EncoderConfig",
+            "SoftmaxAttention",
+        ),
+        "aaren.ops": (
+            "ScanState",
+            "attend",
+            "scan_attention",
+        ),
+        "aaren.rl": ("DecisionModel",),
+        "aaren.stream.saved": (
+            "load_model",
+            "save_model",
+        ),
+    },
+)

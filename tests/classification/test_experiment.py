@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from aaren.classification.config import ClassificationConfig, NetworkConfig
-from aaren.classification.experiment import TASK, ClassificationExperiment, accuracy_by_fraction, curve_of
+from aaren.classification.experiment import ClassificationExperiment, accuracy_by_fraction, curve_of
 from aaren.classification.model import Classifier
 from aaren.classification.references import ReferenceClassifier
+from aaren.classification.setting import SETTING
 from aaren.engine.loop import evaluate, fit
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.engine.use import predict_run
 from aaren.errors import ConfigError, DataError, ShapeError
 from aaren.stream.saved import load_model
@@ -61,12 +62,12 @@ def config(path: Path, **options: Any) -> ClassificationConfig:
 
 
 def opened(path: Path, *, seed: int = 1, **options: Any) -> ClassificationExperiment:
-    return TASK.open(config(path, **options), seed=seed)
+    return SETTING.open(config(path, **options), seed=seed)
 
 
 def test_the_published_plan() -> None:
     pytest.importorskip("aeon")
-    experiment = TASK.open(ClassificationConfig(dataset="JapaneseVowels"), seed=0)
+    experiment = SETTING.open(ClassificationConfig(dataset="JapaneseVowels"), seed=0)
     plan = experiment.plan
     assert plan.updates_per_epoch == plan.evaluate_every == 17  # 270 cases, the last 14 are not dropped
     assert plan.max_updates == 17 * 25  # of 100 epochs; then the rate is below the last digit of float32
@@ -335,9 +336,9 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is no file: give NAME_TRAIN\.ts"):
         opened(tmp_path / "nothing.ts")
     with pytest.raises(DataError, match="Run: aaren data fetch Handwriting"):
-        TASK.open(ClassificationConfig(dataset="Handwriting"), seed=0)
+        SETTING.open(ClassificationConfig(dataset="Handwriting"), seed=0)
     with pytest.raises(ConfigError, match=r"name a dataset \(aaren data list classification\)"):
-        TASK.open(ClassificationConfig(), seed=0)
+        SETTING.open(ClassificationConfig(), seed=0)
 
 
 def test_configs_that_cannot_be() -> None:
@@ -352,7 +353,7 @@ def test_configs_that_cannot_be() -> None:
 
 
 def test_the_task_is_found_by_its_name() -> None:
-    assert find_task("classification") is TASK
+    assert find_setting("classification") is SETTING
 
 
 @pytest.mark.parametrize(
@@ -371,14 +372,14 @@ def test_real_files_give_the_published_totals(
     monkeypatch.setenv("AAREN_DATA", str(mirror))
     monkeypatch.delenv("XDG_CACHE_HOME")  # reading these takes seconds: once is enough
     for model, total in (("transformer", parameters), ("aaren", parameters + 384)):
-        experiment = TASK.open(ClassificationConfig(dataset=name, model=model), seed=0)
+        experiment = SETTING.open(ClassificationConfig(dataset=name, model=model), seed=0)
         assert sum(weight.numel() for weight in experiment.build_model().parameters()) == total
 
 
 def test_heartbeat_is_tested_on_a_part_of_train(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AAREN_DATA", str(mirror))
     monkeypatch.delenv("XDG_CACHE_HOME")
-    experiment = TASK.open(ClassificationConfig(dataset="heartbeat-train"), seed=0)
+    experiment = SETTING.open(ClassificationConfig(dataset="heartbeat-train"), seed=0)
     facts = experiment.facts()
     assert (facts["tested_on"], facts["stands_for"]) == ("held-out part of TRAIN", "Heartbeat")
     assert (facts["train_cases"], facts["test_cases"]) == (164, 40)

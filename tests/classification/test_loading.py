@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from aaren import classification
+from aaren.classification import data as classification
 from aaren.classification.data import normalise_across_channels
 from aaren.classification.ts import parse_ts
 from aaren.datasets.catalogue import lookup

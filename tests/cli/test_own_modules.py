@@ -146,7 +146,7 @@ def test_commands_import_nothing_from_the_current_folder(tmp_path: Path) -> None
     for name in ("queue", "plotly", "pandas", "gymnasium"):
         (tmp_path / f"{name}.py").write_text("open('trapped', 'w').close()")
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "task.py").write_text("import queue, sys; TASK = None; print(sys.path[-1])")
+    (tmp_path / "own" / "task.py").write_text("import queue, sys; SETTING = None; print(sys.path[-1])")
     main = "from aaren.cli.main import main; main()"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for words in (("data", "list", "events"), ("--import", "own.task", "version")):

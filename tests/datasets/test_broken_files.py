@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from aaren.classification import data as classification
+from aaren.datasets.own_files import check_file
 from aaren.errors import AarenError
 from aaren.events import files as event_files
 from aaren.events.data import split
 from aaren.forecasting import data as forecasting
-from aaren.lab.own_files import check_file
 from aaren.rl import data as trajectory_files
 from aaren.rl import policies
 from aaren.rl.batches import TrajectoryBatches

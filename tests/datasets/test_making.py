@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from aaren import forecasting
+from aaren.datasets.own_files import make_generated
 from aaren.errors import ConfigError
-from aaren.lab.own_files import make_generated
+from aaren.forecasting import data as forecasting
 
 
 def test_a_written_series_reads_back_as_it_was_generated(

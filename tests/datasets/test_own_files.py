@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aaren.datasets.own_files import check_file, guess_setting
 from aaren.errors import ConfigError, DataError
-from aaren.lab.own_files import check_file, guess_setting
 
 HEADER = "@problemName X\n@timeStamps false\n@classLabel true a b c\n@data\n"
 TS = HEADER + "1,2,3:4,5,6:a\n4,?,6:1,1,1:b\n1,3,5:2,4,6:a\n"

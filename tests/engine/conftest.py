@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aaren.engine.config import EngineConfig, RunConfig
-from support.toy_task import TASK, ToyConfig, ToyExperiment, ToyModelConfig
+from support.toy_task import SETTING, ToyConfig, ToyExperiment, ToyModelConfig
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def toy() -> Callable[..., ToyExperiment]:
     """Open a toy experiment; `dropout` is the model's, everything else the task's."""
 
     def open_toy(*, dropout: float = 0.1, seed: int = 0, **choices: object) -> ToyExperiment:
-        return TASK.open(ToyConfig(model=ToyModelConfig(dropout=dropout), **choices), seed=seed)
+        return SETTING.open(ToyConfig(model=ToyModelConfig(dropout=dropout), **choices), seed=seed)
 
     return open_toy
 
@@ -28,7 +28,7 @@ def toy_run() -> Callable[..., RunConfig]:
         *, checkpoint_seconds: float = 0.0, predictions: bool = False, **choices: object
     ) -> RunConfig:
         return RunConfig(
-            setting=TASK.name,
+            setting=SETTING.name,
             task=ToyConfig(**choices),
             engine=EngineConfig(threads=1, checkpoint_seconds=checkpoint_seconds, predictions=predictions),
         )

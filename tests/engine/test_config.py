@@ -14,7 +14,7 @@ from aaren.engine.config import (
     to_toml,
 )
 from aaren.engine.fields import to_mapping
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError
 from support.toy_task import ToyConfig, ToyModelConfig
 
@@ -106,7 +106,7 @@ def test_override_reports_everything(config: RunConfig) -> None:
 def test_a_wrong_size_of_the_network_is_named_in_every_setting(
     setting: str, assignment: str, words: str
 ) -> None:
-    run = RunConfig(setting=setting, task=find_task(setting).config_type(dataset="x"))
+    run = RunConfig(setting=setting, task=find_setting(setting).config_type(dataset="x"))
     with pytest.raises(ConfigError, match=f"--set: {words}"):
         override(run, [assignment])
 

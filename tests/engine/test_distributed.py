@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from aaren.engine.config import RunConfig, override, to_toml
 from aaren.engine.run import train
-from support.toy_task import TASK
+from support.toy_task import SETTING
 
 ToyRun = Callable[..., RunConfig]
 
@@ -32,7 +32,7 @@ def torchrun(
             "-c",
             code,
             "--import",
-            TASK.name,
+            SETTING.name,
             "train",
             str(path),
             "--out",
@@ -96,7 +96,7 @@ def test_two_processes_go_on_where_they_were(
             "-c",
             code,
             "--import",
-            TASK.name,
+            SETTING.name,
             "train",
             str(path),
             "--out",

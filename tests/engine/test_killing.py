@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from aaren.engine.config import RunConfig, to_toml
 from aaren.engine.run import train
-from support.toy_task import TASK
+from support.toy_task import SETTING
 
 ToyRun = Callable[..., RunConfig]
 KILLS = 8
@@ -92,7 +92,7 @@ def test_the_command_is_killed_and_goes_on(
     kills = 0
     while True:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, "--import", TASK.name, "train", str(run), "--out", str(killed)],
+            [sys.executable, "-c", code, "--import", SETTING.name, "train", str(run), "--out", str(killed)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -126,7 +126,7 @@ def test_asked_to_stop_it_saves_and_says_so(
     run.write_text(to_toml(toy_run(epochs=200, slow_seconds=0.02, checkpoint_seconds=1e6)))
     code = "from aaren.cli.main import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "--import", TASK.name, "train", str(run), "--out", str(folder)],
+        [sys.executable, "-c", code, "--import", SETTING.name, "train", str(run), "--out", str(folder)],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

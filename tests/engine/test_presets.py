@@ -29,7 +29,7 @@ def test_a_presets_own_choice_reaches_the_preset() -> None:
         ({"dataset": ""}, "name a dataset .* or give your own: --data FILE"),
         ({"data_file": "x.csv"}, r"both a dataset \(line\) and --data x\.csv were given"),
         ({"assignments": ["depth=deep"]}, "--set: depth: expected an integer, got 'deep'"),
-        ({"setting": "aaren.errors"}, "the module aaren.errors has no TASK"),
+        ({"setting": "aaren.errors"}, "the module aaren.errors has no SETTING"),
     ],
 )
 def test_faults(choices: dict[str, object], words: str) -> None:

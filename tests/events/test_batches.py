@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from aaren import events as event_sets
 from aaren.errors import ConfigError, ShapeError
+from aaren.events import data as event_sets
 from aaren.events.batches import EventBatch, EventBatches
 from aaren.events.sequences import EventSequences
 

@@ -13,7 +13,8 @@ from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.errors import ConfigError
 from aaren.events.config import EventNetworkConfig, EventsConfig
-from aaren.events.experiment import TASK, EventsExperiment
+from aaren.events.experiment import EventsExperiment
+from aaren.events.setting import SETTING
 
 SMALL = EventNetworkConfig(width=16, ff_width=16)
 START = Moment(0, 0)
@@ -25,7 +26,7 @@ def config(**options: Any) -> EventsConfig:
 
 
 def open_experiment(**options: Any) -> EventsExperiment:
-    experiment = TASK.open(config(**options), seed=0)
+    experiment = SETTING.open(config(**options), seed=0)
     assert isinstance(experiment, EventsExperiment)
     return experiment
 
@@ -144,16 +145,16 @@ def test_predictions_hold_gap_forecast_and_level() -> None:
 
 
 def test_cells_tell_clean_rows_apart() -> None:
-    assert TASK.cell(config()) == {"dataset": "hawkes", "model": "aaren"}
-    assert TASK.cell(config(censoring="none"))["rule"] == "clean"
+    assert SETTING.cell(config()) == {"dataset": "hawkes", "model": "aaren"}
+    assert SETTING.cell(config(censoring="none"))["rule"] == "clean"
 
 
 @pytest.mark.parametrize(("step", "words"), [(1e-8, "below 1e-06"), (1e8, r"above 1e\+06")])
 def test_absurd_units_are_warned_of_and_cured(tmp_path: Path, step: float, words: str) -> None:
     path = write_csv(tmp_path / "strange.csv", [(name, time * step, 0) for name, time, _ in some_rows()])
     with pytest.warns(UserWarning, match=rf"all gaps are {words}.*--set time_scale=mean-gap"):
-        TASK.open(EventsConfig(data_file=str(path)), seed=0)
-    cured = TASK.open(
+        SETTING.open(EventsConfig(data_file=str(path)), seed=0)
+    cured = SETTING.open(
         EventsConfig(data_file=str(path), time_scale="mean-gap", epochs=1, network=SMALL), seed=0
     )
     fitted = fit(cured, seed=0)
@@ -177,10 +178,10 @@ def test_faults_of_a_config_come_together() -> None:
 
 def test_real_sets_open_with_their_units_and_marks(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AAREN_DATA", str(mirror))
-    facts = TASK.open(EventsConfig(dataset="mimic", time_scale="mean-gap"), seed=0).facts()
+    facts = SETTING.open(EventsConfig(dataset="mimic", time_scale="mean-gap"), seed=0).facts()
     assert (facts["unit"], facts["marks"], facts["comparable"]) == ("years", 75, ["accuracy"])
     assert facts["padding_share"] < 0.2
-    taxi = TASK.open(EventsConfig(dataset="taxi-tritpp"), seed=0).facts()
+    taxi = SETTING.open(EventsConfig(dataset="taxi-tritpp"), seed=0).facts()
     assert (taxi["knows_end"], taxi["stands_for"]) == (True, "taxi")
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren import events
 from aaren.datasets import catalogue as registry
 from aaren.errors import ConfigError, DataError
+from aaren.events import data as events
 from aaren.events import files as event_files
 from aaren.events.sequences import EventSequences
 

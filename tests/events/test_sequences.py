@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from aaren.datasets.ragged import offsets_from_lengths
 from aaren.errors import DataError
-from aaren.events.sequences import EventSequences, offsets_from_lengths
+from aaren.events.sequences import EventSequences
 
 
 @pytest.fixture

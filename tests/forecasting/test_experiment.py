@@ -11,14 +11,15 @@ from aaren.engine.loop import fit
 from aaren.engine.plan import Moment
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.engine.use import evaluate_run
 from aaren.errors import ConfigError, DataError
 from aaren.forecasting.config import ForecastingConfig, NetworkConfig, StreamingConfig
 from aaren.forecasting.data import load
-from aaren.forecasting.experiment import TASK, ForecastingExperiment, StreamingExperiment
+from aaren.forecasting.experiment import ForecastingExperiment, StreamingExperiment
 from aaren.forecasting.model import Forecaster
 from aaren.forecasting.references import LinearForecaster
+from aaren.forecasting.setting import SETTING
 
 TINY = NetworkConfig(width=8, num_heads=2, ff_width=16, num_encoder_layers=1)
 NOW = Moment(0, 0)
@@ -35,7 +36,7 @@ def config(**options: Any) -> ForecastingConfig:
 
 
 def opened(**options: Any) -> ForecastingExperiment:
-    experiment = TASK.open(config(**options), seed=1)
+    experiment = SETTING.open(config(**options), seed=1)
     assert isinstance(experiment, ForecastingExperiment)
     return experiment
 
@@ -210,8 +211,8 @@ def test_what_a_record_learns_of_the_data() -> None:
     assert experiment.facts()["test_windows"] == 705
     assert experiment.checksums() == {}
     assert experiment.preprocessing()["columns"] == list(load("seasonal").columns)
-    assert TASK.cell(config()) == {"dataset": "seasonal", "horizon": 96, "model": "aaren"}
-    assert find_task("forecasting") is TASK
+    assert SETTING.cell(config()) == {"dataset": "seasonal", "horizon": 96, "model": "aaren"}
+    assert find_setting("forecasting") is SETTING
 
 
 def write_csv(path: Path, rows: int, *, change: dict[tuple[int, int], str] | None = None) -> Path:
@@ -233,7 +234,7 @@ def own(path: Path, **options: Any) -> ForecastingConfig:
 
 def test_a_users_own_file_from_data_to_forecast(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "mine.csv", 1_000)
-    experiment = TASK.open(own(path, model="linear"), seed=0)
+    experiment = SETTING.open(own(path, model="linear"), seed=0)
     assert experiment.facts()["constant_columns"] == ["flat"]
     assert list(experiment.checksums()) == ["mine.csv"]
     model = experiment.build_model()
@@ -244,7 +245,7 @@ def test_a_users_own_file_from_data_to_forecast(tmp_path: Path) -> None:
         "\n".join(",".join(line.split(",")[place] for place in order) for line in [header, *rows[:1_100]])
     )
     target = tmp_path / "forecast.csv"
-    TASK.predict(model, own(path, model="linear"), experiment.preprocessing(), source=new, target=target)
+    SETTING.predict(model, own(path, model="linear"), experiment.preprocessing(), source=new, target=target)
     lines = target.read_text().splitlines()
     assert lines[0] == "date,load,price,flat"
     assert len(lines) == 25
@@ -259,9 +260,11 @@ def test_a_users_own_file_from_data_to_forecast(tmp_path: Path) -> None:
 def test_every_kind_of_model_predicts(model: str, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "mine.csv", 1_000)
     settings = own(path, model=model, streaming=StreamingConfig(judged="carried"))
-    experiment = TASK.open(settings, seed=0)
+    experiment = SETTING.open(settings, seed=0)
     target = tmp_path / "forecast.csv"
-    TASK.predict(experiment.build_model(), settings, experiment.preprocessing(), source=path, target=target)
+    SETTING.predict(
+        experiment.build_model(), settings, experiment.preprocessing(), source=path, target=target
+    )
     assert len(target.read_text().splitlines()) == 25
 
 
@@ -270,21 +273,21 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"mine.csv: its validation part is too short \(1000 rows: 700 train.*200 = 296"
     ):
-        TASK.open(own(path, horizon=200), seed=0)
+        SETTING.open(own(path, horizon=200), seed=0)
     short = write_csv(tmp_path / "short.csv", 60)
     with pytest.raises(DataError, match=r"short.csv: its train part is too short \(60 rows"):
-        TASK.open(own(short), seed=0)
+        SETTING.open(own(short), seed=0)
     for text, what in (("nan", "the value is missing"), ("inf", r"got .*inf")):
         bad = write_csv(tmp_path / "bad.csv", 300, change={(41, 1): text})
         with pytest.raises(DataError, match=rf"line 43, column 'price': expected a finite number; {what}"):
-            TASK.open(own(bad), seed=0)
-    experiment = TASK.open(own(path), seed=0)
+            SETTING.open(own(bad), seed=0)
+    experiment = SETTING.open(own(path), seed=0)
     other = tmp_path / "other.csv"
     other.write_text(path.read_text().replace("price", "prize"))
     with pytest.raises(
         DataError, match=r"other.csv: no column 'price'; the model was trained on load, price, flat"
     ):
-        TASK.predict(
+        SETTING.predict(
             experiment.build_model(),
             own(path),
             experiment.preprocessing(),
@@ -294,7 +297,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"short.csv: 60 rows are too few: the model forecasts from the last 96"
     ):
-        TASK.predict(
+        SETTING.predict(
             experiment.build_model(),
             own(path),
             experiment.preprocessing(),
@@ -345,7 +348,7 @@ def test_the_record_holds_the_checksum_of_what_was_read(tmp_path: Path) -> None:
         "forecasting", model="linear", profile="smoke", data_file=str(source), assignments=["horizon=24"]
     )
     assert isinstance(run.task, ForecastingConfig)
-    experiment = TASK.open(run.task, seed=0)
+    experiment = SETTING.open(run.task, seed=0)
     source.write_text(text.replace("0.2474", "0.2475"))
     assert experiment.checksums() == {"mine.csv": hashlib.sha256(text.encode()).hexdigest()}
     source.write_text(text)

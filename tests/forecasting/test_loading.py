@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from aaren import forecasting
 from aaren.datasets.catalogue import lookup
 from aaren.errors import ConfigError, DataError
+from aaren.forecasting import data as forecasting
 from aaren.forecasting.data import Split, Windows, split_rows
 from aaren.forecasting.series import Series, seasonal, time_marks
 

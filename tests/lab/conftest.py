@@ -11,7 +11,7 @@ import pytest
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.lab.job import Job, Message, carry_out
 from aaren.lab.plan import PlannedRun
-from support.toy_task import TASK, ToyConfig
+from support.toy_task import SETTING, ToyConfig
 
 ToyRun = Callable[..., RunConfig]
 
@@ -22,7 +22,7 @@ def toy_run() -> ToyRun:
 
     def configure(*, seed: int = 0, checkpoint_seconds: float = 0.0, **choices: object) -> RunConfig:
         return RunConfig(
-            setting=TASK.name,
+            setting=SETTING.name,
             task=ToyConfig(**choices),
             seed=seed,
             engine=EngineConfig(threads=1, checkpoint_seconds=checkpoint_seconds),

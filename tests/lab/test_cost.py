@@ -63,7 +63,7 @@ def test_a_probe_of_a_run_that_breaks(
     def broken(_self: object, _config: object, *, seed: int) -> None:
         raise ValueError(f"a user's mistake, seed {seed}")
 
-    monkeypatch.setattr(type(toy_task.TASK), "open", broken)
+    monkeypatch.setattr(type(toy_task.SETTING), "open", broken)
     assert probe_run(toy_run()) is None  # the run itself will say why
 
 

@@ -23,7 +23,7 @@ from aaren.lab.grid import Board, Grid
 from aaren.lab.job import Job, Message, carry_out
 from aaren.lab.plan import PlannedRun
 from aaren.lab.view import draw
-from support.toy_task import TASK, ToyConfig
+from support.toy_task import SETTING, ToyConfig
 
 Planned = Callable[..., PlannedRun]
 
@@ -283,7 +283,9 @@ def test_a_pause_after_a_worker_has_died() -> None:
         crew.pause()  # as Ctrl-C does, whatever became of the workers
         crew.give(
             0,
-            Job(config=RunConfig(setting=TASK.name, task=ToyConfig()), folder=Path(), command="", threads=1),
+            Job(
+                config=RunConfig(setting=SETTING.name, task=ToyConfig()), folder=Path(), command="", threads=1
+            ),
         )
     finally:
         crew.close()

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from aaren.engine.presets import blocks_of, make_run
-from aaren.engine.settings import TASKS
+from aaren.engine.presets import make_run
+from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError
 from aaren.lab.plan import Request, identity, parse_shard, plan
 
@@ -118,6 +118,5 @@ def test_a_cell_of_several_blocks_is_one_run_with_the_sweeps_of_all() -> None:
 def test_every_cell_of_every_grid_is_a_run(setting: str, profile: str) -> None:
     runs = plan(Request(settings=(setting,), profile=profile, seeds=1), OUT)
     assert len({run.folder for run in runs}) == len(runs)
-    assert setting in TASKS
-    for block in blocks_of(setting, profile):
+    for block in find_setting(setting).grid(profile):
         assert set(block.seedless) <= set(block.models)

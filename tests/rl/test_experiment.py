@@ -16,9 +16,10 @@ from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.errors import ConfigError, DataError, MissingDependencyError
 from aaren.rl.config import RlConfig, RlNetworkConfig
-from aaren.rl.experiment import TASK, RlExperiment, find_scales, open_arena
+from aaren.rl.experiment import RlExperiment, find_scales, open_arena
 from aaren.rl.model import DecisionModel
 from aaren.rl.references import RandomPolicy
+from aaren.rl.setting import SETTING
 from aaren.rl.trajectories import Trajectories
 
 SMALL = RlNetworkConfig(width=16, num_heads=2, num_layers=1)
@@ -35,7 +36,7 @@ def config(**options: Any) -> RlConfig:
 
 
 def open_experiment(**options: Any) -> RlExperiment:
-    experiment = TASK.open(config(**options), seed=0)
+    experiment = SETTING.open(config(**options), seed=0)
     assert isinstance(experiment, RlExperiment)
     return experiment
 
@@ -75,7 +76,7 @@ def test_every_context_can_be_chosen(context: str) -> None:
     model = experiment.build_model().eval()
     assert math.isfinite(experiment.evaluate(model, "validation", START)["return"])
     assert experiment.facts()["context"] == context
-    cell = TASK.cell(config(context=context))
+    cell = SETTING.cell(config(context=context))
     assert dict(cell).get("context", "window") == context
 
 
@@ -249,7 +250,7 @@ def test_own_files(tmp_path: Path) -> None:
     experiment = open_experiment(data_file=str(path), environment="Pendulum-v1")
     assert len(experiment.data) == 3
     assert list(experiment.checksums()) == ["mine.npz"]
-    assert TASK.cell(experiment.config)["dataset"] == "mine"
+    assert SETTING.cell(experiment.config)["dataset"] == "mine"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren import rl
 from aaren.datasets import catalogue as registry
 from aaren.errors import ConfigError, DataError
+from aaren.rl import data as rl
 
 
 @pytest.fixture(autouse=True)

@@ -3,37 +3,39 @@
 from typing import Literal, cast
 
 from aaren.engine.config import EngineConfig, RunConfig
-from aaren.engine.presets import Block
+from aaren.engine.setting import CellGroup
 from aaren.errors import ConfigError
-from support.toy_task import TASK, ToyConfig, ToyModelConfig
-
-__all__ = ["TASK", "grid", "preset"]
+from support.toy_task import ToyConfig, ToyModelConfig, ToySetting
 
 
-def preset(
-    dataset: str, *, model: str, profile: str, seed: int, data_file: str, slow: float = 0.0
-) -> RunConfig:
-    if dataset == "impossible":
-        raise ConfigError("there is no such line.")
-    return RunConfig(
-        setting=TASK.name,
-        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
-        seed=seed,
-        task=ToyConfig(
-            dataset=dataset,
-            data_file=data_file,
-            model=ToyModelConfig(mixer={"transformer": "softmax"}.get(model, model)),
-            slow_seconds=slow,
-            penalty=1e38 if model == "diverging" else 0.0,  # the loss is not finite after a few updates
-        ),
-        engine=EngineConfig(threads=1, checkpoint_seconds=0.3),
-    )
+class ToyGridSetting(ToySetting):
+    @staticmethod
+    def preset(
+        dataset: str, *, model: str, profile: str, seed: int, data_file: str, slow: float = 0.0
+    ) -> RunConfig:
+        if dataset == "impossible":
+            raise ConfigError("there is no such line.")
+        return RunConfig(
+            setting=ToySetting.name,
+            profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
+            seed=seed,
+            task=ToyConfig(
+                dataset=dataset,
+                data_file=data_file,
+                model=ToyModelConfig(mixer={"transformer": "softmax"}.get(model, model)),
+                slow_seconds=slow,
+                penalty=1e38 if model == "diverging" else 0.0,  # the loss is not finite after a few updates
+            ),
+            engine=EngineConfig(threads=1, checkpoint_seconds=0.3),
+        )
+
+    def grid(self, profile: str) -> tuple[CellGroup, ...]:
+        if profile == "paper":  # slow enough to be killed in the middle
+            return (CellGroup(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.2",),)),)
+        return (
+            CellGroup(datasets=("line", "curve"), models=("aaren", "mean"), seedless=("mean",)),
+            CellGroup(datasets=("line",), models=("diverging",)),
+        )
 
 
-def grid(profile: str) -> tuple[Block, ...]:
-    if profile == "paper":  # slow enough to be killed in the middle
-        return (Block(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.2",),)),)
-    return (
-        Block(datasets=("line", "curve"), models=("aaren", "mean"), seedless=("mean",)),
-        Block(datasets=("line",), models=("diverging",)),
-    )
+SETTING = ToyGridSetting()

@@ -18,10 +18,11 @@ from torch.optim import Optimizer
 
 from aaren.engine.batches import BatchLoader
 from aaren.engine.config import EngineConfig, RunConfig
-from aaren.engine.experiment import Experiment, Json, Part, Task
+from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.metrics import mean_absolute_error, mean_squared_error
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Criterion, Moment, Plan, halving
+from aaren.engine.setting import Setting
 from aaren.errors import ConfigError, DataError
 
 
@@ -138,12 +139,12 @@ class ToyExperiment(Experiment[ToyBatch]):
         return ToyBatch(inputs=self.inputs[numbers], targets=self.targets[numbers])
 
 
-class ToyTask(Task[ToyConfig, ToyBatch]):
+class ToySetting(Setting[ToyConfig, ToyBatch]):
     name = "support.toy_task"
     config_type = ToyConfig
     reports = ("test.mse", "test.mae")
 
-    def open(self, config: ToyConfig, *, seed: int) -> ToyExperiment:
+    def make_experiment(self, config: ToyConfig, *, seed: int) -> ToyExperiment:
         return ToyExperiment(config, seed=seed)
 
     def cell(self, config: ToyConfig) -> Mapping[str, str | int]:
@@ -174,18 +175,20 @@ class ToyTask(Task[ToyConfig, ToyBatch]):
         model.load_state_dict(load_file(folder / "weights.safetensors"))
         return model
 
+    @staticmethod
+    def preset(
+        dataset: str, *, model: str, profile: str, seed: int, data_file: str, depth: int = 1
+    ) -> RunConfig:
+        mixer = {"transformer": "softmax"}.get(model, model)
+        return RunConfig(
+            setting=ToySetting.name,
+            profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
+            seed=seed,
+            task=ToyConfig(
+                dataset=dataset, data_file=data_file, epochs=2 * depth, model=ToyModelConfig(mixer=mixer)
+            ),
+            engine=EngineConfig(threads=1),
+        )
 
-TASK = ToyTask()
 
-
-def preset(dataset: str, *, model: str, profile: str, seed: int, data_file: str, depth: int = 1) -> RunConfig:
-    mixer = {"transformer": "softmax"}.get(model, model)
-    return RunConfig(
-        setting=TASK.name,
-        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
-        seed=seed,
-        task=ToyConfig(
-            dataset=dataset, data_file=data_file, epochs=2 * depth, model=ToyModelConfig(mixer=mixer)
-        ),
-        engine=EngineConfig(threads=1),
-    )
+SETTING = ToySetting()

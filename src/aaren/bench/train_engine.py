@@ -32,7 +32,7 @@ from aaren.engine.loop import PausedError, Update, fit
 from aaren.engine.plan import Plan
 from aaren.engine.progress import Lines
 from aaren.engine.resume import SHARE_OF_TIME, Keeper
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.engine.status import RunStatus
 from aaren.errors import ConfigError, DataError
 
@@ -53,7 +53,7 @@ class Contest(NamedTuple):
 def contest(run: RunConfig) -> Iterator[Contest]:
     """Open a run's data and build its model; inside the block torch computes as it does in training."""
     try:
-        experiment = find_task(run.setting).open(run.task, seed=run.seed)
+        experiment = find_setting(run.setting).open(run.task, seed=run.seed)
     except DataError as error:
         raise DataError(not_here(run)) from error
     with repeatable(run.engine, seed=run.seed):
@@ -185,7 +185,7 @@ class _Watcher(Lines):
 
 
 def _measure(config: RunConfig, seconds: float) -> Row:
-    experiment = find_task(config.setting).open(config.task, seed=config.seed)
+    experiment = find_setting(config.setting).open(config.task, seed=config.seed)
     # Long enough that time ends the run and patience does not.
     experiment.plan = replace(experiment.plan, max_updates=10**9, patience=None)
 

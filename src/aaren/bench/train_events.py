@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from aaren import events as event_sets
 from aaren.bench import figure
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import (
@@ -30,6 +29,7 @@ from aaren.datasets.catalogue import DATASETS, EXTRAS
 from aaren.datasets.fetch import on_disk
 from aaren.events.batches import EventBatches
 from aaren.events.config import EventsConfig
+from aaren.events.data import load, split
 from aaren.events.distribution import Events
 from aaren.events.likelihood import log_likelihood
 from aaren.events.model import EventModel, EventModelConfig
@@ -81,7 +81,7 @@ def measure(
     rows += [_timing_row("step", "one stream", name, timing, STEPS) for name, timing in timings.items()]
     on_step(3, 4, "padding")
     rows.append(_padding_row(SHORT, short))
-    rows += [_padding_row(name, event_sets.split(event_sets.load(name)).train) for name in _sets_at_hand()]
+    rows += [_padding_row(name, split(load(name)).train) for name in _sets_at_hand()]
     return BenchRecord(
         kind=KIND,
         command=command,

@@ -1,25 +1,38 @@
-"""Labelled series for classification: read from `.ts` files, standardised, padded into batches."""
+"""Classify labelled series, whole or while they arrive: data, models, streams, training, estimator."""
 
-from aaren.classification.data import (
-    ClassificationData,
-    LabelledSeries,
-    Standardise,
-    find_test_part,
-    load,
-    measure,
-    normalise_across_channels,
-    open_files,
-    prepare,
-)
+from typing import TYPE_CHECKING
+
+from aaren.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from aaren.classification.estimator import AarenClassifier
+    from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState
+    from aaren.classification.references import ReferenceClassifier, ReferenceClassifierConfig
+    from aaren.classification.setting import SETTING
 
 __all__ = [
-    "ClassificationData",
-    "LabelledSeries",
-    "Standardise",
-    "find_test_part",
-    "load",
-    "measure",
-    "normalise_across_channels",
-    "open_files",
-    "prepare",
+    "SETTING",
+    "AarenClassifier",
+    "Classifier",
+    "ClassifierConfig",
+    "ClassifierState",
+    "ReferenceClassifier",
+    "ReferenceClassifierConfig",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aaren.classification.estimator": ("AarenClassifier",),
+        "aaren.classification.model": (
+            "Classifier",
+            "ClassifierConfig",
+            "ClassifierState",
+        ),
+        "aaren.classification.references": (
+            "ReferenceClassifier",
+            "ReferenceClassifierConfig",
+        ),
+        "aaren.classification.setting": ("SETTING",),
+    },
+)

@@ -20,13 +20,12 @@ Reading of inputs is in `classifier_input`, the training plan in `classifier_exp
 """
 
 import copy
-import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -56,22 +55,6 @@ from aaren.engine.plan import Criterion, Moment, Plan, Schedule
 from aaren.engine.progress import choose_observer
 from aaren.errors import ConfigError, DataError, MissingDependencyError, ShapeError
 from aaren.stream.session import Item, largest, read_numbers
-
-if TYPE_CHECKING:
-    from aaren.forecasting.estimator import AarenForecaster
-
-
-__all__ = ["AarenClassifier", "AarenForecaster"]
-
-_HOME = {"AarenClassifier": "classifier", "AarenForecaster": "forecaster"}
-
-
-def __getattr__(name: str) -> object:
-    """Import an estimator from its module at first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'aaren.classification.estimator' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"aaren.classification.estimator.{_HOME[name]}"), name)
-
 
 EVALUATION_BATCH = 64
 

@@ -42,12 +42,12 @@ from aaren.classification.references import ReferenceClassifier
 from aaren.classification.ts import Cases, read_ts
 from aaren.datasets.catalogue import lookup
 from aaren.datasets.fetch import on_disk
-from aaren.engine.experiment import Experiment, Json, Part, Task
+from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.metrics import Mean
 from aaren.engine.plan import Criterion, Moment, Plan, epochs_in_motion
 from aaren.errors import ConfigError, DataError
 from aaren.files import folders
-from aaren.files.archive import noting_checksums, plain_name
+from aaren.files.archive import plain_name
 
 FRACTIONS = tuple(round(0.05 * step, 2) for step in range(1, 21))
 BATCH = 64  # cases at once
@@ -342,41 +342,3 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
             "tested_on": parts.test_is,
             "stands_for": lookup(self.config.dataset).stands_for if self.config.dataset else "",
         }
-
-
-class ClassificationTask(Task[ClassificationConfig, LabelledBatch]):
-    """Classification as the paper's section 4.4 and the Time-Series-Library do it."""
-
-    name = "classification"
-    config_type = ClassificationConfig
-    reports = ("test.accuracy",)
-    higher_is_better = reports
-
-    def open(self, config: ClassificationConfig, *, seed: int) -> ClassificationExperiment:
-        """Read the series and part them as the reporting rule says."""
-        with noting_checksums() as checksums:
-            experiment = ClassificationExperiment(config, open_parts(config, seed=seed), seed=seed)
-        experiment.data_checksums = checksums
-        return experiment
-
-    def cell(self, config: ClassificationConfig) -> Mapping[str, str | int]:
-        """Say where in the table this run stands."""
-        dataset = config.dataset or Path(config.data_file).name.split(".")[0]
-        return {"dataset": dataset, "model": config.model, "rule": config.rule, "recipe": config.recipe}
-
-    def predict(
-        self,
-        model: nn.Module,
-        config: ClassificationConfig,
-        preprocessing: Mapping[str, Json],
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Classify the cases of a `.ts` file; the result is a CSV file with a row per case."""
-        from aaren.classification.predict import classify_file
-
-        classify_file(model, config, preprocessing, source=source, target=target)
-
-
-TASK = ClassificationTask()

@@ -11,7 +11,8 @@ from aaren.classification.config import ClassificationConfig, ModelName, Network
 from aaren.datasets.catalogue import DATASETS
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.engine.presets import Block, dataset_name
+from aaren.engine.presets import dataset_name
+from aaren.engine.setting import CellGroup
 from aaren.errors import unknown_name
 
 MODELS = ("aaren", "transformer", "aaren-causal", "transformer-causal", "majority", "dtw", "minirocket")
@@ -68,18 +69,18 @@ def preset(
     )
 
 
-def grid(profile: str) -> tuple[Block, ...]:
+def grid(profile: str) -> tuple[CellGroup, ...]:
     """Return the table under the protocol's rule, then the clean rule, streams, and historical recipes."""
     both, references = ("aaren", "transformer"), ("majority", "dtw", "minirocket")
     if profile == "smoke":
         quick = ("majority", "minirocket")
-        return (Block(datasets=("JapaneseVowels",), models=(*both, *quick), seedless=("majority",)),)
+        return (CellGroup(datasets=("JapaneseVowels",), models=(*both, *quick), seedless=("majority",)),)
     datasets = tuple(row.name for row in DATASETS if row.setting == "classification")
     return (
-        Block(datasets=datasets, models=(*both, *references), seedless=("majority", "dtw")),
-        Block(datasets=(*datasets, "heartbeat-train"), models=both, choices=(("rule=clean",),)),
-        Block(datasets=datasets, models=("aaren-causal", "transformer-causal")),
-        Block(
+        CellGroup(datasets=datasets, models=(*both, *references), seedless=("majority", "dtw")),
+        CellGroup(datasets=(*datasets, "heartbeat-train"), models=both, choices=(("rule=clean",),)),
+        CellGroup(datasets=datasets, models=("aaren-causal", "transformer-causal")),
+        CellGroup(
             datasets=("JapaneseVowels", "UWaveGestureLibrary"),
             models=both,
             choices=(("recipe=adam-halving",), ("recipe=radam-constant",)),

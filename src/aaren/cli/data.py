@@ -116,8 +116,8 @@ def verify(
 ) -> None:
     """Open what is there and compare it with the registry; exit code 1 when something differs."""
     from aaren.datasets.catalogue import DATASETS, EXTRAS, select
+    from aaren.datasets.own_files import check_file
     from aaren.datasets.verify import verify as verify_dataset
-    from aaren.lab.own_files import check_file
 
     files = [Path(name) for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in packed.py
     registered = [name for name in names or () if Path(name) not in files]
@@ -176,7 +176,7 @@ def make(
                 name, policy=policy, transitions=transitions, seed=seed, progress=progress, workers=workers
             )
     else:
-        from aaren.lab.own_files import make_generated
+        from aaren.datasets.own_files import make_generated
 
         path = make_generated(what, seed=seed)
     print(path)
@@ -211,10 +211,10 @@ def _progress(unit: str = "bytes") -> "Iterator[Progress]":
 
 
 def _print_entries(entries: "list[Entry]") -> None:
-    from aaren.datasets.dataset import SETTINGS
+    from aaren.datasets.settings import setting_names
 
     console = Console(highlight=False)
-    for setting in SETTINGS:
+    for setting in setting_names():
         chosen = [entry for entry in entries if entry.setting == setting]
         for title, group in (
             (setting, [entry for entry in chosen if not entry.is_extra]),

@@ -17,7 +17,7 @@ def look_here() -> None:
 
 def import_modules(names: Iterable[str]) -> None:
     """Import what `--import` names."""
-    from aaren.engine.settings import import_own
+    from aaren.datasets.settings import import_own
 
     for name in names:
         look_here()
@@ -26,17 +26,17 @@ def import_modules(names: Iterable[str]) -> None:
 
 def import_settings(names: Iterable[str]) -> None:
     """Import the settings of the user's own among those that are named."""
-    from aaren.engine.settings import TASKS, import_task
+    from aaren.datasets.settings import import_setting, setting_names
 
     for name in names:
-        if name not in TASKS:
+        if name not in setting_names():
             look_here()
-            import_task(name)
+            import_setting(name)
 
 
 def import_environments(assignments: Sequence[str]) -> None:
     """Import the modules of environments (`module:ID`) that are set with `--set environment=`."""
-    from aaren.engine.settings import import_own
+    from aaren.datasets.settings import import_own
 
     for assignment in assignments:
         key, _, value = assignment.partition("=")

@@ -44,12 +44,12 @@ def train(
     [bold]aaren train forecasting ETTh1 --model aaren --profile cpu --set horizon=192[/]
     """
     from aaren.cli.own_modules import import_environments, import_settings
+    from aaren.datasets.settings import setting_names
     from aaren.engine.distributed import process_rank
     from aaren.engine.loop import PausedError, pausing_on_signals
     from aaren.engine.presets import load_run, make_run
     from aaren.engine.progress import Silent, choose_observer
     from aaren.engine.run import train as train_run
-    from aaren.engine.settings import TASKS
 
     chosen = list(assignments or ())
     import_environments(chosen)
@@ -59,7 +59,7 @@ def train(
                 f"{what} says what to train: a dataset, --data, --model and --profile do not go with it."
             )
         config = load_run(Path(what), [*chosen, *([] if seed is None else [f"seed={seed}"])])
-        own = [] if config.setting in TASKS else ["--import", config.setting]
+        own = [] if config.setting in setting_names() else ["--import", config.setting]
         command = ["aaren", *own, "train", what, *([] if seed is None else ["--seed", str(seed)])]
     else:
         import_settings([what])
@@ -100,8 +100,8 @@ def _named(data: str, setting: str) -> str:
     path = Path(data)
     if data and os.path.exists(path):  # noqa: PTH110  # unlike pathlib, no error for a name that cannot be
         return str(path.resolve())
-    from aaren.engine.settings import find_task
+    from aaren.engine.setting import find_setting
 
-    if not data or not find_task(setting).data_ids or path.is_absolute() or path.suffix:
+    if not data or not find_setting(setting).data_ids or path.is_absolute() or path.suffix:
         raise ConfigError(f"--data {data or repr(data)}: there is no such file.")
     return data

@@ -11,7 +11,7 @@ reports, the entry names it in `uncertain`. Reads nothing: `aaren.datasets.verif
 from dataclasses import replace
 from pathlib import Path
 
-from aaren.datasets.dataset import MEGABYTE, SETTINGS, Dataset
+from aaren.datasets.dataset import MEGABYTE, Dataset
 from aaren.datasets.rows import (
     QUALITIES,
     ROBOTS,
@@ -375,7 +375,8 @@ def select(names: tuple[str, ...]) -> tuple[Dataset, ...]:
     ['ETTh1', 'sin']
     """
     rows: dict[str, Dataset] = {}
-    for name in names or SETTINGS:
-        found = [row for row in DATASETS if row.setting == name] if name in SETTINGS else [lookup(name)]
+    known = {row.setting for row in DATASETS}
+    for name in names or known:
+        found = [row for row in DATASETS if row.setting == name] if name in known else [lookup(name)]
         rows.update((row.name, row) for row in found)
     return tuple(rows.values())

@@ -11,7 +11,6 @@ from aaren.errors import ConfigError
 
 Fact: TypeAlias = int | float | str
 
-SETTINGS: tuple[str, ...] = ("forecasting", "classification", "events", "rl")
 MEGABYTE = 1_000_000
 
 
@@ -43,10 +42,6 @@ class Dataset:
     remark: str = ""
 
     def __post_init__(self) -> None:
-        if self.setting not in SETTINGS:
-            raise ConfigError(
-                f"dataset {self.name!r}: setting must be one of {SETTINGS}; got {self.setting!r}."
-            )
         strangers = [fact for fact in self.uncertain if fact not in self.facts]
         if strangers:
             raise ConfigError(

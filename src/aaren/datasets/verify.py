@@ -10,30 +10,23 @@ Opens no dataset: sizes come from the disk's directory, the verdict from the las
 """
 
 import hashlib
-import importlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from aaren.datasets.catalogue import DATASETS
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.fetch import on_disk, trust
+from aaren.datasets.settings import find_setting
 from aaren.errors import AarenError, MissingDependencyError
 from aaren.files import folders
 from aaren.files.archive import content_sha256
 from aaren.files.atomic import replacing
 
 Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generated"]
-
-
-class Measurer(Protocol):
-    """What a setting's module offers."""
-
-    def measure(self, dataset: Dataset) -> Mapping[str, Fact]:
-        """Open the files of a dataset and return the facts found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +51,8 @@ def verify(dataset: Dataset) -> Finding:
     paths = on_disk(dataset, or_shipped=True)
     if not paths and not dataset.is_generated:
         return Finding(name=dataset.name, status="missing", measured={})
-    module: Measurer = importlib.import_module(f"aaren.datasets.{dataset.setting}")
     try:
-        measured = dict(module.measure(dataset))
+        measured = dict(find_setting(dataset.setting).measure(dataset))
     except MissingDependencyError:
         raise  # nothing is wrong with the data
     except AarenError as error:
@@ -181,20 +173,4 @@ def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
         text = f"{value:,}" if isinstance(value, int) else str(value)
         return f"{text}?" if name in dataset.uncertain else text
 
-    return _SHAPES[dataset.setting](fact, dataset.facts)
-
-
-_SHAPES: Mapping[str, Callable[[Callable[[str], str], Mapping[str, Fact]], str]] = {
-    "forecasting": lambda fact, _: f"{fact('rows')} rows × {fact('series')}",
-    "classification": lambda fact, facts: (
-        f"{fact('train')}{' + ' + fact('test') if 'test' in facts else ''} cases × {fact('channels')} × "
-        f"{fact('length')}, {fact('classes')} classes"
-    ),
-    "events": lambda fact, facts: (
-        f"{fact('sequences')} sequences, {fact('events')} events, "
-        f"{'no marks' if facts.get('marks') == 1 else fact('marks') + ' marks'}"
-    ),
-    "rl": lambda fact, _: (
-        f"{fact('transitions')} steps, {fact('state_size')} state, {fact('action_size')} action"
-    ),
-}
+    return find_setting(dataset.setting).shape(fact, dataset.facts)

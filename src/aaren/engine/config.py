@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from aaren.engine.fields import NONE, Text, build, flatten, to_mapping, unknown_key
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RunConfig:
 
     def cell(self) -> Mapping[str, str | int]:
         """Say where in a table this run stands."""
-        return find_task(self.setting).cell(self.task)
+        return find_setting(self.setting).cell(self.task)
 
     def digest(self) -> str:
         """Return eight hexadecimal digits that change with the config."""
@@ -118,7 +118,7 @@ def from_mapping(
     table = values.get("task", {})
     task = None
     if isinstance(table, Mapping):
-        task = build(find_task(setting).config_type, table, found, path="task.")
+        task = build(find_setting(setting).config_type, table, found, path="task.")
     else:
         found.append(f"task: expected a table of keys, got {table!r}")
     config = build(RunConfig, rest, found, given={"task": task})

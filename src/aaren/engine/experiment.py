@@ -1,12 +1,7 @@
-"""What a setting is: a `Task` says what it is called, an `Experiment` is that task with its data at hand.
-
-The training loop and the command line see these two and the `Plan`, and nothing of forecasting,
-classification, events or rl. A fifth setting is a module with a `TASK` and one line in `aaren.engine.settings.TASKS`.
-"""
+"""An experiment: a setting with its config and data at hand, as the training loop sees it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -113,46 +108,3 @@ class Experiment(ABC, Generic[BatchT]):
     def facts(self) -> Mapping[str, Json]:
         """Return what a reader of the record should know of the data: sizes, units, what is partial."""
         return {}
-
-
-class Task(ABC, Generic[ConfigT, BatchT]):
-    """A setting: its config, how to open it, which numbers it is judged by, how to use what was trained."""
-
-    name: str
-    config_type: type[ConfigT]  # a frozen keyword-only dataclass; fields may be dataclasses
-    data_ids: str = ""  # what the user's own data may be besides a file: "the id of a Minari dataset"
-    reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
-    higher_is_better: tuple[str, ...] = ()  # of the reports; of all others less is better
-
-    @abstractmethod
-    def open(self, config: ConfigT, *, seed: int) -> Experiment[BatchT]:
-        """Read the data and get ready; the only place where files are looked for."""
-
-    @abstractmethod
-    def cell(self, config: ConfigT) -> Mapping[str, str | int]:
-        """Say where in a table this run stands: dataset, model and what else tells cells apart (horizon)."""
-
-    def predict(
-        self,
-        model: nn.Module,
-        config: ConfigT,
-        preprocessing: Mapping[str, Json],
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Read a user's new data from `source` and write what the model says about it to `target`."""
-        del model, config, preprocessing, source, target
-        raise ConfigError(f"the setting {self.name!r} has no `aaren predict`.")
-
-    def save_model(self, model: nn.Module, folder: Path) -> None:
-        """Write a trained model so that it can be had again without the data."""
-        from aaren.stream.saved import save_model
-
-        save_model(model, folder)
-
-    def load_model(self, folder: Path) -> nn.Module:
-        """Read back what `save_model` wrote."""
-        from aaren.stream.saved import load_model
-
-        return load_model(folder)

@@ -1,28 +1,14 @@
-"""Ready-made runs: dataset x model x profile, and what else a setting tells cells apart by (horizon).
+"""Make a run from a setting's preset, or from a TOML file that starts from one, as `aaren train` does."""
 
-`aaren.engine.presets.<setting>` has a function `preset(dataset, *, model, profile, seed, data_file, ...)` that
-returns a RunConfig. Keyword arguments of its own are choices that other values depend on: `--set` gives them
-to the preset and applies all other keys to its result.
-
-What belongs to a setting's tables: blocks of datasets x models x choices, each a product.
-
-`aaren.engine.presets.<setting>` has a function `grid(profile)` that returns its blocks, the one of the paper's table
-first; a user's own setting may have one beside its preset. Knows nothing of running.
-
-The name of a registered dataset, for the presets of every setting.
-"""
-
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, get_type_hints
+from typing import get_type_hints
 
 from aaren.datasets.catalogue import lookup
 from aaren.engine.config import PROFILES, RunConfig, faults_error, from_mapping, override, read_toml
 from aaren.engine.fields import Text, WrongValueError, flatten, is_writable, read_text, unknown_key
-from aaren.engine.settings import TASKS, find_task, import_task
+from aaren.engine.setting import find_setting, import_setting
 from aaren.errors import ConfigError
 
 __all__ = ["load_run", "make_run"]
@@ -44,7 +30,7 @@ def make_run(
     """Build a run from a preset.
 
     Args:
-        setting: forecasting, classification, events, rl, or a user's own module with TASK and preset.
+        setting: forecasting, classification, events, rl, or a user's own module with SETTING and preset.
         dataset: A name of the registry; may be left out with a data_file.
         model: `aaren` or `transformer`, and whatever else the setting knows.
         profile: `smoke` (seconds), `cpu` (minutes on one core) or `paper` (as published).
@@ -56,8 +42,7 @@ def make_run(
     for name, text in (("dataset", dataset), ("model", model), ("data_file", data_file)):
         if not is_writable(text):
             raise ConfigError(f"{name}: expected text that can be written in UTF-8; got {text!r}.")
-    import_task(setting)
-    preset = _find_preset(setting)
+    preset = import_setting(setting).preset
     if profile not in PROFILES:
         raise ConfigError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}.")
     if not dataset and not data_file:
@@ -85,7 +70,7 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
         raise ConfigError(f"{path}: [preset] must be a table, and 'setting' must name its setting.")
     given = {key: str(value) for key, value in start.items() if key in _GIVEN and key != "seed"}
     choices = [f"{key}={value}" for key, value in start.items() if key not in _GIVEN]
-    known = [*_GIVEN, *_choices(_find_preset(setting))]
+    known = [*_GIVEN, *_choices(find_setting(setting).preset)]
     faults = [unknown_key(f"preset.{key}", known) for key in start if key not in known]
     if faults:
         raise faults_error(faults, str(path))
@@ -96,16 +81,6 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
     return make_run(
         setting, **given, seed=seed, assignments=[*choices, *changes, *assignments], source=str(path)
     )
-
-
-def _find_preset(setting: str) -> Callable[..., RunConfig]:
-    find_task(setting)  # so that an unknown name is called so
-    module = importlib.import_module(f"aaren.engine.presets.{setting}" if setting in TASKS else setting)
-    if not hasattr(module, "preset"):
-        raise ConfigError(
-            f"{module.__name__} has no preset: write a run.toml and use `aaren train run.toml`."
-        )
-    return cast("Callable[..., RunConfig]", module.preset)
 
 
 def _choices(preset: Callable[..., RunConfig]) -> dict[str, object]:
@@ -141,34 +116,6 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
-    """A product of datasets, models and choices; every cell is one `aaren train` per seed."""
-
-    datasets: tuple[str, ...]
-    models: tuple[str, ...]  # in the order in which they are run
-    choices: tuple[tuple[str, ...], ...] = ((),)  # each: `KEY=VALUE`, as after --set
-    seedless: tuple[str, ...] = ()  # models that draw nothing at random: seed 0 says it all
-    sweeps: tuple[str, ...] = ()  # asked of every trained run: `KEY=A,B,C`, as after evaluate --sweep
-
-
-def blocks_of(setting: str, profile: str) -> Sequence[Block]:
-    """Return the blocks of a setting's grid."""
-    find = grid_function(setting)
-    if find is None:
-        raise ConfigError(
-            f"the presets of {setting!r} have no grid(profile): run its cells one by one with `aaren train`."
-        )
-    return find(profile)
-
-
-def grid_function(setting: str) -> Callable[[str], Sequence[Block]] | None:
-    """Find a setting's `grid`; None where its presets have none."""
-    find_task(setting)  # so that an unknown name is called so
-    module = importlib.import_module(f"aaren.engine.presets.{setting}" if setting in TASKS else setting)
-    return cast("Callable[[str], Sequence[Block]] | None", getattr(module, "grid", None))
 
 
 def dataset_name(dataset: str, setting: str) -> str:

@@ -29,7 +29,7 @@ from aaren.engine.plan import Plan
 from aaren.engine.progress import Observer, Several, Silent
 from aaren.engine.record import RunRecord, read_record, strict_json, write_text
 from aaren.engine.resume import Keeper, require_same_config
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.engine.status import Look, RunStatus
 from aaren.errors import ConfigError, StateError
 from aaren.files.lock import locked
@@ -37,7 +37,7 @@ from aaren.files.lock import locked
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from aaren.engine.experiment import Task
+    from aaren.engine.setting import Setting
 
 
 FIGURES = "figures.json"
@@ -97,9 +97,9 @@ def train(
             return finished
         curve = _CurveFile(folder / CURVE if world.is_first else None)
         watching = Several([observer or Silent(), curve]) if world.is_first else curve
-        task = find_task(config.setting)
+        setting = find_setting(config.setting)
         try:
-            experiment = task.open(config.task, seed=config.seed)
+            experiment = setting.open(config.task, seed=config.seed)
             if config.engine.predictions and type(experiment).predictions is Experiment.predictions:
                 raise ConfigError(
                     f"the setting {config.setting!r} keeps no predictions: leave out engine.predictions."
@@ -122,7 +122,7 @@ def train(
             )
             record = None
             if world.is_first:
-                record = _finish(config, folder, task, experiment, fitted, command=command, world=world)
+                record = _finish(config, folder, setting, experiment, fitted, command=command, world=world)
         except (PausedError, KeyboardInterrupt):
             raise
         except Exception as error:
@@ -174,7 +174,7 @@ def writing(folder: Path) -> Iterator[None]:
 def _finish(
     config: RunConfig,
     folder: Path,
-    task: "Task[DataclassInstance, Batch]",
+    setting: "Setting[DataclassInstance, Batch]",
     experiment: Experiment[Batch],
     fitted: Fitted,
     *,
@@ -204,7 +204,7 @@ def _finish(
                 {name: tensor.cpu().contiguous() for name, tensor in said.items()}, folder / PREDICTIONS
             )
         (folder / MODEL).mkdir(exist_ok=True)
-        task.save_model(model.to("cpu"), folder / MODEL)
+        setting.save_model(model.to("cpu"), folder / MODEL)
         write_figures(drawn, folder)
         write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")
         write_text(folder / CURVE, "".join(strict_json(look) + "\n" for look in status.curve))
@@ -227,7 +227,7 @@ def _fail(
 
 def blank_record(config: RunConfig, *, command: str) -> RunRecord:
     """Return the record of a run of which nothing is known yet but what it should do."""
-    task = find_task(config.setting)
+    setting = find_setting(config.setting)
     return RunRecord(
         status="failed",
         setting=config.setting,
@@ -238,8 +238,8 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
         config=cast("dict[str, Json]", to_mapping(config)),
         command=command,
         metrics={},
-        reports=list(task.reports),
-        higher_is_better=list(task.higher_is_better),
+        reports=list(setting.reports),
+        higher_is_better=list(setting.higher_is_better),
         parameters=0,
         updates=0,
         epochs=0.0,

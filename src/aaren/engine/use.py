@@ -21,7 +21,7 @@ from aaren.engine.fields import flatten, to_mapping
 from aaren.engine.loop import evaluate
 from aaren.engine.record import RunRecord, now, read_record, strict_json, write_text
 from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, collect_figures, write_figures, writing
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.files.atomic import replacing
 
@@ -39,22 +39,22 @@ def evaluate_run(
     config, record = open_run(folder)
     if assignments:
         config = _overridden(config, assignments)
-    task = find_task(config.setting)
+    setting = find_setting(config.setting)
     with repeatable(config.engine, seed=config.seed):
-        experiment = task.open(config.task, seed=config.seed)
+        experiment = setting.open(config.task, seed=config.seed)
         _warn_of_other_data(folder, record, experiment)
-        model = task.load_model(folder / MODEL)
+        model = setting.load_model(folder / MODEL)
         return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
 
 
 def draw_run(folder: Path) -> Path | None:
     """Write figures.json for a run that was trained before there was one, or return None: nothing to draw."""
     config, record = open_run(folder)
-    task = find_task(config.setting)
+    setting = find_setting(config.setting)
     with repeatable(config.engine, seed=config.seed):
-        experiment = task.open(config.task, seed=config.seed)
+        experiment = setting.open(config.task, seed=config.seed)
         _warn_of_other_data(folder, record, experiment)
-        return write_figures(collect_figures(experiment, task.load_model(folder / MODEL)), folder)
+        return write_figures(collect_figures(experiment, setting.load_model(folder / MODEL)), folder)
 
 
 def predict_run(folder: Path, *, source: Path, target: Path) -> None:
@@ -69,12 +69,12 @@ def predict_run(folder: Path, *, source: Path, target: Path) -> None:
         raise DataError(f"no file {source}: --data needs the new data to speak about.")
     _require_writable(folder, source, target)
     config, _record = open_run(folder)
-    task = find_task(config.setting)
+    setting = find_setting(config.setting)
     preprocessing: dict[str, Json] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
     with repeatable(config.engine, seed=config.seed), torch.no_grad():
-        model = task.load_model(folder / MODEL).eval()
+        model = setting.load_model(folder / MODEL).eval()
         with replacing(target) as temporary:
-            task.predict(model, config.task, preprocessing, source=source, target=temporary)
+            setting.predict(model, config.task, preprocessing, source=source, target=temporary)
 
 
 def _require_writable(folder: Path, source: Path, target: Path) -> None:

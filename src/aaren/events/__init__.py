@@ -1,27 +1,47 @@
-"""Sequences of events at irregular times: read, generated, split and batched by length."""
+"""Predict the next event of a sequence at irregular times: data, models, streams, training."""
 
-from aaren.events.data import (
-    PROCESS_HORIZON,
-    PROCESSES,
-    SIN_HORIZON,
-    EventSplits,
-    generate,
-    load,
-    make,
-    measure,
-    split,
-    true_process,
-)
+from typing import TYPE_CHECKING
+
+from aaren.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from aaren.events.distribution import Events, NextEvent
+    from aaren.events.forecaster import EventState, EventStream
+    from aaren.events.model import EventModel, EventModelConfig
+    from aaren.events.references import EventReference, EventReferenceConfig
+    from aaren.events.setting import SETTING
 
 __all__ = [
-    "PROCESSES",
-    "PROCESS_HORIZON",
-    "SIN_HORIZON",
-    "EventSplits",
-    "generate",
-    "load",
-    "make",
-    "measure",
-    "split",
-    "true_process",
+    "SETTING",
+    "EventModel",
+    "EventModelConfig",
+    "EventReference",
+    "EventReferenceConfig",
+    "EventState",
+    "EventStream",
+    "Events",
+    "NextEvent",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aaren.events.distribution": (
+            "Events",
+            "NextEvent",
+        ),
+        "aaren.events.forecaster": (
+            "EventState",
+            "EventStream",
+        ),
+        "aaren.events.model": (
+            "EventModel",
+            "EventModelConfig",
+        ),
+        "aaren.events.references": (
+            "EventReference",
+            "EventReferenceConfig",
+        ),
+        "aaren.events.setting": ("SETTING",),
+    },
+)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aaren.datasets.ragged import Integers
 from aaren.errors import ConfigError, ShapeError
-from aaren.events.sequences import EventSequences, Integers
+from aaren.events.sequences import EventSequences
 
 POOL_BATCHES = 64  # sequences of this many batches are sorted together by length: little padding
 LENGTH_BLUR = 0.05  # lengths are taken up to 5 % wrong in sorting, so that small sets too get fresh batches

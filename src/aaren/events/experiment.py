@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.experiment import Experiment, Json, Part, Task
+from aaren.datasets.ragged import offsets_from_lengths
+from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.plan import Criterion, Moment, Plan
 from aaren.errors import DataError
 from aaren.events import files as event_files
@@ -46,8 +47,7 @@ from aaren.events.likelihood import (
     time_terms,
 )
 from aaren.events.references import EventReference
-from aaren.events.sequences import EventSequences, offsets_from_lengths
-from aaren.files.archive import noting_checksums
+from aaren.events.sequences import EventSequences
 
 PIT_BINS = 10
 
@@ -422,41 +422,6 @@ class EventsExperiment(Experiment[EventBatch]):
         }
 
 
-class EventsTask(Task[EventsConfig, EventBatch]):
-    """Event forecasting as the paper's section 4.2 and its base code do it."""
-
-    name = "events"
-    config_type = EventsConfig
-    reports = ("test.nll", "test.rmse", "test.accuracy")  # the last is NaN where there are no marks
-    higher_is_better = ("test.accuracy",)
-
-    def open(self, config: EventsConfig, *, seed: int) -> Experiment[EventBatch]:
-        """Read the events and split them."""
-        with noting_checksums() as checksums:
-            experiment = EventsExperiment(config, open_events(config), seed=seed)
-        experiment.data_checksums = checksums
-        return experiment
-
-    def cell(self, config: EventsConfig) -> Mapping[str, str | int]:
-        """Say where in the table this run stands."""
-        cell = {"dataset": config.dataset or Path(config.data_file).stem, "model": config.model}
-        return cell if config.censoring == "protocol" else {**cell, "rule": "clean"}
-
-    def predict(
-        self,
-        model: nn.Module,
-        config: EventsConfig,
-        preprocessing: Mapping[str, Json],
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Say for every sequence of a file when its next event comes and of which kind, as CSV."""
-        from aaren.events.predict import forecast_file
-
-        forecast_file(model, config, preprocessing, source=source, target=target)
-
-
 def _warn_of_absurd_unit(events: EventSequences, time_scale: float) -> None:
     gaps = events.gaps[~events.is_first] / time_scale
     for is_absurd, where in ((gaps < ABSURD_BELOW, "below 1e-06"), (gaps > ABSURD_ABOVE, "above 1e+06")):
@@ -468,6 +433,3 @@ def _warn_of_absurd_unit(events: EventSequences, time_scale: float) -> None:
                 "the unit of the data.",
                 stacklevel=2,
             )
-
-
-TASK = EventsTask()

@@ -32,15 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.datasets.numbers import LARGEST_WHOLE, reals, wholes
+from aaren.datasets.ragged import Integers, offsets_from_lengths
 from aaren.errors import DataError, require_extra
-from aaren.events.sequences import (
-    MAX_MARKS,
-    EventSequences,
-    Integers,
-    Times,
-    first_fault,
-    offsets_from_lengths,
-)
+from aaren.events.sequences import MAX_MARKS, EventSequences, Times, first_fault
 from aaren.files import npz
 from aaren.files.archive import parsing, read_bytes, refuse_pickle, require_size
 

@@ -9,7 +9,8 @@ from typing import Literal, cast, get_args
 
 from aaren.datasets.catalogue import DATASETS
 from aaren.engine.config import EngineConfig, RunConfig
-from aaren.engine.presets import Block, dataset_name
+from aaren.engine.presets import dataset_name
+from aaren.engine.setting import CellGroup
 from aaren.errors import unknown_name
 from aaren.events.config import EventNetworkConfig, EventsConfig, ModelName
 
@@ -74,15 +75,15 @@ def preset(
     )
 
 
-def grid(profile: str) -> tuple[Block, ...]:
+def grid(profile: str) -> tuple[CellGroup, ...]:
     """Return the table: the paper's sets, the parts of them that can be had, and a Hawkes process."""
     references = ("poisson", "renewal")
     table = ("aaren", "transformer", "gru", "aaren-decay", *references)
     if profile == "smoke":
-        return (Block(datasets=("sin",), models=table, seedless=references),)
+        return (CellGroup(datasets=("sin",), models=table, seedless=references),)
     datasets = tuple(row.name for row in DATASETS if row.setting == "events")
     parts = ("stackoverflow-partial", "mooc-partial", "uber-sample", "taxi-tritpp", "hawkes")
-    return (Block(datasets=(*datasets, *parts), models=table, seedless=references),)
+    return (CellGroup(datasets=(*datasets, *parts), models=table, seedless=references),)
 
 
 def time_scale(dataset: str) -> float | Literal["mean-gap"]:

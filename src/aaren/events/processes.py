@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aaren.datasets.ragged import offsets_from_lengths
 from aaren.errors import ConfigError, DataError
-from aaren.events.sequences import EventSequences, Times, offsets_from_lengths
+from aaren.events.sequences import EventSequences, Times
 
 
 class PointProcess(ABC):

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aaren.datasets.numbers import LARGEST, LARGEST_WHOLE, SMALLEST, reals, wholes
+from aaren.datasets.ragged import Integers, offsets_from_lengths
 from aaren.errors import DataError
 
 MAX_MARKS = 1_000_000  # kinds; more are ids, and a model has weights for every kind
 
 Times: TypeAlias = NDArray[np.float64]
-Integers: TypeAlias = NDArray[np.int64]
 
 
 class Fault(NamedTuple):
@@ -235,12 +235,6 @@ class EventSequences:
                     f"{self.name}: sequence {worst} has an event at {outer[worst]:g}, "
                     f"outside its {label} = {ends[worst]:g}."
                 )
-
-
-def offsets_from_lengths(lengths: ArrayLike) -> Integers:
-    """Say where each sequence begins in the flat array; the last entry is the number of events."""
-    counted = np.asarray(lengths, dtype=np.int64)
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counted, dtype=np.int64)])
 
 
 def first_fault(times: Times, offsets: Integers, marks: Integers | None, num_marks: int) -> Fault | None:

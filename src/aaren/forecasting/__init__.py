@@ -1,25 +1,57 @@
-"""Time series for forecasting: read, split, standardised and cut into windows."""
+"""Forecast a multivariate series: data, models, streams, training, estimator."""
 
-from aaren.forecasting.data import (
-    HORIZONS,
-    PAST_STEPS,
-    TARGET,
-    ForecastingData,
-    Loaders,
-    load,
-    measure,
-    open_file,
-    prepare,
-)
+from typing import TYPE_CHECKING
+
+from aaren.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from aaren.forecasting.estimator import AarenForecaster
+    from aaren.forecasting.model import Forecaster, ForecasterConfig
+    from aaren.forecasting.references import (
+        LinearForecaster,
+        ReferenceConfig,
+        RepeatLast,
+        SeasonalNaive,
+        SeasonalNaiveConfig,
+    )
+    from aaren.forecasting.setting import SETTING
+    from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig, StreamingState
 
 __all__ = [
-    "HORIZONS",
-    "PAST_STEPS",
-    "TARGET",
-    "ForecastingData",
-    "Loaders",
-    "load",
-    "measure",
-    "open_file",
-    "prepare",
+    "SETTING",
+    "AarenForecaster",
+    "Forecaster",
+    "ForecasterConfig",
+    "LinearForecaster",
+    "ReferenceConfig",
+    "RepeatLast",
+    "SeasonalNaive",
+    "SeasonalNaiveConfig",
+    "StreamingForecaster",
+    "StreamingForecasterConfig",
+    "StreamingState",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aaren.forecasting.estimator": ("AarenForecaster",),
+        "aaren.forecasting.model": (
+            "Forecaster",
+            "ForecasterConfig",
+        ),
+        "aaren.forecasting.references": (
+            "LinearForecaster",
+            "ReferenceConfig",
+            "RepeatLast",
+            "SeasonalNaive",
+            "SeasonalNaiveConfig",
+        ),
+        "aaren.forecasting.setting": ("SETTING",),
+        "aaren.forecasting.streaming": (
+            "StreamingForecaster",
+            "StreamingForecasterConfig",
+            "StreamingState",
+        ),
+    },
+)

@@ -22,11 +22,10 @@ from torch.optim import Optimizer
 
 from aaren.datasets.catalogue import lookup
 from aaren.engine.batches import BatchLoader
-from aaren.engine.experiment import Experiment, Json, Part, Task
+from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.metrics import Mean
 from aaren.engine.plan import Criterion, Moment, Plan, halving
 from aaren.errors import DataError
-from aaren.files.archive import noting_checksums
 from aaren.forecasting.config import REFERENCES, ForecastingConfig
 from aaren.forecasting.data import ForecastBatch, ForecastingData, Windows, load, open_file
 from aaren.forecasting.data import Part as Rows
@@ -181,41 +180,6 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
         }
 
 
-class ForecastingTask(Task[ForecastingConfig, ForecastBatch]):
-    """Forecasting as the paper's section 4.3 and the Time-Series-Library do it."""
-
-    name = "forecasting"
-    config_type = ForecastingConfig
-    reports = ("test.mse", "test.mae")
-
-    def open(self, config: ForecastingConfig, *, seed: int) -> Experiment[ForecastBatch]:
-        """Read the series and cut it into windows."""
-        kind = StreamingExperiment if config.is_streaming else ForecastingExperiment
-        with noting_checksums() as checksums:
-            experiment = kind(config, open_data(config), seed=seed)
-        experiment.data_checksums = checksums
-        return experiment
-
-    def cell(self, config: ForecastingConfig) -> Mapping[str, str | int]:
-        """Say where in the table this run stands."""
-        dataset = config.dataset or Path(config.data_file).stem
-        return {"dataset": dataset, "horizon": config.horizon, "model": config.model}
-
-    def predict(
-        self,
-        model: nn.Module,
-        config: ForecastingConfig,
-        preprocessing: Mapping[str, Json],
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Forecast what follows the last row of a CSV file; the result is one with the same columns."""
-        from aaren.forecasting.predict import forecast_file
-
-        forecast_file(model, config, preprocessing, source=source, target=target)
-
-
 def open_data(config: ForecastingConfig) -> ForecastingData:
     """Read a registered dataset, or the user's own file."""
     if config.dataset:
@@ -249,9 +213,6 @@ def _to_model(batch: ForecastBatch, model: nn.Module) -> ForecastBatch:
         future=batch.future.to(weight.device),
         future_marks=batch.future_marks.to(weight.device),
     )
-
-
-TASK = ForecastingTask()
 
 
 CARRIED_ROWS = 256  # rows of a stream taken in at once

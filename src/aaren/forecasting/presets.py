@@ -13,7 +13,8 @@ import numpy as np
 from aaren.datasets.catalogue import DATASETS
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.engine.presets import Block, dataset_name
+from aaren.engine.presets import dataset_name
+from aaren.engine.setting import CellGroup
 from aaren.errors import ConfigError, unknown_name
 from aaren.forecasting.config import ForecastingConfig, ModelName, NetworkConfig, StreamingConfig
 from aaren.forecasting.data import HORIZONS
@@ -79,18 +80,18 @@ def preset(
     )
 
 
-def grid(profile: str) -> tuple[Block, ...]:
+def grid(profile: str) -> tuple[CellGroup, ...]:
     """Return the table: the paper's two models and the reference rows, then the streaming forecasters."""
     naive, streaming = ("naive-last", "naive-seasonal"), ("streaming", "streaming-carried")
     seedless = (*naive, "linear")  # least squares in closed form
     table = ("aaren", "transformer", *seedless)
     if profile == "smoke":
-        return (Block(datasets=("seasonal",), models=table, seedless=seedless),)
+        return (CellGroup(datasets=("seasonal",), models=table, seedless=seedless),)
     datasets = (*(row.name for row in DATASETS if row.setting == "forecasting"), "traffic-20")
     horizons = tuple((f"horizon={horizon}",) for horizon in HORIZONS)
     return (
-        Block(datasets=datasets, models=table, choices=horizons, seedless=seedless),
-        Block(datasets=datasets, models=streaming, choices=horizons),
+        CellGroup(datasets=datasets, models=table, choices=horizons, seedless=seedless),
+        CellGroup(datasets=datasets, models=streaming, choices=horizons),
     )
 
 

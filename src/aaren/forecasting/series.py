@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from aaren.datasets.numbers import LARGEST
 from aaren.errors import DataError, require_extra
 from aaren.files.archive import parsing, read
+from aaren.files.atomic import replacing
 from aaren.files.folders import cached
 
 SENTINEL = -9999.0
@@ -230,3 +231,16 @@ def seasonal(*, rows: int = 4_000, num_series: int = 7, seed: int = 0) -> Series
     dates = np.datetime64("2020-01-01T00:00:00", "s") + np.arange(rows) * np.timedelta64(1, "h")
     columns = (*(f"series_{place}" for place in range(num_series - 1)), "OT")
     return Series(name="seasonal", columns=columns, dates=dates, values=values)
+
+
+def write_series(series: Series, target: Path) -> Path:
+    """Write a series as a CSV file that reads back exactly."""
+    dates = np.char.replace(np.datetime_as_string(series.dates), "T", " ").tolist()
+    lines = [",".join(("date", *series.columns))]
+    # repr is the shortest text that gives the same number again
+    lines += [
+        ",".join((date, *map(repr, row))) for date, row in zip(dates, series.values.tolist(), strict=True)
+    ]
+    with replacing(target) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return target

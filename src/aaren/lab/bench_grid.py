@@ -146,7 +146,7 @@ def _runs(settings: GridSettings, rounds: int, folder: Path) -> list[PlannedRun]
     found = []
     for run in range(settings.runs):
         config = RunConfig(
-            setting=busy_task.TASK.name,
+            setting=busy_task.SETTING.name,
             task=busy_task.BusyConfig(number=run, rounds=rounds),
             engine=EngineConfig(threads=1),
         )

@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from aaren.engine.experiment import Experiment, Part, Task
+from aaren.engine.experiment import Experiment, Part
 from aaren.engine.plan import Criterion, Moment, Plan
+from aaren.engine.setting import Setting
 
 UPDATES = 100
 _WIDTH = 64
@@ -72,14 +73,14 @@ class BusyExperiment(Experiment[BusyBatch]):
         return {"loss": float(model(torch.ones(1, 1)).square())}
 
 
-class BusyTask(Task[BusyConfig, BusyBatch]):
+class BusyTask(Setting[BusyConfig, BusyBatch]):
     """A setting of runs that only keep a core busy."""
 
     name = "aaren.lab.busy_task"
     config_type = BusyConfig
     reports = ("test.loss",)
 
-    def open(self, config: BusyConfig, *, seed: int) -> BusyExperiment:
+    def make_experiment(self, config: BusyConfig, *, seed: int) -> BusyExperiment:
         """Open nothing."""
         del seed
         return BusyExperiment(config)
@@ -110,4 +111,4 @@ def rounds_per_second(seconds: float) -> float:
     return done / passed
 
 
-TASK = BusyTask()
+SETTING = BusyTask()

@@ -17,7 +17,7 @@ from aaren.engine.loop import PausedError, fit
 from aaren.engine.plan import Plan
 from aaren.engine.progress import Silent
 from aaren.engine.record import RunRecord
-from aaren.engine.settings import find_task
+from aaren.engine.setting import find_setting
 from aaren.engine.status import Look, RunStatus
 from aaren.lab.plan import PlannedRun
 from aaren.lab.records import FoundRecord
@@ -82,7 +82,7 @@ def probe_run(config: RunConfig) -> float | None:
     """Train for a moment, keep nothing, and say how long the whole run would take; None if it cannot tell."""
     watch = _Watch()
     try:
-        experiment = find_task(config.setting).open(config.task, seed=config.seed)
+        experiment = find_setting(config.setting).open(config.task, seed=config.seed)
         if experiment.plan.max_updates == 0:
             return None  # fitted in one go: only the whole of it can be timed
         fit(

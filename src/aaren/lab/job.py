@@ -19,7 +19,7 @@ from aaren.engine.plan import Plan
 from aaren.engine.progress import Silent
 from aaren.engine.record import RunRecord
 from aaren.engine.run import train
-from aaren.engine.settings import import_task
+from aaren.engine.setting import import_setting
 from aaren.engine.status import Look, RunStatus
 from aaren.engine.use import Sweep, SweepRow, sweep_run
 from aaren.errors import StateError
@@ -88,7 +88,7 @@ class Job:
         """Read it back."""
         values = json.loads(line)
         config = tomllib.loads(values["config"])
-        import_task(config["setting"])  # whoever gives the job has it imported
+        import_setting(config["setting"])  # whoever gives the job has it imported
         return cls(
             config=from_mapping(config),
             folder=Path(values["folder"]),

@@ -15,11 +15,12 @@ from pathlib import Path
 from aaren.datasets.catalogue import lookup
 from aaren.datasets.dataset import Dataset
 from aaren.datasets.fetch import on_disk
+from aaren.datasets.settings import BUILT_IN, setting_names
 from aaren.engine.config import PROFILES, RunConfig, from_mapping
 from aaren.engine.fields import flatten, to_mapping
-from aaren.engine.presets import Block, blocks_of, grid_function, make_run
+from aaren.engine.presets import make_run
 from aaren.engine.run import MODEL
-from aaren.engine.settings import TASKS, import_task
+from aaren.engine.setting import CellGroup, find_setting, import_setting
 from aaren.engine.use import Sweep
 from aaren.errors import ConfigError, unknown_name
 from aaren.lab.records import Collected, FoundRecord, collect
@@ -124,7 +125,7 @@ class _Cell:
 def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
     """Return every cell once, with the sweeps of all blocks that it is in."""
     settings = _settings(request)
-    blocks = {setting: list(blocks_of(setting, request.profile)) for setting in settings}
+    blocks = {setting: _groups(setting, request.profile) for setting in settings}
     known = {model for found in blocks.values() for block in found for model in block.models}
     for model in request.models:
         if model not in known:
@@ -140,21 +141,30 @@ def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
     return found
 
 
+def _groups(setting: str, profile: str) -> list[CellGroup]:
+    groups = import_setting(setting).grid(profile)
+    if not groups:
+        raise ConfigError(
+            f"the setting {setting!r} has no grid(profile): run its cells one by one with `aaren train`."
+        )
+    return list(groups)
+
+
 def _settings(request: Request) -> list[str]:
     """Choose the settings: those named, else those of the named datasets, else all that have a grid."""
     if request.settings:
         for name in request.settings:
-            import_task(name)
+            import_setting(name)
         return list(dict.fromkeys(request.settings))
     of_datasets = dict.fromkeys(lookup(name).setting for name in request.datasets)
-    return list(of_datasets) or [name for name in TASKS if grid_function(name)]
+    return list(of_datasets) or [name for name in setting_names() if find_setting(name).grid(request.profile)]
 
 
-def _datasets(names: Sequence[str], blocks: Mapping[str, Sequence[Block]]) -> dict[str, list[str]]:
+def _datasets(names: Sequence[str], blocks: Mapping[str, Sequence[CellGroup]]) -> dict[str, list[str]]:
     """Sort the wanted datasets by setting, in the registry's spelling."""
     found: dict[str, list[str]] = {setting: [] for setting in blocks}
     for name in names:
-        own = [setting for setting in blocks if setting not in TASKS and _is_in(blocks[setting], name)]
+        own = [setting for setting in blocks if setting not in BUILT_IN and _is_in(blocks[setting], name)]
         row = None if own else lookup(name)
         setting, spelled = (own[0], name) if row is None else (row.setting, row.name)
         if setting not in found:
@@ -166,7 +176,7 @@ def _datasets(names: Sequence[str], blocks: Mapping[str, Sequence[Block]]) -> di
     return found
 
 
-def _narrowed(blocks: Sequence[Block], datasets: Sequence[str]) -> list[Block]:
+def _narrowed(blocks: Sequence[CellGroup], datasets: Sequence[str]) -> list[CellGroup]:
     """Keep the wanted datasets of every block; one that is in none is measured as the first block's are."""
     strangers = [name for name in datasets if not _is_in(blocks, name)]
     return [
@@ -175,11 +185,11 @@ def _narrowed(blocks: Sequence[Block], datasets: Sequence[str]) -> list[Block]:
     ]
 
 
-def _is_in(blocks: Sequence[Block], dataset: str) -> bool:
+def _is_in(blocks: Sequence[CellGroup], dataset: str) -> bool:
     return any(dataset in block.datasets for block in blocks)
 
 
-def _product(setting: str, block: Block, request: Request) -> Iterator[_Cell]:
+def _product(setting: str, block: CellGroup, request: Request) -> Iterator[_Cell]:
     models = [model for model in block.models if not request.models or model in request.models]
     for choices, dataset, model in product(block.choices, block.datasets, models):
         yield _Cell(
@@ -262,7 +272,7 @@ def how_to_get(dataset: Dataset) -> str:
 
 
 def _has_data(run: PlannedRun) -> bool:
-    if run.config.setting not in TASKS:
+    if run.config.setting not in BUILT_IN:
         return True  # a user's own setting knows its own data
     dataset = lookup(run.dataset)
     return dataset.is_generated or bool(on_disk(dataset, or_shipped=True))

@@ -60,7 +60,7 @@ def lookup(setting: str, dataset: str, horizon: int | None, metric: str, model: 
     """Find the published number of a place in a table; None where the paper has none.
 
     Args:
-        setting: As in `aaren.engine.settings.TASKS`.
+        setting: Its name, such as events.
         dataset: A name of the registry; parts of a dataset and regenerated ones were not published.
         horizon: Rows to forecast; None where a setting has no horizons.
         metric: Its name, bare (`mse`) or as in a record's `reports` (`test.mse`).

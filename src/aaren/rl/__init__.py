@@ -1,5 +1,44 @@
-"""Trajectories for offline reinforcement learning: read, rolled out from policies, cut into windows."""
+"""Act from recorded episodes (offline reinforcement learning): data, rollouts, models, sessions, training."""
 
-from aaren.rl.data import load, measure
+from typing import TYPE_CHECKING
 
-__all__ = ["load", "measure"]
+from aaren.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from aaren.rl.model import DecisionModel, DecisionModelConfig, DecisionState, PolicyState, Steps
+    from aaren.rl.references import BehaviourPolicy, RandomPolicy, ReferencePolicyConfig
+    from aaren.rl.session import PolicySession
+    from aaren.rl.setting import SETTING
+
+__all__ = [
+    "SETTING",
+    "BehaviourPolicy",
+    "DecisionModel",
+    "DecisionModelConfig",
+    "DecisionState",
+    "PolicySession",
+    "PolicyState",
+    "RandomPolicy",
+    "ReferencePolicyConfig",
+    "Steps",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aaren.rl.model": (
+            "DecisionModel",
+            "DecisionModelConfig",
+            "DecisionState",
+            "PolicyState",
+            "Steps",
+        ),
+        "aaren.rl.references": (
+            "BehaviourPolicy",
+            "RandomPolicy",
+            "ReferencePolicyConfig",
+        ),
+        "aaren.rl.session": ("PolicySession",),
+        "aaren.rl.setting": ("SETTING",),
+    },
+)

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aaren.datasets.ragged import Integers
 from aaren.errors import ConfigError, ShapeError, unknown_name
-from aaren.events.sequences import Integers
 from aaren.rl.trajectories import StateStatistics, Trajectories
 
 Number = TypeVar("Number", bound=np.generic)

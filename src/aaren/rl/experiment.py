@@ -11,7 +11,6 @@ weights; "test" are fresh episodes with the selected weights.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -20,12 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren import rl
 from aaren.datasets.catalogue import lookup
-from aaren.engine.experiment import PARTS, Experiment, Json, Part, Task
+from aaren.engine.experiment import PARTS, Experiment, Json, Part
 from aaren.engine.plan import Criterion, Moment, Plan, warm_up
 from aaren.errors import ConfigError, DataError
-from aaren.files.archive import noting_checksums
 from aaren.rl import data as trajectory_files
 from aaren.rl.arena import Arena, Outcome, Player, expects, simulator_versions
 from aaren.rl.batches import TrajectoryBatch, TrajectoryBatches
@@ -99,7 +96,7 @@ class Scales(NamedTuple):
 def open_trajectories(config: RlConfig) -> Trajectories:
     """Read a registered set, or the user's own file or Minari dataset."""
     if config.dataset:
-        found = rl.load(config.dataset)
+        found = trajectory_files.load(config.dataset)
     else:
         try:
             found = trajectory_files.read(config.data_file, drop_short=config.drop_short)
@@ -328,29 +325,6 @@ class RlExperiment(Experiment[TrajectoryBatch]):
         }
 
 
-class RlTask(Task[RlConfig, TrajectoryBatch]):
-    """Offline reinforcement learning as the paper's section 4.1 and its base code do it."""
-
-    name = "rl"
-    config_type = RlConfig
-    reports = ("best.score", "last.score", "test.score", "test.return")
-    higher_is_better = reports
-    data_ids = "the id of a Minari dataset"
-
-    def open(self, config: RlConfig, *, seed: int) -> Experiment[TrajectoryBatch]:
-        """Read the episodes and build their environment."""
-        with noting_checksums() as checksums:
-            data = open_trajectories(config)
-        experiment = RlExperiment(config, data, open_arena(config, data), seed=seed)
-        experiment.data_checksums = checksums
-        return experiment
-
-    def cell(self, config: RlConfig) -> Mapping[str, str | int]:
-        """Say where in the table this run stands."""
-        cell = {"dataset": config.dataset or Path(config.data_file).stem, "model": config.model}
-        return cell if config.context == "window" else {**cell, "context": config.context}
-
-
 class _SessionPlayer:
     """A policy session in all episodes at once."""
 
@@ -383,6 +357,3 @@ class _RandomPlayer:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Nothing is remembered."""
-
-
-TASK = RlTask()

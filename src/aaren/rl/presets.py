@@ -11,7 +11,8 @@ from typing import Literal, cast, get_args
 from aaren.datasets.catalogue import DATASETS
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.engine.presets import Block, dataset_name
+from aaren.engine.presets import dataset_name
+from aaren.engine.setting import CellGroup
 from aaren.errors import unknown_name
 from aaren.rl.config import ContextName, ModelName, RlConfig, RlNetworkConfig
 
@@ -63,7 +64,7 @@ def preset(
     )
 
 
-def grid(profile: str) -> tuple[Block, ...]:
+def grid(profile: str) -> tuple[CellGroup, ...]:
     """Return the table on D4RL's sets and on those made in their place, and what else is asked of policies.
 
     Of sets with good and bad episodes: do they collect the return they are asked for? Of two robots: what
@@ -73,18 +74,22 @@ def grid(profile: str) -> tuple[Block, ...]:
     if profile == "smoke":
         # No row of the data's own returns: its episodes are longer than those that are played here.
         return (
-            Block(datasets=("cartpole",), models=(*both, "bc", "random")),
-            Block(datasets=("cartpole",), models=both, sweeps=("target_scale=0.5,1",)),
+            CellGroup(datasets=("cartpole",), models=(*both, "bc", "random")),
+            CellGroup(datasets=("cartpole",), models=both, sweeps=("target_scale=0.5,1",)),
         )
     published = tuple(row.name for row in DATASETS if row.setting == "rl")
     made = tuple(f"{name}-regen" for name in published)
     mixed = tuple(name for name in (*made, *published) if "replay" in name or "expert" in name)
     seen = ("hopper-medium-regen", "halfcheetah-medium-regen")
     return (
-        Block(datasets=(*made, *published), models=(*both, *clones, *references), seedless=("behaviour",)),
-        Block(datasets=mixed, models=both, sweeps=("target_scale=0.25,0.5,0.75,1,1.5",)),
-        Block(datasets=seen, models=both, sweeps=("context=window,carried,reset",)),  # of the same weights
-        Block(datasets=seen, models=both, choices=(("context=long",),)),
+        CellGroup(
+            datasets=(*made, *published), models=(*both, *clones, *references), seedless=("behaviour",)
+        ),
+        CellGroup(datasets=mixed, models=both, sweeps=("target_scale=0.25,0.5,0.75,1,1.5",)),
+        CellGroup(
+            datasets=seen, models=both, sweeps=("context=window,carried,reset",)
+        ),  # of the same weights
+        CellGroup(datasets=seen, models=both, choices=(("context=long",),)),
     )
 
 

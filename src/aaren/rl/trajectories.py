@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aaren.datasets.numbers import flags, narrow, numeric, wholes
+from aaren.datasets.ragged import Integers, offsets_from_lengths
 from aaren.errors import DataError
-from aaren.events.sequences import Integers, offsets_from_lengths
 
 MIN_STEPS = 2  # a trajectory of one step shows no consequence of an action
 STD_FLOOR = 1e-6

@@ -6,7 +6,6 @@ noticed.
 """
 
 import hashlib
-import importlib
 import json
 import os
 from dataclasses import MISSING, asdict, fields
@@ -18,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from aaren.datasets.settings import DataSetting, find_setting, setting_names
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.nn import FoldedAttention
 from aaren.nn.generators import building_from
@@ -26,22 +26,6 @@ from aaren.version import __version__
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-
-# The class's name: where it is. One line per model that can be saved.
-MODELS = {
-    "Forecaster": "aaren.forecasting.model",
-    "StreamingForecaster": "aaren.forecasting.streaming",
-    "RepeatLast": "aaren.forecasting.references",
-    "SeasonalNaive": "aaren.forecasting.references",
-    "LinearForecaster": "aaren.forecasting.references",
-    "Classifier": "aaren.classification.model",
-    "ReferenceClassifier": "aaren.classification.references",
-    "EventModel": "aaren.events.model",
-    "EventReference": "aaren.events.references",
-    "DecisionModel": "aaren.rl.model",
-    "RandomPolicy": "aaren.rl.references",
-    "BehaviourPolicy": "aaren.rl.references",
-}
 
 
 class ModelClass(Protocol):
@@ -62,8 +46,8 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
     Weights that layers share are written for each of them: loaded, they are equal and no longer one.
     """
     name = type(model).__name__
-    if MODELS.get(name) != type(model).__module__:
-        raise unknown_name("model class", name, MODELS)
+    if cast("object", _model_class(name)) is not type(model):
+        raise ConfigError(f"{name} is the name of another model that can be saved: rename the class.")
     if any(isinstance(part, FoldedAttention) for part in model.modules()):
         raise ConfigError(
             f"this {name} is folded, for inference alone (as all models that sessions hold are), and could "
@@ -79,7 +63,7 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
         "format_version": FORMAT_VERSION,
         "aaren_version": __version__,
         "class": name,
-        "config": asdict(model.config),  # type: ignore[call-overload]  # every class of MODELS has one
+        "config": asdict(model.config),  # type: ignore[call-overload]  # every model that can be saved has one
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
     folder = Path(folder)
@@ -181,9 +165,13 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def _model_class(name: str) -> ModelClass:
-    if name not in MODELS:
-        raise unknown_name("model class", name, MODELS)
-    return cast("ModelClass", getattr(importlib.import_module(MODELS[name]), name))
+    """Find a class that can be saved: every setting lists those of its package."""
+    known: dict[str, DataSetting] = {}
+    for setting in map(find_setting, setting_names()):
+        known.update(dict.fromkeys(setting.saved_models, setting))
+    if name not in known:
+        raise unknown_name("model class", name, known)
+    return cast("ModelClass", getattr(known[name].package, name))
 
 
 def _read_weights(path: Path, digest: str) -> dict[str, Tensor]:

@@ -1,0 +1,92 @@
+"""The setting as the engine sees it; everything heavy is imported when it is asked for."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from aaren.datasets.dataset import Fact
+from aaren.engine.setting import Setting
+from aaren.errors import DataError
+from aaren.files.archive import plain_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from aaren.classification.config import ClassificationConfig
+    from aaren.classification.data import LabelledBatch
+    from aaren.engine.experiment import Experiment, Json
+
+
+class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
+    """Classification as the paper's section 4.4 and the Time-Series-Library do it."""
+
+    name = "classification"
+    title = "Time-series classification"
+    suffixes = (".ts",)
+    saved_models = ("Classifier", "ReferenceClassifier")
+    reports = ("test.accuracy",)
+    higher_is_better = reports
+
+    @property
+    def config_type(self) -> "type[ClassificationConfig]":
+        from aaren.classification.config import ClassificationConfig
+
+        return ClassificationConfig
+
+    def make_experiment(self, config: "ClassificationConfig", *, seed: int) -> "Experiment[LabelledBatch]":
+        from aaren.classification.experiment import ClassificationExperiment, open_parts
+
+        return ClassificationExperiment(config, open_parts(config, seed=seed), seed=seed)
+
+    def cell(self, config: "ClassificationConfig") -> Mapping[str, str | int]:
+        dataset = config.dataset or Path(config.data_file).name.split(".")[0]
+        return {"dataset": dataset, "model": config.model, "rule": config.rule, "recipe": config.recipe}
+
+    def check_file(self, path: Path, *, allow_irregular: bool = False) -> Mapping[str, Fact]:
+        from aaren.classification.data import find_test_part, open_files, require_series, require_trainable
+        from aaren.classification.ts import read_ts
+
+        train = _training_file(path) if path.is_dir() else path
+        test = find_test_part(train)
+        irregular: Literal["protocol", "strict"] = "protocol" if allow_irregular else "strict"
+        parts = {plain_name(part): read_ts(part) for part in (train, test) if part is not None}
+        if "_TEST." in train.name:  # a test part looked at alone: nothing is to be learned from it
+            require_series(parts[plain_name(train)], name=plain_name(train), irregular=irregular)
+        else:
+            require_trainable(parts, irregular=irregular)
+        data = open_files(train, test, irregular=irregular)
+        measured: dict[str, Fact] = {"train": len(data.train)}
+        if data.test is not None:
+            measured["test"] = len(data.test)
+        _, length, channels = data.train.values.shape
+        return {**measured, "channels": channels, "length": length, "classes": len(data.classes)}
+
+    def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
+        test = f" + {fact('test')}" if "test" in facts else ""
+        return (
+            f"{fact('train')}{test} cases × {fact('channels')} × {fact('length')}, {fact('classes')} classes"
+        )
+
+    def predict(
+        self,
+        model: "nn.Module",
+        config: "ClassificationConfig",
+        preprocessing: "Mapping[str, Json]",
+        *,
+        source: Path,
+        target: Path,
+    ) -> None:
+        """Classify the cases of a `.ts` file; the result is a CSV file with a row per case."""
+        from aaren.classification.predict import classify_file
+
+        classify_file(model, config, preprocessing, source=source, target=target)
+
+
+def _training_file(folder: Path) -> Path:
+    found = sorted(item for item in folder.iterdir() if plain_name(item).endswith("_TRAIN.ts"))
+    if len(found) != 1:
+        raise DataError(f"{folder}: expected one file NAME_TRAIN.ts (plain, .gz or .xz); found {len(found)}.")
+    return found[0]
+
+
+SETTING = ClassificationSetting()

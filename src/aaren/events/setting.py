@@ -1,0 +1,80 @@
+"""The setting as the engine sees it; everything heavy is imported when it is asked for."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aaren.datasets.dataset import Dataset, Fact
+from aaren.engine.setting import Setting
+from aaren.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from aaren.engine.experiment import Experiment, Json
+    from aaren.events.batches import EventBatch
+    from aaren.events.config import EventsConfig
+
+
+class EventSetting(Setting["EventsConfig", "EventBatch"]):
+    """Event forecasting as the paper's section 4.2 and its base code do it."""
+
+    name = "events"
+    title = "Event forecasting"
+    suffixes = (".parquet", ".json", ".jsonl")
+    saved_models = ("EventModel", "EventReference")
+    reports = ("test.nll", "test.rmse", "test.accuracy")  # the last is NaN where there are no marks
+    higher_is_better = ("test.accuracy",)
+
+    @property
+    def config_type(self) -> "type[EventsConfig]":
+        from aaren.events.config import EventsConfig
+
+        return EventsConfig
+
+    def make_experiment(self, config: "EventsConfig", *, seed: int) -> "Experiment[EventBatch]":
+        from aaren.events.experiment import EventsExperiment, open_events
+
+        return EventsExperiment(config, open_events(config), seed=seed)
+
+    def cell(self, config: "EventsConfig") -> Mapping[str, str | int]:
+        cell = {"dataset": config.dataset or Path(config.data_file).stem, "model": config.model}
+        return cell if config.censoring == "protocol" else {**cell, "rule": "clean"}
+
+    def check_file(self, path: Path, *, allow_irregular: bool = False) -> Mapping[str, Fact]:
+        from aaren.events.files import read
+
+        del allow_irregular
+        try:
+            return dict(read(path).counts())
+        except DataError as error:
+            cure = (
+                "Only the usual names are looked for here; training takes others: --set own.time_column=NAME"
+            )
+            raise DataError(str(error).replace("Name the columns with Columns(...)", cure)) from error
+
+    def make(self, dataset: Dataset, *, seed: int) -> Path:
+        from aaren.events.data import make
+
+        return make(dataset.name, seed=seed)
+
+    def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
+        marks = "no marks" if facts.get("marks") == 1 else f"{fact('marks')} marks"
+        return f"{fact('sequences')} sequences, {fact('events')} events, {marks}"
+
+    def predict(
+        self,
+        model: "nn.Module",
+        config: "EventsConfig",
+        preprocessing: "Mapping[str, Json]",
+        *,
+        source: Path,
+        target: Path,
+    ) -> None:
+        """Say for every sequence of a file when its next event comes and of which kind, as CSV."""
+        from aaren.events.predict import forecast_file
+
+        forecast_file(model, config, preprocessing, source=source, target=target)
+
+
+SETTING = EventSetting()

@@ -1,0 +1,82 @@
+"""The setting as the engine sees it; everything heavy is imported when it is asked for."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aaren.datasets.dataset import Dataset, Fact
+from aaren.engine.setting import Setting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from aaren.engine.experiment import Experiment, Json
+    from aaren.forecasting.config import ForecastingConfig
+    from aaren.forecasting.data import ForecastBatch
+
+
+class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
+    """Forecasting as the paper's section 4.3 and the Time-Series-Library do it."""
+
+    name = "forecasting"
+    title = "Time-series forecasting"
+    suffixes = (".csv",)
+    saved_models = ("Forecaster", "StreamingForecaster", "RepeatLast", "SeasonalNaive", "LinearForecaster")
+    reports = ("test.mse", "test.mae")
+
+    @property
+    def config_type(self) -> "type[ForecastingConfig]":
+        from aaren.forecasting.config import ForecastingConfig
+
+        return ForecastingConfig
+
+    def make_experiment(self, config: "ForecastingConfig", *, seed: int) -> "Experiment[ForecastBatch]":
+        from aaren.forecasting.experiment import ForecastingExperiment, StreamingExperiment, open_data
+
+        kind = StreamingExperiment if config.is_streaming else ForecastingExperiment
+        return kind(config, open_data(config), seed=seed)
+
+    def cell(self, config: "ForecastingConfig") -> Mapping[str, str | int]:
+        dataset = config.dataset or Path(config.data_file).stem
+        return {"dataset": dataset, "horizon": config.horizon, "model": config.model}
+
+    def check_file(self, path: Path, *, allow_irregular: bool = False) -> Mapping[str, Fact]:
+        from aaren.forecasting.series import read_series
+
+        series = read_series(path, allow_irregular=allow_irregular)
+        return {
+            "rows": len(series),
+            "series": len(series.columns),
+            "first": str(series.dates[0]),
+            "last": str(series.dates[-1]),
+            **series.irregular,
+        }
+
+    def make(self, dataset: Dataset, *, seed: int) -> Path:
+        from aaren.files import folders
+        from aaren.forecasting.series import seasonal, write_series
+
+        rows, num_series = int(dataset.facts["rows"]), int(dataset.facts["series"])
+        target = folders.place(dataset.setting, dataset.files[0])
+        return write_series(seasonal(rows=rows, num_series=num_series, seed=seed), target)
+
+    def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
+        del facts
+        return f"{fact('rows')} rows × {fact('series')}"
+
+    def predict(
+        self,
+        model: "nn.Module",
+        config: "ForecastingConfig",
+        preprocessing: "Mapping[str, Json]",
+        *,
+        source: Path,
+        target: Path,
+    ) -> None:
+        """Forecast what follows the last row of a CSV file; the result is one with the same columns."""
+        from aaren.forecasting.predict import forecast_file
+
+        forecast_file(model, config, preprocessing, source=source, target=target)
+
+
+SETTING = ForecastingSetting()
