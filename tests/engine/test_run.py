@@ -130,12 +130,12 @@ def test_a_failure_is_recorded_and_can_be_tried_again(
 def test_a_full_disk_at_the_end_is_one_clear_line(
     toy_run: ToyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from support.toy_task import ToyTask
+    from support.toy_task import ToySetting
 
-    def full(_self: ToyTask, _model: object, _folder: Path) -> None:
+    def full(_self: ToySetting, _model: object, _folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ToyTask, "save_model", full)
+    monkeypatch.setattr(ToySetting, "save_model", full)
     with pytest.raises(StateError, match=r"cannot write to .*No space left on device\. Free some space"):
         train(toy_run(), tmp_path)
     monkeypatch.undo()

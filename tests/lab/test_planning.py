@@ -94,7 +94,7 @@ def test_a_dataset_of_another_setting() -> None:
 
 
 def test_a_setting_without_a_grid() -> None:
-    with pytest.raises(ConfigError, match=r"'support.toy_task' have no grid\(profile\)"):
+    with pytest.raises(ConfigError, match=r"'support.toy_task' has no grid\(profile\)"):
         plan(Request(settings=("support.toy_task",)), OUT)
 
 

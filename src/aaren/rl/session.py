@@ -209,7 +209,7 @@ class PolicySession(Session[PolicyState]):
         context: "carried", "reset" or "window".
         context_steps: K of window and reset; None: the model's own.
 
-    >>> from aaren.models_dropped import DecisionModelConfig
+    >>> from aaren.rl import DecisionModelConfig
     >>> model = DecisionModel(DecisionModelConfig(state_size=3, action_size=1, width=16, num_layers=1))
     >>> session = model.stream(target_return=100.0)
     >>> session.push([0.1, 0.2, 0.3]).shape       # before the first action there is no reward

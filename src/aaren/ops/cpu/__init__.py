@@ -1,1 +1,1 @@
-"""x."""
+"""The scan as one compiled loop over time, for CPUs."""

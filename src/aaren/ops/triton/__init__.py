@@ -1,1 +1,1 @@
-"""x."""
+"""The scan in Triton, for CUDA; by request only."""
