@@ -21,6 +21,20 @@ def test_the_library_leaves_numba_for_the_first_call(package):
     assert "numba" not in modules_after(f"import {package}")
 
 
+@pytest.mark.parametrize("setting", ["forecasting", "classification", "events", "rl"])
+def test_a_setting_is_found_without_torch(setting):
+    assert "torch" not in modules_after(f"from aaren.{setting} import SETTING")
+
+
+def test_listing_datasets_does_not_import_torch():
+    statement = (
+        "from aaren.cli.main import app\n"
+        "from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(app, ['data', 'list']).exit_code == 0"
+    )
+    assert "torch" not in modules_after(statement)
+
+
 def test_help_does_not_import_torch():
     statement = (
         "from aaren.cli.main import app\n"

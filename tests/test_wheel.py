@@ -110,7 +110,7 @@ USES = {
         "from aaren.forecasting.data import open_file; open_file(Path('own.csv'))"
     ),
     "classification": (
-        "import torch; from aaren.models_dropped import ReferenceClassifier, ReferenceClassifierConfig; "
+        "import torch; from aaren.classification import ReferenceClassifier, ReferenceClassifierConfig; "
         "ReferenceClassifier(ReferenceClassifierConfig(kind='dtw', num_channels=1, num_classes=2, length=3, "
         "num_cases=2))(torch.zeros(1, 3, 1))"
     ),

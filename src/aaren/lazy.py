@@ -23,4 +23,4 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return find, lambda: sorted(homes)
+    return find, lambda: sorted(sys.modules[package].__all__)
