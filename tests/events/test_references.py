@@ -53,3 +53,15 @@ def test_nothing_to_fit_is_said() -> None:
     for gaps in (torch.tensor([1.0]), torch.tensor([1.0, 0.0])):
         with pytest.raises(DataError, match="fitting needs two gaps or more, all of them positive"):
             model.fit(gaps, torch.zeros(len(gaps), dtype=torch.int64))
+
+
+def test_the_fingerprint_knows_what_the_numbers_mean() -> None:
+    configs = [
+        EventReferenceConfig(law="poisson"),
+        EventReferenceConfig(law="renewal"),
+        EventReferenceConfig(num_marks=3),
+    ]
+    models = [EventReference(config) for config in configs]
+    for model in models:
+        model.numbers = models[0].numbers
+    assert len({model.fingerprint() for model in models}) == len(models)

@@ -198,5 +198,6 @@ class EventReference(EventForecaster):
         return frozen_copy(self)
 
     def fingerprint(self) -> str:
-        """Return a short name of the fitted numbers."""
-        return hashlib.sha256(self.numbers.detach().cpu().numpy().tobytes()).hexdigest()[:16]
+        """Return a short name of the fitted numbers and of what they mean."""
+        numbers = self.numbers.detach().cpu().numpy().tobytes()
+        return hashlib.sha256(repr(self.config).encode() + numbers).hexdigest()[:16]
