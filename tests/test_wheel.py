@@ -107,14 +107,14 @@ USES = {
     "plot": "from aaren.bench.figure import require_matplotlib; require_matplotlib()",
     "data": (
         "from pathlib import Path; Path('own.csv').write_text('date,x\\n2020-01-01,1\\n'); "
-        "from aaren.forecasting.data import open_file; open_file(Path('own.csv'))"
+        "from aaren.forecasting.batches import open_file; open_file(Path('own.csv'))"
     ),
     "classification": (
         "import torch; from aaren.classification import ReferenceClassifier, ReferenceClassifierConfig; "
         "ReferenceClassifier(ReferenceClassifierConfig(kind='dtw', num_channels=1, num_classes=2, length=3, "
         "num_cases=2))(torch.zeros(1, 3, 1))"
     ),
-    "rl": "from aaren.rl.classic_control import generate; generate('pendulum', episodes=1)",
+    "rl": "from aaren.rl.data import generate; generate('pendulum', episodes=1)",
     "cluster": "from aaren.lab.ray_crew import RayCrew; RayCrew('local', 1, threads=1)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others

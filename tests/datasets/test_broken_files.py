@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren.classification import data as classification
+from aaren.classification import batches as classification
 from aaren.datasets.own_files import check_file
 from aaren.errors import AarenError
 from aaren.events import files as event_files
 from aaren.events.data import split
-from aaren.forecasting import data as forecasting
+from aaren.forecasting import batches as forecasting
 from aaren.rl import data as trajectory_files
 from aaren.rl import policies
 from aaren.rl.batches import TrajectoryBatches
@@ -134,7 +134,7 @@ def read_series(path: Path) -> None:
 
 
 def read_cases(path: Path) -> None:
-    data = classification.open_files(path, irregular="protocol")
+    data = classification.open_files(path, allow_irregular=True)
     assert bool(data.train.values.isfinite().all())
 
 

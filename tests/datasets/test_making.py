@@ -5,7 +5,7 @@ import torch
 
 from aaren.datasets.own_files import make_generated
 from aaren.errors import ConfigError
-from aaren.forecasting import data as forecasting
+from aaren.forecasting import batches as forecasting
 
 
 def test_a_written_series_reads_back_as_it_was_generated(

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren.classification.data import open_files
+from aaren.classification.batches import open_files
 from aaren.datasets.numbers import flags, narrow, reals, wholes
 from aaren.errors import DataError
 from aaren.events import files as event_files
 from aaren.events.sequences import EventSequences
-from aaren.forecasting.data import open_file
+from aaren.forecasting.batches import open_file
 from aaren.rl import data as trajectory_files
-from aaren.rl.trajectories import Trajectories
+from aaren.rl.data import Trajectories
 
 HUGE = ("1e200", "-1e39", "3.5e38")
 

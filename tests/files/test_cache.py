@@ -6,7 +6,7 @@ import pytest
 
 from aaren.files.archive import content_sha256, noting_checksums
 from aaren.files.folders import Arrays, cached
-from aaren.forecasting.series import read_series
+from aaren.forecasting.data import read_series
 
 
 @pytest.fixture

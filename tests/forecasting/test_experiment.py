@@ -14,8 +14,8 @@ from aaren.engine.run import train
 from aaren.engine.setting import find_setting
 from aaren.engine.use import evaluate_run
 from aaren.errors import ConfigError, DataError
+from aaren.forecasting.batches import load
 from aaren.forecasting.config import ForecastingConfig, NetworkConfig, StreamingConfig
-from aaren.forecasting.data import load
 from aaren.forecasting.experiment import ForecastingExperiment, StreamingExperiment
 from aaren.forecasting.model import Forecaster
 from aaren.forecasting.references import LinearForecaster

@@ -9,7 +9,7 @@ from aaren.engine.run import train
 from aaren.engine.use import predict_run
 from aaren.errors import DataError
 from aaren.forecasting.calendar import continue_dates
-from aaren.forecasting.series import time_marks
+from aaren.forecasting.data import time_marks
 from aaren.stream.saved import load_model
 
 

@@ -4,7 +4,7 @@ import torch
 
 from aaren.errors import ConfigError, ShapeError
 from aaren.rl.batches import TrajectoryBatch, TrajectoryBatches
-from aaren.rl.trajectories import StateStatistics, Trajectories
+from aaren.rl.data import StateStatistics, Trajectories
 
 LENGTHS = [30, 5, 100, 20, 7, 12, 64, 21]
 

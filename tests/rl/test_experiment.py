@@ -16,11 +16,11 @@ from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.errors import ConfigError, DataError, MissingDependencyError
 from aaren.rl.config import RlConfig, RlNetworkConfig
+from aaren.rl.data import Trajectories
 from aaren.rl.experiment import RlExperiment, find_scales, open_arena
 from aaren.rl.model import DecisionModel
 from aaren.rl.references import RandomPolicy
 from aaren.rl.setting import SETTING
-from aaren.rl.trajectories import Trajectories
 
 SMALL = RlNetworkConfig(width=16, num_heads=2, num_layers=1)
 START = Moment(0, 0)
@@ -257,7 +257,7 @@ def test_own_files(tmp_path: Path) -> None:
     "named", ["trap_module:Trap-v0", "trap_module:Pendulum-v1", "Trap-v0", "nowhere", "a" * 10_000]
 )
 def test_a_file_chooses_no_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    """Only an option may name a module; a file may name what Gymnasium itself has."""
+    """Only `--import` may name a module; a file may name what Gymnasium itself has."""
     (tmp_path / "trap_module.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(
@@ -270,8 +270,9 @@ def test_a_file_chooses_no_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ):
         open_experiment(data_file=str(path))
     assert "trap_module" not in sys.modules
-    with pytest.raises(SystemExit, match="imported"):
-        open_experiment(data_file=str(path), environment="trap_module:Trap-v0")
+    with pytest.raises(ConfigError, match="name it yourself: `aaren --import trap_module"):
+        open_experiment(data_file=str(path), environment="trap_module:Trap-v0")  # may be a file's word too
+    assert "trap_module" not in sys.modules
     record = json.dumps({"settings": {"environment": "Pendulum-v1"}})
     path = write_npz(tmp_path / "mine.npz", record=np.array(record))
     assert open_experiment(data_file=str(path)).arena.environment_id == "Pendulum-v1"

@@ -25,7 +25,7 @@ from aaren.bench.timing import time_interleaved
 from aaren.engine.config import RunConfig
 from aaren.errors import AarenError, ConfigError
 from aaren.files import folders
-from aaren.forecasting.series import seasonal, write_series
+from aaren.forecasting.data import seasonal, write_series
 
 FIRST_SECONDS, CACHED_SECONDS = 5.0, 2.0  # to load ETTm1 and build all loaders
 ROLLOUT_SECONDS_PER_100K = 120.0

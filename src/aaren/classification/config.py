@@ -38,7 +38,7 @@ class ClassificationConfig:
     a held-out part of TRAIN choose and touches TEST once.
     """
 
-    dataset: str = ""  # a name of the registry
+    dataset: str = ""  # a name of the catalogue
     data_file: str = ""  # or the user's own NAME_TRAIN.ts, with NAME_TEST.ts beside it if there is one
     allow_irregular: bool = False  # own file: interpolate missing values, thin out uneven channels
     model: ModelName = "aaren"
@@ -49,7 +49,8 @@ class ClassificationConfig:
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(name="radam", learning_rate=1e-3)
     )
-    schedule: Literal["halving", "constant"] = "halving"  # after every 5th epoch e: 0.5^(e - 1)
+    # halving: after every 5th epoch e, 0.5^(e - 1); linear: down to 0 at the last update, as estimators do
+    schedule: Literal["halving", "constant", "linear"] = "halving"
     batch_size: int = 16
     epochs: int = 100  # at most; fewer where the schedule leaves nothing to learn, see `epochs_in_motion`
     updates_per_epoch: int | None = None  # at most; an epoch is then a random part of TRAIN
@@ -95,9 +96,10 @@ class ClassificationConfig:
         """Name optimiser and schedule; the Time-Series-Library has had three such states."""
         return f"{self.optimiser.name}-{self.schedule}"
 
-    @property
-    def factors(self) -> Schedule:
-        """Return the factor on the learning rate over time."""
+    def factors(self, updates: int) -> Schedule:
+        """Return the factor on the learning rate over time, of so many updates in all."""
+        if self.schedule == "linear":
+            return falling(updates)
         return halving(every_epochs=5) if self.schedule == "halving" else constant
 
     def network_config(self, *, num_channels: int, num_classes: int, length: int) -> ClassifierConfig:
@@ -134,3 +136,12 @@ class ClassificationConfig:
                 seed=seed,
             )
         )
+
+
+def falling(updates: int) -> Schedule:
+    """Let the learning rate fall in a straight line to 0 at the last update.
+
+    >>> [falling(4)(Moment(update, 0)) for update in range(4)]
+    [1.0, 0.75, 0.5, 0.25]
+    """
+    return lambda moment: 1.0 - moment.update / updates

@@ -1,137 +1,135 @@
-"""What a classifier is fed: tensors that were checked to fit together.
+"""Labelled series in the UEA archive's `.ts` text, as arrays: read, completed, checked, scaled.
 
-Labelled series for classification: standardised, padded to one length, with masks.
+A `.ts` file is a header of @-lines, then a case per line, channels and label between colons. A fault is named
+by file and line, and a case by its place in the file, so the checks come before anything is held out.
+Infinity is always refused: it would spoil the scale of its whole channel.
 
-`standardise="protocol"` is what the Time-Series-Library does: TRAIN and TEST are each standardised with their
-own statistics (and one dataset gets a further normalisation). `"train"` is the clean alternative: both with
-TRAIN's. Knows nothing of models.
-
-Hold out some cases, class by class: to choose an epoch, or to test where there is no TEST.
-
-What nothing can be learned from is refused, by training and by a look at a user's file alike.
-
-Cases are named by their place in the file, so the checks come before anything is held out.
+Irregular cases are refused unless allowed. Then the protocol's rule holds: if any case has channels of
+different lengths, every channel longer than 256 is thinned to every second value; shorter channels of a case
+are filled up at the end; missing values are interpolated in a line, and at the ends the nearest known value
+is repeated. Tensors are made of these arrays in `aaren.classification.batches`.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from aaren.classification.ts import Cases, complete, longest, read_ts
-from aaren.datasets.catalogue import lookup
 from aaren.datasets.dataset import Dataset, Fact
-from aaren.datasets.fetch import shipped_file
-from aaren.datasets.numbers import narrow
-from aaren.engine.batches import BatchLoader, require_shape
-from aaren.errors import ConfigError, DataError, ShapeError
+from aaren.datasets.fetch import on_disk
+from aaren.datasets.numbers import LARGEST, narrow
+from aaren.errors import ConfigError, DataError
 from aaren.files import folders
-from aaren.files.archive import plain_name
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class LabelledBatch:
-    """Series of one length, padded with zeros at the end, and the class of each."""
-
-    values: Tensor  # (b, t, channels)
-    mask: Tensor  # (b, t) bool, True = real
-    labels: Tensor  # (b,) int64
-
-    def __post_init__(self) -> None:
-        b, t, _ = self.values.shape
-        require_shape("mask", self.mask, (b, t))
-        require_shape("labels", self.labels, (b,))
-        if self.mask.dtype != torch.bool:
-            raise ShapeError(f"mask must be bool, True = real; got {self.mask.dtype}.")
-
-    def __len__(self) -> int:
-        return len(self.values)
-
+from aaren.files.archive import plain_name, read
+from aaren.files.folders import cached
 
 Standardise: TypeAlias = Literal["protocol", "train"]
-Irregular: TypeAlias = Literal["protocol", "strict"]
 Case: TypeAlias = NDArray[np.float64]  # (t, channels)
+THINNED_ABOVE = 256
+SHORTEST = 2  # steps; in a series of one, attention has nothing to choose from
+HELD_OUT = 0.2  # of TRAIN, to test on where there is no TEST
+_READER = "ts 2"  # raise the number when the parser changes, so that old cache entries are not used
+_CURE = (
+    "Repair the file, or accept the protocol's rule: `aaren train` with --set allow_irregular=true, also for "
+    "`aaren predict` of that run; `aaren data verify --allow-irregular`; in Python allow_irregular=True."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class LabelledSeries:
-    """One part of a dataset: all series padded to the longest of both parts."""
+class Cases:
+    """Labelled multivariate series as they were written down."""
 
-    values: Tensor  # (cases, t, channels) float32, zeros after the end
-    mask: Tensor  # (cases, t) bool, True = real
-    labels: Tensor  # (cases,) int64
+    values: NDArray[np.float64]  # channels of all cases end to end: case by case, channel by channel
+    lengths: NDArray[np.int64]  # (cases, channels)
+    labels: NDArray[np.str_]  # (cases,)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, numbers: Tensor) -> LabelledBatch:
-        """Copy the cases with these numbers into a batch."""
-        return LabelledBatch(
-            values=self.values.index_select(0, numbers),
-            mask=self.mask.index_select(0, numbers),
-            labels=self.labels.index_select(0, numbers),
-        )
-
-    def loader(
-        self, *, batch_size: int = 16, seed: int = 0, is_shuffled: bool = True
-    ) -> BatchLoader[LabelledBatch]:
-        """Walk over the part; no partial batch is dropped."""
-        return BatchLoader(
-            size=len(self), take=self.take, batch_size=batch_size, seed=seed, is_shuffled=is_shuffled
-        )
+    def __iter__(self) -> Iterator[list[NDArray[np.float64]]]:
+        """Give each case as a list of channels."""
+        ends = np.cumsum(self.lengths.ravel())[:-1]
+        channels = np.split(self.values, ends)
+        width = self.lengths.shape[1]
+        return (channels[place : place + width] for place in range(0, len(channels), width))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class ClassificationData:
-    """A dataset ready for classification."""
+def read_ts(path: Path) -> Cases:
+    """Read a `.ts` file, plain or compressed; what was read once comes from the cache."""
+    content = read(path)
 
-    name: str
-    classes: tuple[str, ...]  # in sorted order of their texts; a label is a place in this list
-    train: LabelledSeries
-    test: LabelledSeries | None  # None where only a training part exists
-    mean: NDArray[np.float64]  # (channels,), over all steps of TRAIN
-    deviation: NDArray[np.float64]  # what TRAIN was divided by, but for a last digit
+    def build() -> dict[str, NDArray[np.generic]]:
+        cases = parse_ts(content.data, name=str(path))
+        return {"values": cases.values, "lengths": cases.lengths, "labels": cases.labels}
 
-
-def load(
-    name: str | Dataset, *, standardise: Standardise = "protocol", irregular: Irregular = "protocol"
-) -> ClassificationData:
-    """Load a registered dataset; JapaneseVowels also comes from inside aeon, without a file.
-
-    Args:
-        name: Its name or its row of the registry.
-        standardise: `protocol` (each part with its own statistics) or `train` (both with TRAIN's).
-        irregular: `protocol` interpolates missing values and thins out cases of unequal channels; `strict`
-        raises.
-    """
-    dataset = lookup(name) if isinstance(name, str) else name
-    parts = [read_ts(_path(dataset, file)) for file in dataset.files]
-    is_odd = standardise == "protocol" and dataset.options.get("instance_norm") == "across-channels"
-    return prepare(
-        parts,
-        name=dataset.name,
-        standardise=standardise,
-        irregular=irregular,
-        finish=normalise_across_channels if is_odd else None,
+    arrays = cached(content.sha256, _READER, build)
+    return Cases(
+        values=arrays["values"].astype(np.float64, copy=False),
+        lengths=arrays["lengths"].astype(np.int64, copy=False),
+        labels=arrays["labels"].astype(np.str_, copy=False),
     )
 
 
-def open_files(
-    train: Path,
-    test: Path | None = None,
-    *,
-    standardise: Standardise = "train",
-    irregular: Irregular = "strict",
-) -> ClassificationData:
-    """Read a user's own `.ts` files, plain or compressed."""
-    parts = [read_ts(path) for path in (train, test) if path is not None]
-    return prepare(parts, name=train.name, standardise=standardise, irregular=irregular)
+def parse_ts(content: bytes, *, name: str) -> Cases:
+    """Parse the text of a `.ts` file; `name` stands in the errors."""
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()  # comments may be in other encodings
+    known_labels, first = _parse_header(lines, name)
+    values: list[NDArray[np.float64]] = []
+    lengths: list[list[int]] = []
+    labels: list[str] = []
+    for number, line in enumerate(lines[first:], start=first + 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        *channels, label = line.strip().split(":")
+        if not channels or (lengths and len(channels) != len(lengths[0])):
+            expected = f"{len(lengths[0])} channels" if lengths else "at least one channel"
+            raise DataError(
+                f"{name}, line {number}: expected {expected} and a label; got {len(channels)} channels."
+            )
+        if label.strip() not in known_labels:
+            what = f"label {label.strip()!r}" if label.strip() else "an empty label"
+            shown = ", ".join(known_labels[:12]) + (" ..." if len(known_labels) > 12 else "")
+            raise DataError(
+                f"{name}, line {number}: {what} is not among those of @classLabel: {shown}. A case ends with "
+                f"a colon and its label, spelled as there."
+            )
+        values.append(_parse_numbers(channels, name, number))
+        lengths.append([channel.count(",") + 1 for channel in channels])
+        labels.append(label.strip())
+    if not labels:
+        raise DataError(f"{name}: no case follows @data.")
+    return Cases(values=np.concatenate(values), lengths=np.array(lengths), labels=np.array(labels))
+
+
+def complete(cases: Cases, *, name: str, allow_irregular: bool) -> list[Case]:
+    """Turn every case into a (t, channels) array of finite numbers."""
+    infinite = np.abs(cases.values) > LARGEST
+    if infinite.any():
+        where = "case {}, channel {}".format(*_first(cases, infinite))
+        raise DataError(
+            f"{name}: {where} holds {cases.values[infinite][0]} ({infinite.sum()} such value(s)); infinity, "
+            f"and what is infinite in float32, cannot be learned from. Write it as '?', a missing value, or "
+            f"leave the case out."
+        )
+    uneven = np.flatnonzero((cases.lengths != cases.lengths[:, :1]).any(axis=1))
+    if not allow_irregular:
+        _refuse(cases, uneven, name)
+    full = []
+    for place, channels in enumerate(cases):
+        if len(uneven):
+            channels = [channel[::2] if len(channel) > THINNED_ABOVE else channel for channel in channels]
+        length = max(len(channel) for channel in channels)
+        case = np.full((length, len(channels)), np.nan)
+        for column, channel in enumerate(channels):
+            case[: len(channel), column] = channel
+        if np.isnan(case).any():
+            _interpolate(case, place, name)
+        full.append(case)
+    return full
 
 
 def find_test_part(train: Path) -> Path | None:
@@ -146,76 +144,17 @@ def find_test_part(train: Path) -> Path | None:
     return next((place for place in places if os.path.isfile(place)), None)  # noqa: PTH113
 
 
-def prepare(
-    parts: Sequence[Cases],
-    *,
-    name: str,
-    standardise: Standardise,
-    irregular: Irregular,
-    finish: Callable[[Case], Case] | None = None,
-) -> ClassificationData:
-    """Make one or two parts (TRAIN, TEST) ready: complete, standardise, pad, number the classes."""
-    if standardise not in ("protocol", "train"):
-        raise ConfigError(f"standardise must be 'protocol' or 'train'; got {standardise!r}.")
-    widths = {part.lengths.shape[1] for part in parts}
-    if len(widths) > 1:
-        raise DataError(f"{name}: TRAIN and TEST must have the same channels; got {sorted(widths)}.")
-    classes = tuple(sorted({str(label) for part in parts for label in part.labels}))
-    cases = [complete(part, name=name, irregular=irregular) for part in parts]
-    if standardise == "protocol":
-        statistics = [_statistics(part) for part in cases]
-    else:
-        statistics = [steady_statistics(cases[0])] * len(cases)
-    length = longest(cases)
-    ready = [
-        _pad(
-            [
-                narrow(
-                    _scale(case, *numbers, finish),
-                    name=f"{name}, case {place}, scaled (step, channel)",
-                    cure="It is too far from the rest of its channel: correct the case or leave it out.",
-                )
-                for place, case in enumerate(part)
-            ],
-            _numbers(raw.labels, classes),
-            length,
-        )
-        for part, raw, numbers in zip(cases, parts, statistics, strict=True)
-    ]
-    mean, deviation = statistics[0]
-    return ClassificationData(
-        name=name,
-        classes=classes,
-        train=ready[0],
-        test=ready[1] if len(ready) > 1 else None,
-        mean=mean,
-        deviation=deviation,
+def find_files(dataset: Dataset) -> tuple[Path, ...]:
+    """Find the files of a registered dataset; JapaneseVowels also comes inside aeon."""
+    return on_disk(dataset, or_shipped=True) or tuple(
+        folders.require(dataset.setting, file, cure=f"Run: aaren data fetch {dataset.name}")
+        for file in dataset.files
     )
 
 
-def steady_statistics(cases: Sequence[Case]) -> tuple[Case, Case]:
-    """Return mean and deviation of every channel over all steps; a channel that never moves has deviation 1.
-
-    Such a channel has no scale: whatever moves in it later keeps its own.
-    """
-    mean, deviation = _statistics(cases)
-    return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
-
-
-def normalise_across_channels(case: Case) -> Case:
-    """Centre each channel over time, then divide each time step by its deviation across the channels.
-
-    What the Time-Series-Library does to EthanolConcentration; the axis looks like a slip, but it is what
-    runs.
-    """
-    centred = case - case.mean(axis=0, keepdims=True)
-    scaled: Case = centred / np.sqrt(centred.var(axis=1, keepdims=True) + 1e-5)
-    return scaled
-
-
 def measure(dataset: Dataset) -> dict[str, Fact]:
-    """Open a dataset's files and count what the registry claims to know."""
-    parts = [read_ts(_path(dataset, file)) for file in dataset.files]
+    """Open a dataset's files and count what the catalogue claims to know."""
+    parts = [read_ts(path) for path in find_files(dataset)]
     sizes: dict[str, Fact] = {"train": len(parts[0])}
     if len(parts) > 1:
         sizes["test"] = len(parts[1])
@@ -227,9 +166,161 @@ def measure(dataset: Dataset) -> dict[str, Fact]:
     }
 
 
-def _path(dataset: Dataset, file: str) -> Path:
-    path = folders.find(dataset.setting, file) or shipped_file(file)
-    return path or folders.require(dataset.setting, file, cure=f"Run: aaren data fetch {dataset.name}")
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class ScaledParts:
+    """One or two parts (TRAIN, TEST), complete and standardised, as arrays."""
+
+    classes: tuple[str, ...]  # in sorted order of their texts; a label is a place in this list
+    cases: tuple[list[NDArray[np.float32]], ...]  # for each part, each (t, channels)
+    labels: tuple[NDArray[np.int64], ...]  # for each part, (cases,)
+    mean: NDArray[np.float64]  # (channels,), over all steps of TRAIN
+    deviation: NDArray[np.float64]  # standard deviations: what TRAIN was divided by, but for a last digit
+
+    @property
+    def length(self) -> int:
+        """Steps of the longest case of all parts."""
+        return max(len(case) for part in self.cases for case in part)
+
+
+def scale_parts(
+    parts: Sequence[Cases],
+    *,
+    name: str,
+    standardise: Standardise,
+    allow_irregular: bool,
+    finish: Callable[[Case], Case] | None = None,
+) -> ScaledParts:
+    """Complete and standardise one or two parts (TRAIN, TEST), and number the classes."""
+    if standardise not in ("protocol", "train"):
+        raise ConfigError(f"standardise must be 'protocol' or 'train'; got {standardise!r}.")
+    widths = {part.lengths.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise DataError(f"{name}: TRAIN and TEST must have the same channels; got {sorted(widths)}.")
+    classes, numbers = np.unique(np.concatenate([part.labels for part in parts]), return_inverse=True)
+    cases = [complete(part, name=name, allow_irregular=allow_irregular) for part in parts]
+    if standardise == "protocol":
+        statistics = [_statistics(part) for part in cases]
+    else:
+        statistics = [steady_statistics(cases[0])] * len(cases)
+    mean, deviation = statistics[0]
+    return ScaledParts(
+        classes=tuple(classes.tolist()),
+        cases=tuple(
+            [
+                narrow(
+                    _scale(case, *own, finish),
+                    name=f"{name}, case {place}, scaled (step, channel)",
+                    cure="It is too far from the rest of its channel: correct the case or leave it out.",
+                )
+                for place, case in enumerate(part)
+            ]
+            for part, own in zip(cases, statistics, strict=True)
+        ),
+        labels=tuple(np.split(numbers.astype(np.int64), np.cumsum([len(part) for part in parts])[:-1])),
+        mean=mean,
+        deviation=deviation,
+    )
+
+
+def steady_statistics(cases: Sequence[Case]) -> tuple[Case, Case]:
+    """Return mean and standard deviation of every channel over all steps; 1 where a channel never moves.
+
+    Such a channel has no scale: whatever moves in it later keeps its own.
+    """
+    mean, deviation = _statistics(cases)
+    return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
+
+
+def normalise_across_channels(case: Case) -> Case:
+    """Centre each channel over time, then divide each time step by its standard deviation across channels.
+
+    What the Time-Series-Library does to EthanolConcentration; the axis looks like a slip, but it is what
+    runs.
+    """
+    centred = case - case.mean(axis=0, keepdims=True)
+    scaled: Case = centred / np.sqrt(centred.var(axis=1, keepdims=True) + 1e-5)
+    return scaled
+
+
+def require_trainable(
+    parts: Mapping[str, Cases], *, allow_irregular: bool, held_out: float = HELD_OUT
+) -> None:
+    """Raise if a training part, alone or with its TEST, cannot be learned from.
+
+    Args:
+        parts: TRAIN and, if there is one, TEST, by the names that errors give them.
+        allow_irregular: Accept missing values and uneven channels, which `complete` mends.
+        held_out: Fraction of TRAIN to test on where there is no TEST.
+    """
+    for name, cases in parts.items():
+        require_series(cases, name=name, allow_irregular=allow_irregular)
+    (name, train), *rest = parts.items()
+    labels = label_numbers(train)
+    require_learnable(labels, where=name)
+    for other, test in rest:
+        _require_known_labels(train, test, where=other)
+    if not rest:
+        counts = np.bincount(labels)
+        held = held_counts(counts, held_out)
+        if int((counts - held).max()) < 2:
+            raise DataError(
+                f"{name}: {held.sum()} of {len(labels)} cases are held out, for there is no TEST part, and "
+                f"of the others no class keeps two. Bring more cases or a TEST part."
+            )
+
+
+def held_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
+    """Say how many cases of each class are held out, so that both sides know as many classes as can be.
+
+    Of a class with two or more cases at least one goes to each side; a single case is kept.
+
+    >>> held_counts(np.array([8, 4, 1, 0]), 0.25)
+    array([2, 1, 0, 0])
+    """
+    wanted = [min(count - 1, max(1, round(fraction * count))) if count else 0 for count in counts.tolist()]
+    if not any(wanted):
+        raise DataError(
+            f"none of {counts.sum()} cases can be held out: every class has a single one. Bring more cases, "
+            f"or a TEST part of its own."
+        )
+    return np.array(wanted, dtype=np.int64)
+
+
+def require_series(cases: Cases, *, name: str, allow_irregular: bool) -> None:
+    """Raise if a case is not a series of finite numbers with at least two steps."""
+    lengths = [len(case) for case in complete(cases, name=name, allow_irregular=allow_irregular)]
+    require_steps(lengths, where=name)
+
+
+def require_learnable(labels: NDArray[np.int64], *, where: str) -> None:
+    """Raise unless there are at least two classes and one of them has two cases."""
+    counts = np.bincount(labels)
+    num_classes = int((counts > 0).sum())
+    if num_classes < 2:
+        raise DataError(
+            f"{where}: {len(labels)} case(s) of one class only; to tell classes apart takes at least two. "
+            f"Bring cases of another class."
+        )
+    if int(counts.max()) < 2:
+        raise DataError(
+            f"{where}: {len(labels)} cases for {num_classes} classes: every case has a label of its own. Are "
+            f"these numbers to be predicted (regression)? Otherwise bring more cases of each class."
+        )
+
+
+def require_steps(lengths: Sequence[int], *, where: str) -> None:
+    """Raise if a series has no or only one step."""
+    short = [case for case, length in enumerate(lengths) if length < SHORTEST]
+    if short:
+        raise DataError(
+            f"{where}: case {short[0]} has {lengths[short[0]]} time step(s); a series has at least "
+            f"{SHORTEST}. Leave it out ({len(short)} such case(s))."
+        )
+
+
+def label_numbers(cases: Cases) -> NDArray[np.int64]:
+    """Number the labels in sorted order of their texts."""
+    return np.unique(cases.labels, return_inverse=True)[1].astype(np.int64)
 
 
 def _statistics(cases: Sequence[Case]) -> tuple[Case, Case]:
@@ -244,113 +335,6 @@ def _scale(case: Case, mean: Case, deviation: Case, finish: Callable[[Case], Cas
     return finish(scaled) if finish else scaled
 
 
-def _numbers(labels: NDArray[np.str_], classes: tuple[str, ...]) -> Tensor:
-    places = {label: place for place, label in enumerate(classes)}
-    return torch.tensor([places[str(label)] for label in labels], dtype=torch.int64)
-
-
-def _pad(cases: Sequence[NDArray[np.float32]], labels: Tensor, length: int) -> LabelledSeries:
-    values = np.zeros((len(cases), length, cases[0].shape[1]), dtype=np.float32)
-    mask = np.zeros((len(cases), length), dtype=bool)
-    for place, case in enumerate(cases):
-        values[place, : len(case)] = case
-        mask[place, : len(case)] = True
-    return LabelledSeries(values=torch.from_numpy(values), mask=torch.from_numpy(mask), labels=labels)
-
-
-def hold_out(labels: Tensor, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Part case numbers into kept and held out, class by class, so that both know as many classes as can be.
-
-    Of a class with two or more cases at least one goes to each side; a single case is kept.
-
-    >>> kept, held = hold_out(torch.tensor([0] * 8 + [1] * 4 + [2]), 0.25, seed=0)
-    >>> len(kept), len(held)
-    (10, 3)
-    """
-    generator = torch.Generator().manual_seed(seed)
-    held = torch.zeros(len(labels), dtype=torch.bool)
-    for label in range(int(labels.max()) + 1):
-        numbers = (labels == label).nonzero().squeeze(1)
-        if not len(numbers):
-            continue
-        count = min(len(numbers) - 1, max(1, round(fraction * len(numbers))))
-        held[numbers[torch.randperm(len(numbers), generator=generator)[:count]]] = True
-    if not held.any():
-        raise DataError(
-            f"none of {len(labels)} cases can be held out: every class has a single one. Bring more cases, "
-            f"or a TEST part of its own."
-        )
-    return (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
-
-
-SHORTEST = 2  # steps; in a series of one, attention has nothing to choose from
-HELD_OUT = 0.2  # of TRAIN, to test on where there is no TEST
-
-
-def require_trainable(
-    parts: Mapping[str, Cases], *, irregular: Literal["protocol", "strict"], held_out: float = HELD_OUT
-) -> None:
-    """Raise if a training part, alone or with its TEST, cannot be learned from.
-
-    Args:
-        parts: TRAIN and, if there is one, TEST, by the names that errors give them.
-        irregular: What `complete` does with missing values and uneven channels.
-        held_out: Fraction of TRAIN to test on where there is no TEST.
-    """
-    for name, cases in parts.items():
-        require_series(cases, name=name, irregular=irregular)
-    (name, train), *rest = parts.items()
-    labels = label_numbers(train)
-    require_learnable(labels, where=name)
-    for other, test in rest:
-        _require_known_labels(train, test, where=other)
-    if not rest:
-        kept, held = hold_out(labels, held_out, seed=0)  # how many does not depend on the seed
-        if int(torch.bincount(labels[kept]).max()) < 2:
-            raise DataError(
-                f"{name}: {len(held)} of {len(labels)} cases are held out, for there is no TEST part, and of "
-                f"the others no class keeps two. Bring more cases or a TEST part."
-            )
-
-
-def require_series(cases: Cases, *, name: str, irregular: Literal["protocol", "strict"]) -> None:
-    """Raise if a case is not a series of finite numbers with at least two steps."""
-    lengths = [len(case) for case in complete(cases, name=name, irregular=irregular)]
-    require_steps(torch.tensor(lengths), where=name)
-
-
-def require_learnable(labels: Tensor, *, where: str) -> None:
-    """Raise unless there are at least two classes and one of them has two cases."""
-    counts = torch.bincount(labels)
-    num_classes = int((counts > 0).sum())
-    if num_classes < 2:
-        raise DataError(
-            f"{where}: {len(labels)} case(s) of one class only; to tell classes apart takes at least two. "
-            f"Bring cases of another class."
-        )
-    if int(counts.max()) < 2:
-        raise DataError(
-            f"{where}: {len(labels)} cases for {num_classes} classes: every case has a label of its own. Are "
-            f"these numbers to be predicted (regression)? Otherwise bring more cases of each class."
-        )
-
-
-def require_steps(lengths: Tensor, *, where: str) -> None:
-    """Raise if a series has no or only one step."""
-    short = (lengths < SHORTEST).nonzero().flatten()
-    if len(short):
-        case = int(short[0])
-        raise DataError(
-            f"{where}: case {case} has {int(lengths[case])} time step(s); a series has at least {SHORTEST}. "
-            f"Leave it out ({len(short)} such case(s))."
-        )
-
-
-def label_numbers(cases: Cases) -> Tensor:
-    """Number the labels in sorted order of their texts."""
-    return torch.from_numpy(np.unique(cases.labels, return_inverse=True)[1])
-
-
 def _require_known_labels(train: Cases, test: Cases, *, where: str) -> None:
     known = set(train.labels.tolist())
     strange = [str(label) for label in test.labels if label not in known]
@@ -360,3 +344,82 @@ def _require_known_labels(train: Cases, test: Cases, *, where: str) -> None:
             f"{', '.join(sorted(set(strange))[:6])}; TRAIN has {', '.join(sorted(known)[:6])}. Correct the "
             f"labels, leave these cases out, or bring TRAIN cases of them."
         )
+
+
+def _parse_header(lines: Sequence[str], name: str) -> tuple[tuple[str, ...], int]:
+    known_labels: tuple[str, ...] = ()
+    for number, line in enumerate(lines):
+        tag, *rest = line.split() or [""]
+        is_true = bool(rest) and rest[0].lower() == "true"
+        if tag.lower() == "@timestamps" and is_true:
+            raise DataError(
+                f"{name}, line {number + 1}: series with time stamps (@timeStamps true) are not supported. "
+                f"Write the values of each channel alone, at equal steps, and @timeStamps false."
+            )
+        if tag.lower() == "@classlabel":
+            known_labels = tuple(rest[1:]) if is_true else ()
+        if tag.lower() == "@data":
+            if not known_labels:
+                raise DataError(
+                    f"{name}: expected a line '@classLabel true ...' with the labels before @data."
+                )
+            return known_labels, number + 1
+        if tag and not tag.startswith(("@", "#")):
+            break
+    raise DataError(f"{name}: not a .ts file, it has no @data line after its header.")
+
+
+def _parse_numbers(channels: Sequence[str], name: str, number: int) -> NDArray[np.float64]:
+    texts = ",".join(channels).replace("?", "nan").split(",")
+    try:
+        return np.array(texts, dtype=np.float64)
+    except ValueError:
+        place, text = next(
+            (place, text)
+            for place, channel in enumerate(channels)
+            for text in channel.split(",")
+            if not _is_number(text)
+        )
+        raise DataError(
+            f"{name}, line {number}, channel {place}: expected a number or '?'; got {text[:80]!r}."
+        ) from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        np.array([text.replace("?", "nan")], dtype=np.float64)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(cases: Cases, uneven: NDArray[np.intp], name: str) -> None:
+    if len(uneven):
+        found = cases.lengths[uneven[0]]
+        raise DataError(
+            f"{name}: case {uneven[0]} has channels of different lengths, {found.min()} to {found.max()}. "
+            f"{_CURE}"
+        )
+    missing = np.isnan(cases.values)
+    if missing.any():
+        case, channel = _first(cases, missing)
+        raise DataError(
+            f"{name}: {int(missing.sum())} missing value(s), the first in case {case}, channel {channel}. "
+            f"{_CURE}"
+        )
+
+
+def _first(cases: Cases, flags: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return case and channel of the first value that is flagged."""
+    ends = np.cumsum(cases.lengths.ravel())
+    place = int(np.searchsorted(ends, flags.argmax(), side="right"))
+    return divmod(place, int(cases.lengths.shape[1]))
+
+
+def _interpolate(case: Case, place: int, name: str) -> None:
+    steps = np.arange(len(case))
+    for column in range(case.shape[1]):
+        known = ~np.isnan(case[:, column])
+        if not known.any():
+            raise DataError(f"{name}: case {place}, channel {column} holds no value at all.")
+        case[:, column] = np.interp(steps, steps[known], case[known, column])

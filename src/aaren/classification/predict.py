@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aaren.classification.config import ClassificationConfig
-from aaren.classification.data import normalise_across_channels, require_steps
+from aaren.classification.data import complete, normalise_across_channels, read_ts, require_steps
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.references import ReferenceClassifier
-from aaren.classification.ts import complete, read_ts
 from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import DataError, ShapeError
@@ -39,13 +38,13 @@ def classify_file(
     Args:
         model: a trained classifier.
         config: of its run.
-        preprocessing: its run's classes, means and deviations.
+        preprocessing: its run's classes, means and standard deviations.
         source: a `.ts` file; the labels in it are not looked at.
         target: where the rows go: number of the case, class, probability of every class.
     """
-    is_lenient = bool(config.dataset) or config.allow_irregular
-    cases = complete(read_ts(source), name=str(source), irregular="protocol" if is_lenient else "strict")
-    require_steps(torch.tensor([len(case) for case in cases]), where=str(source))
+    allow_irregular = bool(config.dataset) or config.allow_irregular
+    cases = complete(read_ts(source), name=str(source), allow_irregular=allow_irregular)
+    require_steps([len(case) for case in cases], where=str(source))
     classes = [str(name) for name in cast("Sequence[str]", preprocessing["classes"])]
     rows = []
     for number, case in enumerate(cases):

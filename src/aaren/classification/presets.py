@@ -2,7 +2,7 @@
 
 paper   the published hyper-parameters, exactly; runs on a CPU
 cpu     the same protocol with a narrower model and shorter epochs: minutes on a core
-smoke   seconds, to see that everything turns; JapaneseVowels comes inside aeon and needs no file
+smoke   a smoke test of seconds; JapaneseVowels comes inside aeon and needs no file
 """
 
 from typing import Literal, TypeAlias, cast
@@ -34,7 +34,7 @@ def preset(
     """Return the run of one cell of the table.
 
     Args:
-        dataset: A name of the registry, in any spelling of capitals; empty with a data_file.
+        dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
         model: One of MODELS; `-causal` ones go along streams.
         profile: paper, cpu or smoke.
         seed: Of weights, dropout, order, and of what the clean rule holds out.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from aaren.datasets.dataset import Fact
 from aaren.engine.setting import Setting
@@ -12,8 +12,8 @@ from aaren.files.archive import plain_name
 if TYPE_CHECKING:
     from torch import nn
 
+    from aaren.classification.batches import LabelledBatch
     from aaren.classification.config import ClassificationConfig
-    from aaren.classification.data import LabelledBatch
     from aaren.engine.experiment import Experiment, Json
 
 
@@ -43,23 +43,31 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
         return {"dataset": dataset, "model": config.model, "rule": config.rule, "recipe": config.recipe}
 
     def check_file(self, path: Path, *, allow_irregular: bool = False) -> Mapping[str, Fact]:
-        from aaren.classification.data import find_test_part, open_files, require_series, require_trainable
-        from aaren.classification.ts import read_ts
+        from aaren.classification.data import (
+            find_test_part,
+            read_ts,
+            require_series,
+            require_trainable,
+            scale_parts,
+        )
 
         train = _training_file(path) if path.is_dir() else path
         test = find_test_part(train)
-        irregular: Literal["protocol", "strict"] = "protocol" if allow_irregular else "strict"
         parts = {plain_name(part): read_ts(part) for part in (train, test) if part is not None}
-        if "_TEST." in train.name:  # a test part looked at alone: nothing is to be learned from it
-            require_series(parts[plain_name(train)], name=plain_name(train), irregular=irregular)
+        if "_TEST." in train.name:  # a test part alone: nothing is to be learned from it
+            require_series(parts[plain_name(train)], name=plain_name(train), allow_irregular=allow_irregular)
         else:
-            require_trainable(parts, irregular=irregular)
-        data = open_files(train, test, irregular=irregular)
-        measured: dict[str, Fact] = {"train": len(data.train)}
-        if data.test is not None:
-            measured["test"] = len(data.test)
-        _, length, channels = data.train.values.shape
-        return {**measured, "channels": channels, "length": length, "classes": len(data.classes)}
+            require_trainable(parts, allow_irregular=allow_irregular)
+        found = scale_parts(
+            list(parts.values()), name=train.name, standardise="train", allow_irregular=allow_irregular
+        )
+        sizes = dict(zip(("train", "test"), map(len, found.cases), strict=False))
+        return {
+            **sizes,
+            "channels": len(found.mean),
+            "length": found.length,
+            "classes": len(found.classes),
+        }
 
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
         test = f" + {fact('test')}" if "test" in facts else ""

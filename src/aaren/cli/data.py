@@ -115,7 +115,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Open what is there and compare it with the registry; exit code 1 when something differs."""
-    from aaren.datasets.catalogue import DATASETS, EXTRAS, select
+    from aaren.datasets.catalogue import EXTRAS, select
     from aaren.datasets.own_files import check_file
     from aaren.datasets.verify import verify as verify_dataset
 
@@ -123,7 +123,7 @@ def verify(
     registered = [name for name in names or () if Path(name) not in files]
     rows: tuple[Dataset, ...] = select(tuple(registered)) if registered else ()
     if not names:
-        rows = (*DATASETS, *EXTRAS)
+        rows = (*select(()), *EXTRAS)
     findings = [check_file(path, setting=setting, allow_irregular=allow_irregular) for path in files]
     findings += [verify_dataset(row) for row in rows]
     if not names:

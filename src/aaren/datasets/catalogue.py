@@ -23,6 +23,7 @@ from aaren.datasets.rows import (
     regenerated_row,
     ts_row,
 )
+from aaren.datasets.settings import installed_settings
 from aaren.errors import DataError, unknown_name
 
 _MIRROR = "put together from public repositories: docs/data.md names them"
@@ -358,6 +359,8 @@ def lookup(name: str) -> Dataset:
     69680
     """
     known = {row.name.lower(): row for row in (*DATASETS, *EXTRAS)}
+    if name.lower() not in known:  # settings of other packages are loaded only when they are needed
+        known = {row.name.lower(): row for row in installed_datasets()} | known
     row = known.get(name.lower())
     if row is None and ("/" in name or Path(name).suffix):
         raise DataError(
@@ -369,14 +372,20 @@ def lookup(name: str) -> Dataset:
 
 
 def select(names: tuple[str, ...]) -> tuple[Dataset, ...]:
-    """Turn names of datasets and settings into rows; no name at all means the 38.
+    """Turn names of datasets and settings into rows; no name at all means the 38 and those of other packages.
 
     >>> [row.name for row in select(("ETTh1", "sin"))]
     ['ETTh1', 'sin']
     """
-    rows: dict[str, Dataset] = {}
-    known = {row.setting for row in DATASETS}
-    for name in names or known:
-        found = [row for row in DATASETS if row.setting == name] if name in known else [lookup(name)]
+    listed = (*DATASETS, *installed_datasets())
+    settings = {row.setting for row in listed}
+    rows: dict[str, Dataset] = {} if names else {row.name: row for row in listed}
+    for name in names:
+        found = [row for row in listed if row.setting == name] if name in settings else [lookup(name)]
         rows.update((row.name, row) for row in found)
     return tuple(rows.values())
+
+
+def installed_datasets() -> tuple[Dataset, ...]:
+    """Return the rows that settings of other packages bring."""
+    return tuple(row for setting in installed_settings().values() for row in setting.datasets)

@@ -50,7 +50,13 @@ class DataSetting(Protocol):
 
 def setting_names() -> tuple[str, ...]:
     """Return the names of all installed settings, the paper's first."""
-    return (*BUILT_IN, *_installed())
+    return (*BUILT_IN, *installed_settings())
+
+
+@cache
+def installed_settings() -> dict[str, DataSetting]:
+    """Load the settings that other packages offer; one under a name of ours is left out."""
+    return {point.name: point.load() for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
 
 
 def find_setting(name: str) -> DataSetting:
@@ -58,8 +64,8 @@ def find_setting(name: str) -> DataSetting:
 
     Names come from files too, and no file may choose what is imported: that is for `import_setting`.
     """
-    if name in _installed():
-        return _installed()[name]
+    if name in installed_settings():
+        return installed_settings()[name]
     if name in BUILT_IN:
         module = importlib.import_module(f"aaren.{name}")
     elif name in sys.modules:
@@ -107,9 +113,3 @@ def import_own(name: str, *, purpose: str) -> ModuleType:
             f"{purpose}: importing {name} failed in {last.filename}, line {last.lineno}: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-@cache
-def _installed() -> dict[str, DataSetting]:
-    """Load the settings that other packages offer; one under a name of ours is left out."""
-    return {point.name: point.load() for point in entry_points(group=GROUP) if point.name not in BUILT_IN}

@@ -2,7 +2,7 @@
 
 Marks in a batch are 1..K with 0 for padding, as the mark embedding wants them; unmarked sets have mark 1
 everywhere. Padding is on the right. The batches of an epoch depend on the seed and its number alone, so a run
-can resume. Knows nothing of models.
+can resume.
 """
 
 from collections.abc import Iterator

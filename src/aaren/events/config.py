@@ -58,7 +58,7 @@ class OwnEventsConfig:
 class EventsConfig:
     """One experiment with event sequences."""
 
-    dataset: str = ""  # a name of the registry
+    dataset: str = ""  # a name of the catalogue
     data_file: str = ""  # or the user's own .csv, .parquet, .json (EasyTPP) or .npz
     own: OwnEventsConfig = field(default_factory=OwnEventsConfig)
     split: Literal["auto", "fractions", "source"] = "auto"

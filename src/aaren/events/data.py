@@ -1,6 +1,6 @@
-"""The event sets of the registry: loaded or generated, split as the protocol says, measured for verification.
+"""The registered event sets: loaded or generated, split as the protocol says, measured for verification.
 
-Sequences stay in the order of the file. Knows nothing of models, of batches or of a user's own files.
+Sequences stay in the order of the file. A user's own files are read in `aaren.events.files`.
 """
 
 from pathlib import Path
@@ -120,7 +120,7 @@ def split(events: EventSequences, *, rule: str = "auto") -> EventSplits:
 
 
 def measure(dataset: Dataset) -> dict[str, Fact]:
-    """Open a registered set and count what the registry states about it."""
+    """Open a registered set and count what the catalogue states about it."""
     events = load(dataset.name)
     parts = split(events)
     return {

@@ -1,17 +1,9 @@
-"""How well a model explains event sequences: likelihood, point forecasts, marks, calibration.
-
-Sums over any number of batches, in float64; both rules for a sequence's end and both definitions of the root
-mean squared error, whatever the model was trained with. Knows nothing of datasets.
-
-Where events come from: a registered set or the user's own file; and which published numbers they match.
-
-The true likelihood of generated event sequences, over the very terms that a model is judged by.
-
-The events task: irregular sequences of marked events, and after each the law of the next one.
+"""Train and judge models of irregular events: after each one, the distribution of the next.
 
 Metrics are the negative log-likelihood per event, the root mean squared error of the mean gap and the
-accuracy of the most probable mark; `event_scores` defines them, `event_truth` what a perfect model would
-reach.
+accuracy of the most probable mark, summed over any number of batches in float64. Both rules for a sequence's
+end and both definitions of the root mean squared error are given, whatever the model was trained with; for
+generated sets also the likelihood under the true process, over the very terms that a model is judged by.
 """
 
 import math
@@ -49,236 +41,21 @@ from aaren.events.likelihood import (
 from aaren.events.references import EventReference
 from aaren.events.sequences import EventSequences
 
+EVALUATION_BATCH = 16  # sequences at once, without gradients
 PIT_BINS = 10
-
-
-def events_of(batch: EventBatch) -> Events:
-    """Return a batch's events as models take them: marks from 0."""
-    return Events(batch.gaps, batch.marks - 1)
-
-
-@dataclass(kw_only=True, slots=True)
-class EventScores:
-    """Sums over all sequences so far.
-
-    An event's term is that of its time and its mark given all before it. First events have no term; the
-    published code counts them all the same when it divides, so both quotients are given.
-    """
-
-    mean_gap: float = 1.0  # of the training part, for the likelihood at unit mean gap
-    wants_calibration: bool = False
-    num_sequences: int = 0
-    num_targets: int = 0  # events that have a term: all but the first ones
-    time: dict[Censoring, float] = field(default_factory=lambda: {"protocol": 0.0, "none": 0.0})
-    density: float = 0.0  # of times alone, without the quiet time at the end
-    marks: float = 0.0
-    correct: int = 0
-    is_marked: bool = False
-    squared_errors: float = 0.0
-    squared_sums: float = 0.0  # of each sequence's errors: the published code squares after summing
-    levels: list[Tensor] = field(default_factory=list)  # probability integral transform
-
-    @torch.no_grad()
-    def add(self, model: EventForecaster, batch: EventBatch) -> None:
-        """Take in a batch of whole sequences."""
-        targets = find_targets(model, events_of(batch), mask=batch.mask)
-        law = model.decode_gap(targets.known)
-        self.num_sequences += len(batch)
-        self.num_targets += len(targets.gaps)
-        self.time["protocol"] += float(time_terms(law, targets, "protocol").sum())
-        density = float(time_terms(law, targets, "none").sum())
-        self.density += density
-        self.time["none"] += density
-        if batch.final_gaps is not None:
-            at_end = model.decode_gap(targets.known_at_end)
-            self.time["none"] += float(at_end.log_survival(batch.final_gaps).sum())
-        errors = law.mean() - targets.gaps
-        per_sequence = errors.new_zeros(len(batch)).index_add(0, targets.sequence, errors)
-        self.squared_errors += float(errors.square().sum())
-        self.squared_sums += float(per_sequence.square().sum())
-        if self.wants_calibration:
-            self.levels.append(law.cdf(targets.gaps).cpu())
-        if model.num_marks > 1:
-            self._add_marks(model, targets)
-
-    def _add_marks(self, model: EventForecaster, targets: Targets) -> None:
-        self.is_marked = True
-        size = max(1, MOST_LOGITS // model.num_marks)
-        for known, marks in zip(
-            torch.split(targets.known, size), torch.split(targets.marks, size), strict=True
-        ):
-            logits = model.decode_marks(known)
-            assert logits is not None
-            self.marks -= float(torch.nn.functional.cross_entropy(logits, marks, reduction="sum"))
-            self.correct += int((logits.argmax(-1) == marks).sum())
-
-    def metrics(self, censoring: Censoring) -> dict[str, float]:
-        """Return all numbers; those called plainly `nll` and `rmse` are defined as published."""
-        entries = self.num_targets + self.num_sequences
-        total = -(self.time[censoring] + self.marks)
-        # Only densities have a unit: a censored last event is a probability.
-        num_densities = self.num_targets - (self.num_sequences if censoring == "protocol" else 0)
-        found = {
-            "nll": total / entries,
-            "nll_without_first": total / self.num_targets,
-            "nll_time": -self.time[censoring] / entries,
-            "nll_unit_gap": (total - num_densities * math.log(self.mean_gap)) / entries,
-            "nll_protocol": -(self.time["protocol"] + self.marks) / entries,
-            "nll_clean": -(self.time["none"] + self.marks) / entries,
-            "nll_density": -self.density / self.num_targets,
-            "rmse": math.sqrt(self.squared_sums / self.num_targets),
-            "rmse_usual": math.sqrt(self.squared_errors / self.num_targets),
-        }
-        found["nll_mark"] = (0.0 - self.marks) / entries
-        found["accuracy"] = self.correct / self.num_targets if self.is_marked else math.nan
-        if self.levels:
-            found.update(calibration(torch.cat(self.levels)))
-        return found
-
-
-def calibration(levels: Tensor) -> dict[str, float]:
-    """Compare probability integral transforms with the uniform law that a perfect forecast gives them.
-
-    `pit_distance` is the largest difference between the two distribution functions (Kolmogorov-Smirnov);
-    `pit_0` to `pit_9` are the shares of a histogram of ten bins, each 0.1 if perfect.
-
-    >>> found = calibration((torch.arange(1000) + 0.5) / 1000)
-    >>> round(found["pit_distance"], 4), round(found["pit_3"], 4)
-    (0.0005, 0.1)
-    """
-    count = len(levels)
-    ordered = levels.double().sort().values
-    steps = torch.arange(count + 1, dtype=torch.float64) / count
-    distance = torch.maximum((steps[1:] - ordered).max(), (ordered - steps[:-1]).max())
-    bins = torch.histc(ordered, bins=PIT_BINS, min=0.0, max=1.0) / count
-    return {"pit_distance": float(distance), **{f"pit_{i}": float(share) for i, share in enumerate(bins)}}
-
-
+DRAWN_GAPS = 80  # of one test sequence, that a report draws
+BAND = {"low": 0.1, "median": 0.5, "high": 0.9}  # of its forecasts
 CONFIG_WORDS = {  # what the readers of files call their arguments, and how they are given here
     "Columns(...)": "--set own.sequence_column=NAME, own.time_column=NAME or own.mark_column=NAME",
     "sort=True": "--set own.sort=true",
     "drop_duplicates=True": "--set own.drop_duplicates=true",
     "drop_single=True": "--set own.drop_single=true",
 }
-
-
 # New data is read as the training data was: what can be chosen was chosen then.
 PREDICTION_WORDS = {
     "Name the columns with Columns(...)": "Call them as the training file did",
     **{argument: f"{key} when training" for argument, key in CONFIG_WORDS.items()},
 }
-
-
-def open_events(config: EventsConfig) -> EventSequences:
-    """Read a registered set, or the user's own file."""
-    if config.dataset:
-        events = load(config.dataset)
-    else:
-        own = config.own
-        events = read_own(Path(config.data_file), own)
-        begin, end = own.observed_from, own.observed_until
-        events = replace(
-            events,
-            observed_from=events.observed_from if begin is None else np.full(len(events), begin),
-            observed_until=events.observed_until if end is None else np.full(len(events), end),
-        )
-    if config.max_sequences is not None:
-        events = events.select(np.arange(min(config.max_sequences, len(events))))
-    is_single = events.lengths < 2
-    if is_single.any() and not config.own.drop_single:
-        raise DataError(
-            f"{events.name}: {int(is_single.sum())} sequences have one event, so no gap to learn from; the "
-            f"first is number {int(is_single.argmax())}. Leave them out with --set own.drop_single=true."
-        )
-    return events.select(~is_single) if is_single.any() else events
-
-
-def read_own(
-    path: Path,
-    own: OwnEventsConfig,
-    *,
-    num_marks: int | None = None,
-    mark_names: tuple[str, ...] = (),
-    words: Mapping[str, str] = CONFIG_WORDS,
-) -> EventSequences:
-    """Read the user's own file; what a reader would be told to pass is named as the config calls it."""
-    try:
-        return event_files.read(
-            path,
-            columns=own.columns,
-            repairs=own.repairs,
-            num_marks=num_marks,
-            mark_names=mark_names,
-            unit=own.unit,
-        )
-    except DataError as error:
-        message = str(error)
-        for argument, key in words.items():
-            message = message.replace(argument, key)
-        raise DataError(message) from error
-
-
-def comparable_numbers(dataset: str) -> tuple[list[str], str]:
-    """Say which published numbers mean the same as ours, and why not the others."""
-    if not dataset:
-        return [], "own data"
-    row = lookup(dataset)
-    if dataset == "sin":
-        return ["nll", "rmse"], "period and domain as published, so the unit is the same; our own generator"
-    if row.is_generated:
-        return [], "not among the published sets"
-    if row.facts.get("marks", 1) == 1:
-        return [], "the unit of the published times is not known, and there are no marks"
-    return ["accuracy"], "the unit of the published times is not known"
-
-
-def has_truth(name: str) -> bool:
-    """Tell whether the process behind a set is known."""
-    return name in PROCESSES
-
-
-def true_log_likelihood(name: str, events: EventSequences, censoring: Censoring) -> float:
-    """Return the log-likelihood, given each first event, that the process itself gives to its events.
-
-    By the rule "none" with the quiet time at the end, by "protocol" with the last event censored.
-    """
-    if events.observed_from is None:
-        raise DataError(f"{events.name}: the true likelihood needs the start of observation.")
-    process = true_process(name)
-    if censoring == "none":
-        final = 0.0 if events.final_gaps is None else float(process.log_survival(events).sum())
-        return true_log_density(name, events) + final
-    is_term = ~events.is_first
-    is_term[events.offsets[1:] - 1] = False
-    censored = process.log_survival(_without_last(events))
-    return float(process.log_density(events)[is_term].sum() + censored.sum())
-
-
-def true_log_density(name: str, events: EventSequences) -> float:
-    """Return the log-density of all events but the first ones, without the quiet time at the end."""
-    return float(true_process(name).log_density(events)[~events.is_first].sum())
-
-
-def _without_last(events: EventSequences) -> EventSequences:
-    """Leave out each last event and let observation end where it was, so that it counts as censored."""
-    if events.lengths.min() < 2:
-        raise DataError(f"{events.name}: a sequence of one event has nothing but a first event.")
-    last = events.offsets[1:] - 1
-    keep = np.ones(events.num_events, dtype=bool)
-    keep[last] = False
-    return replace(
-        events,
-        times=events.times[keep],
-        offsets=offsets_from_lengths(events.lengths - 1),
-        marks=None if events.marks is None else events.marks[keep],
-        observed_until=events.times[last],
-    )
-
-
-EVALUATION_BATCH = 16  # sequences at once, without gradients
-DRAWN_GAPS = 80  # of one test sequence, that a report draws
-BAND = {"low": 0.1, "median": 0.5, "high": 0.9}  # of its forecasts
-ABSURD_BELOW, ABSURD_ABOVE = 1e-6, 1e6  # if all gaps are beyond, the unit of time is a strange one
 
 
 class EventsExperiment(Experiment[EventBatch]):
@@ -348,7 +125,7 @@ class EventsExperiment(Experiment[EventBatch]):
             found.update(self._truth(events, scores))
         return found
 
-    def _truth(self, events: EventSequences, scores: EventScores) -> dict[str, float]:
+    def _truth(self, events: EventSequences, scores: "EventScores") -> dict[str, float]:
         truth = {rule: true_log_likelihood(self.config.dataset, events, rule) for rule in CENSORINGS}
         return {
             "true_nll": -truth[self.config.censoring] / events.num_events,
@@ -365,8 +142,13 @@ class EventsExperiment(Experiment[EventBatch]):
         kept: dict[str, list[Tensor]] = {"gap": [], "mean": [], "median": [], "level": []}
         for batch in EventBatches(self.parts.test, batch_size=EVALUATION_BATCH, shuffle=False):
             targets = find_targets(model, events_of(batch), mask=batch.mask)
-            law = model.decode_gap(targets.known)
-            found = (targets.gaps, law.mean(), law.quantile(0.5), law.cdf(targets.gaps))
+            distribution = model.decode_gap(targets.known)
+            found = (
+                targets.gaps,
+                distribution.mean(),
+                distribution.quantile(0.5),
+                distribution.cdf(targets.gaps),
+            )
             for name, values in zip(kept, found, strict=True):
                 kept[name].append(values.cpu())
         return {name: torch.cat(values) for name, values in kept.items()}
@@ -384,8 +166,11 @@ class EventsExperiment(Experiment[EventBatch]):
         number = int(test.lengths.argmax())
         batch = next(iter(EventBatches(test.select(np.array([number])), batch_size=1, shuffle=False)))
         targets = find_targets(model, events_of(batch), mask=batch.mask)
-        law = model.decode_gap(targets.known[:DRAWN_GAPS])
-        drawn = {"gap": targets.gaps[:DRAWN_GAPS], **{name: law.quantile(p) for name, p in BAND.items()}}
+        distribution = model.decode_gap(targets.known[:DRAWN_GAPS])
+        drawn = {
+            "gap": targets.gaps[:DRAWN_GAPS],
+            **{name: distribution.quantile(p) for name, p in BAND.items()},
+        }
         return {
             "sequence": number,
             "unit": self.events.unit,
@@ -422,6 +207,214 @@ class EventsExperiment(Experiment[EventBatch]):
         }
 
 
+def open_events(config: EventsConfig) -> EventSequences:
+    """Read a registered set, or the user's own file."""
+    if config.dataset:
+        events = load(config.dataset)
+    else:
+        own = config.own
+        events = read_own(Path(config.data_file), own)
+        begin, end = own.observed_from, own.observed_until
+        events = replace(
+            events,
+            observed_from=events.observed_from if begin is None else np.full(len(events), begin),
+            observed_until=events.observed_until if end is None else np.full(len(events), end),
+        )
+    if config.max_sequences is not None:
+        events = events.select(np.arange(min(config.max_sequences, len(events))))
+    is_single = events.lengths < 2
+    if is_single.any() and not config.own.drop_single:
+        raise DataError(
+            f"{events.name}: {int(is_single.sum())} sequences have one event, so no gap to learn from; the "
+            f"first is number {int(is_single.argmax())}. Leave them out with --set own.drop_single=true."
+        )
+    return events.select(~is_single) if is_single.any() else events
+
+
+def read_own(
+    path: Path,
+    own: OwnEventsConfig,
+    *,
+    num_marks: int | None = None,
+    mark_names: tuple[str, ...] = (),
+    words: Mapping[str, str] = CONFIG_WORDS,
+) -> EventSequences:
+    """Read the user's own file; what a reader would be told to pass is named as the config calls it."""
+    try:
+        return event_files.read(
+            path,
+            columns=own.columns,
+            repairs=own.repairs,
+            num_marks=num_marks,
+            mark_names=mark_names,
+            unit=own.unit,
+        )
+    except DataError as error:
+        message = str(error)
+        for argument, key in words.items():
+            message = message.replace(argument, key)
+        raise DataError(message) from error
+
+
+def comparable_numbers(dataset: str) -> tuple[list[str], str]:
+    """Say which published numbers mean the same as ours, and why not the others."""
+    if not dataset:
+        return [], "own data"
+    row = lookup(dataset)
+    if dataset == "sin":
+        return ["nll", "rmse"], "period and domain as published, so the unit is the same; our own generator"
+    if row.is_generated:
+        return [], "not among the published sets"
+    if row.facts.get("marks", 1) == 1:
+        return [], "the unit of the published times is not known, and there are no marks"
+    return ["accuracy"], "the unit of the published times is not known"
+
+
+def events_of(batch: EventBatch) -> Events:
+    """Return a batch's events as models take them: marks from 0."""
+    return Events(batch.gaps, batch.marks - 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class EventScores:
+    """Sums over all sequences so far.
+
+    An event's term is that of its time and its mark given all before it. First events have no term; the
+    published code counts them all the same when it divides, so both quotients are given.
+    """
+
+    mean_gap: float = 1.0  # of the training part, for the likelihood at unit mean gap
+    wants_calibration: bool = False
+    num_sequences: int = 0
+    num_targets: int = 0  # events that have a term: all but the first ones
+    time: dict[Censoring, float] = field(default_factory=lambda: {"protocol": 0.0, "none": 0.0})
+    density: float = 0.0  # of times alone, without the quiet time at the end
+    marks: float = 0.0
+    correct: int = 0
+    is_marked: bool = False
+    squared_errors: float = 0.0
+    squared_sums: float = 0.0  # of each sequence's errors: the published code squares after summing
+    levels: list[Tensor] = field(default_factory=list)  # probability integral transform
+
+    @torch.no_grad()
+    def add(self, model: EventForecaster, batch: EventBatch) -> None:
+        """Take in a batch of whole sequences."""
+        targets = find_targets(model, events_of(batch), mask=batch.mask)
+        distribution = model.decode_gap(targets.known)
+        self.num_sequences += len(batch)
+        self.num_targets += len(targets.gaps)
+        self.time["protocol"] += float(time_terms(distribution, targets, "protocol").sum())
+        density = float(time_terms(distribution, targets, "none").sum())
+        self.density += density
+        self.time["none"] += density
+        if batch.final_gaps is not None:
+            at_end = model.decode_gap(targets.known_at_end)
+            self.time["none"] += float(at_end.log_survival(batch.final_gaps).sum())
+        errors = distribution.mean() - targets.gaps
+        per_sequence = errors.new_zeros(len(batch)).index_add(0, targets.sequence, errors)
+        self.squared_errors += float(errors.square().sum())
+        self.squared_sums += float(per_sequence.square().sum())
+        if self.wants_calibration:
+            self.levels.append(distribution.cdf(targets.gaps).cpu())
+        if model.num_marks > 1:
+            self._add_marks(model, targets)
+
+    def _add_marks(self, model: EventForecaster, targets: Targets) -> None:
+        self.is_marked = True
+        size = max(1, MOST_LOGITS // model.num_marks)
+        for known, marks in zip(
+            torch.split(targets.known, size), torch.split(targets.marks, size), strict=True
+        ):
+            logits = model.decode_marks(known)
+            assert logits is not None
+            self.marks -= float(torch.nn.functional.cross_entropy(logits, marks, reduction="sum"))
+            self.correct += int((logits.argmax(-1) == marks).sum())
+
+    def metrics(self, censoring: Censoring) -> dict[str, float]:
+        """Return all numbers; those called plainly `nll` and `rmse` are defined as published."""
+        entries = self.num_targets + self.num_sequences
+        total = -(self.time[censoring] + self.marks)
+        # Only densities have a unit: a censored last event is a probability.
+        num_densities = self.num_targets - (self.num_sequences if censoring == "protocol" else 0)
+        found = {
+            "nll": total / entries,
+            "nll_without_first": total / self.num_targets,
+            "nll_time": -self.time[censoring] / entries,
+            "nll_unit_gap": (total - num_densities * math.log(self.mean_gap)) / entries,
+            "nll_protocol": -(self.time["protocol"] + self.marks) / entries,
+            "nll_clean": -(self.time["none"] + self.marks) / entries,
+            "nll_density": -self.density / self.num_targets,
+            "rmse": math.sqrt(self.squared_sums / self.num_targets),
+            "rmse_usual": math.sqrt(self.squared_errors / self.num_targets),
+        }
+        found["nll_mark"] = (0.0 - self.marks) / entries
+        found["accuracy"] = self.correct / self.num_targets if self.is_marked else math.nan
+        if self.levels:
+            found.update(calibration(torch.cat(self.levels)))
+        return found
+
+
+def calibration(levels: Tensor) -> dict[str, float]:
+    """Compare probability integral transforms with the uniform distribution of a perfect forecast.
+
+    `pit_distance` is the largest difference between the two distribution functions (Kolmogorov-Smirnov);
+    `pit_0` to `pit_9` are the shares of a histogram of ten bins, each 0.1 if perfect.
+
+    >>> found = calibration((torch.arange(1000) + 0.5) / 1000)
+    >>> round(found["pit_distance"], 4), round(found["pit_3"], 4)
+    (0.0005, 0.1)
+    """
+    count = len(levels)
+    ordered = levels.double().sort().values
+    steps = torch.arange(count + 1, dtype=torch.float64) / count
+    distance = torch.maximum((steps[1:] - ordered).max(), (ordered - steps[:-1]).max())
+    bins = torch.histc(ordered, bins=PIT_BINS, min=0.0, max=1.0) / count
+    return {"pit_distance": float(distance), **{f"pit_{i}": float(share) for i, share in enumerate(bins)}}
+
+
+def has_truth(name: str) -> bool:
+    """Tell whether the process behind a set is known."""
+    return name in PROCESSES
+
+
+def true_log_likelihood(name: str, events: EventSequences, censoring: Censoring) -> float:
+    """Return the log-likelihood, given each first event, that the process itself gives to its events.
+
+    By the rule "none" with the quiet time at the end, by "protocol" with the last event censored.
+    """
+    if events.observed_from is None:
+        raise DataError(f"{events.name}: the true likelihood needs the start of observation.")
+    process = true_process(name)
+    if censoring == "none":
+        final = 0.0 if events.final_gaps is None else float(process.log_survival(events).sum())
+        return true_log_density(name, events) + final
+    is_term = ~events.is_first
+    is_term[events.offsets[1:] - 1] = False
+    censored = process.log_survival(_without_last(events))
+    return float(process.log_density(events)[is_term].sum() + censored.sum())
+
+
+def true_log_density(name: str, events: EventSequences) -> float:
+    """Return the log-density of all events but the first ones, without the quiet time at the end."""
+    return float(true_process(name).log_density(events)[~events.is_first].sum())
+
+
+def _without_last(events: EventSequences) -> EventSequences:
+    """Leave out each last event and let observation end where it was, so that it counts as censored."""
+    if events.lengths.min() < 2:
+        raise DataError(f"{events.name}: a sequence of one event has nothing but a first event.")
+    last = events.offsets[1:] - 1
+    keep = np.ones(events.num_events, dtype=bool)
+    keep[last] = False
+    return replace(
+        events,
+        times=events.times[keep],
+        offsets=offsets_from_lengths(events.lengths - 1),
+        marks=None if events.marks is None else events.marks[keep],
+        observed_until=events.times[last],
+    )
+
+
 def _warn_of_absurd_unit(events: EventSequences, time_scale: float) -> None:
     gaps = events.gaps[~events.is_first] / time_scale
     for is_absurd, where in ((gaps < ABSURD_BELOW, "below 1e-06"), (gaps > ABSURD_ABOVE, "above 1e+06")):
@@ -433,3 +426,6 @@ def _warn_of_absurd_unit(events: EventSequences, time_scale: float) -> None:
                 "the unit of the data.",
                 stacklevel=2,
             )
+
+
+ABSURD_BELOW, ABSURD_ABOVE = 1e-6, 1e6  # if all gaps are beyond, the unit of time is a strange one

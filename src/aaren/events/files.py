@@ -1,22 +1,15 @@
-"""From single events in the order of a file to sequences, mending only what the reader was allowed to mend.
+"""Event sequences in files: our flat `.npz` layout, tables of events (CSV, Parquet) and EasyTPP's JSON.
 
-A fault is reported at the place in the file from which the event came. Knows no file format.
+npz     arrays `times` float64 and `offsets` int (both required), `marks` int from 0, `split` int per sequence
+        (0 train, 1 validation, 2 test), a scalar `t_max` (observed over [0, t_max]) or `observed_from` and
+        `observed_until` per sequence, `num_marks`, `mark_names`, `unit`
+table   one row per event with its sequence, its time and, if there is one, its mark; rows of different
+        sequences may be mixed, but within a sequence time must increase down the file
+JSON    one object per sequence with `time_since_start` and `type_event`, in a list or one per line;
+        `dim_process` is the number of kinds
 
-Events from EasyTPP's JSON record: one object per sequence with `time_since_start` and `type_event`.
-
-The file is a list of such objects or has one per line; `dim_process` is the number of kinds. Their splits are
-files of their own, so nothing is split here. Knows no other format.
-
-Events from a table: one row per event with its sequence, its time and, if there is one, its mark.
-
-Rows of different sequences may be mixed; within a sequence time must increase down the file. A fault is told
-with its line (of a CSV, whose header is line 1) or row (of a Parquet table, from 0). Knows no other format.
-
-Event sequences in a file, whatever its format; and our own flat `.npz` layout.
-
-Arrays of the layout: `times` float64 and `offsets` int (both required), `marks` int from 0, `split` int per
-sequence (0 train, 1 validation, 2 test), a scalar `t_max` (observed over [0, t_max]) or `observed_from` and
-`observed_until` per sequence, `num_marks`, `mark_names`, `unit`. Knows nothing of registered datasets.
+A fault is told with its place in the file: a line (of a CSV, whose header is line 1), a row (of a Parquet
+table, from 0) or a record. Only what the reader was allowed to mend is mended.
 """
 
 import io
@@ -38,6 +31,10 @@ from aaren.events.sequences import MAX_MARKS, EventSequences, Times, first_fault
 from aaren.files import npz
 from aaren.files.archive import parsing, read_bytes, refuse_pickle, require_size
 
+Column: TypeAlias = NDArray[np.object_]  # (rows,) what stands in the file: text in a CSV, values in Parquet
+MARK = "mark"
+_PURPOSE = "reading a table of events"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repairs:
@@ -46,6 +43,191 @@ class Repairs:
     sort: bool = False  # put the events of a sequence in the order of time
     drop_duplicates: bool = False  # of events of one sequence at the same time, keep the first
     drop_single: bool = False  # leave out sequences of one event, which have no gap to learn from
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """What the columns are called."""
+
+    sequence: str = "sequence"  # any values; sequences are numbered in the order of their first rows
+    time: str = "time"  # numbers, or dates, which become seconds since the first
+    mark: str | None = MARK  # whole numbers from 0, or names; may be absent; None: not read
+
+
+def read(
+    path: str | Path,
+    *,
+    columns: Columns | None = None,
+    repairs: Repairs | None = None,
+    num_marks: int | None = None,
+    mark_names: tuple[str, ...] = (),
+    unit: str = "",
+) -> EventSequences:
+    """Read a user's events from `.csv`, `.parquet`, `.json`/`.jsonl` (EasyTPP's record) or our `.npz` layout.
+
+    Args:
+        path: The file; tables and records may lie behind `.gz` or `.xz`.
+        columns: What a table's columns are called.
+        repairs: What may be mended quietly; by default every fault raises.
+        num_marks: Number of kinds, when the file may not show them all.
+        mark_names: Names of the kinds of a model at hand, so that new data gets the same numbers.
+        unit: The unit of the times, for people and records.
+    """
+    path = Path(path)
+    refuse_pickle(path)
+    kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".xz")), "")
+    if kind == ".npz":
+        return read_npz(path, unit=unit)
+    if kind in (".csv", ".parquet"):
+        return read_table(
+            path,
+            columns=columns or Columns(),
+            repairs=repairs or Repairs(),
+            num_marks=num_marks,
+            mark_names=mark_names,
+            unit=unit,
+        )
+    if kind in (".json", ".jsonl"):
+        return read_records(path, repairs=repairs or Repairs(), unit=unit)
+    raise DataError(f"{path}: expected .csv, .parquet, .json, .jsonl or .npz; got {kind or 'no suffix'!r}.")
+
+
+def read_npz(path: Path, *, name: str = "", unit: str = "") -> EventSequences:
+    """Read the `.npz` layout, plain or behind `.gz` or `.xz`."""
+    arrays = npz.load(path, required=("times", "offsets"))
+    offsets = wholes(arrays["offsets"], name=f"{path}: offsets")
+    marks = None
+    if "marks" in arrays:
+        marks = wholes(arrays["marks"], name=f"{path}: marks", least=-LARGEST_WHOLE)
+    begin, end = (
+        reals(arrays[key], name=f"{path}: {key}") if key in arrays else None
+        for key in ("observed_from", "observed_until")
+    )
+    if "t_max" in arrays:
+        until = float(reals(_single(path, arrays, "t_max"), name=f"{path}: t_max"))
+        begin, end = np.zeros(max(0, offsets.size - 1)), np.full(max(0, offsets.size - 1), until)
+    num_marks = 1 if marks is None or not marks.size else max(1, int(marks.max()) + 1)
+    if "num_marks" in arrays:
+        num_marks = int(wholes(_single(path, arrays, "num_marks"), name=f"{path}: num_marks", least=1))
+    return EventSequences(
+        times=reals(arrays["times"], name=f"{path}: times"),
+        offsets=offsets,
+        marks=marks,
+        num_marks=num_marks,
+        mark_names=_texts(path, arrays["mark_names"]) if "mark_names" in arrays else (),
+        unit=unit or (str(_single(path, arrays, "unit")) if "unit" in arrays else "time units"),
+        observed_from=begin,
+        observed_until=end,
+        split=wholes(arrays["split"], name=f"{path}: split", most=2) if "split" in arrays else None,
+        name=name or str(path),
+    )
+
+
+def write_npz(path: Path, events: EventSequences) -> Path:
+    """Write the `.npz` layout, whole or not at all."""
+    arrays: npz.Arrays = {
+        "times": events.times,
+        "offsets": events.offsets,
+        "unit": np.asarray(events.unit),
+        "num_marks": np.asarray(events.num_marks),
+    }
+    if events.marks is not None:
+        arrays["marks"] = events.marks.astype(np.int32)
+    if events.mark_names:
+        arrays["mark_names"] = np.asarray(events.mark_names)
+    if events.split is not None:
+        arrays["split"] = events.split.astype(np.int8)
+    if events.observed_from is not None:
+        arrays["observed_from"] = events.observed_from
+    if events.observed_until is not None:
+        arrays["observed_until"] = events.observed_until
+    return npz.save(path, arrays)
+
+
+def read_table(
+    path: Path,
+    *,
+    columns: Columns,
+    repairs: Repairs,
+    num_marks: int | None = None,
+    mark_names: tuple[str, ...] = (),
+    unit: str = "",
+) -> EventSequences:
+    """Read a CSV (plain, .gz or .xz) or Parquet table of events."""
+    place = Place(path=path, is_text=".parquet" not in path.suffixes)
+    table = _read_csv(path) if place.is_text else _read_parquet(path, columns)
+    for column in (columns.sequence, columns.time):
+        if column not in table:
+            found = ", ".join(table)
+            raise DataError(
+                f"{path}: no column {column!r}; it has {found}. Name the columns with Columns(...). One long "
+                "stream needs a column of sequences too: cut it by day or by session."
+            )
+    if not len(table[columns.time]):
+        raise DataError(f"{path}: the table has no rows. Give one row per event.")
+    sequence, names = _sequences(table[columns.sequence], columns.sequence, place)
+    times, is_date = _times(table[columns.time], columns.time, place)
+    marks = None
+    if columns.mark not in (None, MARK, *table):  # under its usual name it may be absent
+        raise DataError(f"{path}: no column {columns.mark!r} for marks; it has {', '.join(table)}.")
+    if columns.mark is not None and columns.mark in table:
+        marks, mark_names = _marks(table[columns.mark], columns.mark, mark_names, place)
+    return group(
+        LooseEvents(sequence, times, marks, names),
+        repairs,
+        path=str(path),
+        where=place.say,
+        num_marks=num_marks,
+        mark_names=mark_names,
+        unit=unit or ("seconds" if is_date else "time units"),
+    )
+
+
+def read_records(path: Path, *, repairs: Repairs, unit: str = "") -> EventSequences:
+    """Read EasyTPP's JSON or JSON-lines file, plain or behind .gz or .xz."""
+    times: list[list[float]] = []
+    marks: list[list[float]] = []
+    num_marks = 1
+    for label, record in _records(path):
+        record_times = _numbers(record, "time_since_start", label)
+        record_marks = _numbers(record, "type_event", label)
+        if len(record_times) != len(record_marks):
+            raise DataError(f"{label}: {len(record_times)} times but {len(record_marks)} marks.")
+        kinds = record.get("dim_process", 1)
+        if not isinstance(kinds, int) or not 1 <= kinds <= MAX_MARKS:
+            raise DataError(
+                f"{label}: 'dim_process' must be a whole number of kinds, 1 to {MAX_MARKS:,}; got "
+                f"{str(kinds)[:80] if not isinstance(kinds, int) else 'another one'}."
+            )
+        num_marks = max(num_marks, kinds)
+        if record_times:
+            times.append(record_times)
+            marks.append(record_marks)
+    if not times:
+        raise DataError(
+            f"{path}: no record holds an event. Expected EasyTPP's JSON: one object per sequence."
+        )
+    offsets = offsets_from_lengths([len(item) for item in times])
+    flat_marks = np.concatenate([np.asarray(item, dtype=np.float64) for item in marks])
+    is_whole = np.isfinite(flat_marks) & (flat_marks == np.floor(flat_marks)) & (flat_marks < LARGEST_WHOLE)
+    for event in np.flatnonzero(~is_whole)[:1]:
+        raise DataError(
+            f"{_place(path, offsets, int(event))}: expected a whole mark; got {flat_marks[event]}."
+        )
+    loose = LooseEvents(
+        sequence=np.repeat(np.arange(len(times)), np.diff(offsets)),
+        times=np.concatenate([np.asarray(item, dtype=np.float64) for item in times]),
+        marks=flat_marks.astype(np.int64),
+        names=[str(index) for index in range(len(times))],
+    )
+    return group(
+        loose,
+        repairs,
+        path=str(path),
+        where=lambda event: _place(path, offsets, event),
+        num_marks=num_marks,
+        unit=unit or "time units",
+    )
 
 
 class LooseEvents(NamedTuple):
@@ -103,6 +285,18 @@ def group(
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Turns a row of a table into words: a line of a text file, a row of a binary one."""
+
+    path: Path
+    is_text: bool
+
+    def say(self, row: int) -> str:
+        """Name the row."""
+        return f"{self.path}, line {row + 2}" if self.is_text else f"{self.path}, row {row}"
+
+
 def _is_kept(events: LooseEvents, repairs: Repairs) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Mark the events, grouped by sequence, that the repairs leave in place."""
     keep = np.ones(len(events.times), dtype=bool)
@@ -113,53 +307,6 @@ def _is_kept(events: LooseEvents, repairs: Repairs) -> np.ndarray[tuple[int], np
         left = np.bincount(events.sequence[keep], minlength=len(events.names))
         keep &= left[events.sequence] > 1
     return keep
-
-
-def read_records(path: Path, *, repairs: Repairs, unit: str = "") -> EventSequences:
-    """Read EasyTPP's JSON or JSON-lines file, plain or behind .gz or .xz."""
-    times: list[list[float]] = []
-    marks: list[list[float]] = []
-    num_marks = 1
-    for label, record in _records(path):
-        record_times = _numbers(record, "time_since_start", label)
-        record_marks = _numbers(record, "type_event", label)
-        if len(record_times) != len(record_marks):
-            raise DataError(f"{label}: {len(record_times)} times but {len(record_marks)} marks.")
-        kinds = record.get("dim_process", 1)
-        if not isinstance(kinds, int) or not 1 <= kinds <= MAX_MARKS:
-            raise DataError(
-                f"{label}: 'dim_process' must be a whole number of kinds, 1 to {MAX_MARKS:,}; got "
-                f"{str(kinds)[:80] if not isinstance(kinds, int) else 'another one'}."
-            )
-        num_marks = max(num_marks, kinds)
-        if record_times:
-            times.append(record_times)
-            marks.append(record_marks)
-    if not times:
-        raise DataError(
-            f"{path}: no record holds an event. Expected EasyTPP's JSON: one object per sequence."
-        )
-    offsets = offsets_from_lengths([len(item) for item in times])
-    flat_marks = np.concatenate([np.asarray(item, dtype=np.float64) for item in marks])
-    is_whole = np.isfinite(flat_marks) & (flat_marks == np.floor(flat_marks)) & (flat_marks < LARGEST_WHOLE)
-    for event in np.flatnonzero(~is_whole)[:1]:
-        raise DataError(
-            f"{_place(path, offsets, int(event))}: expected a whole mark; got {flat_marks[event]}."
-        )
-    loose = LooseEvents(
-        sequence=np.repeat(np.arange(len(times)), np.diff(offsets)),
-        times=np.concatenate([np.asarray(item, dtype=np.float64) for item in times]),
-        marks=flat_marks.astype(np.int64),
-        names=[str(index) for index in range(len(times))],
-    )
-    return group(
-        loose,
-        repairs,
-        path=str(path),
-        where=lambda event: _place(path, offsets, event),
-        num_marks=num_marks,
-        unit=unit or "time units",
-    )
 
 
 def _place(path: Path, offsets: Integers, event: int) -> str:
@@ -218,72 +365,6 @@ def _number(value: float) -> float:
 def _is_numbers(values: object) -> TypeGuard[list[float]]:
     return isinstance(values, list) and all(
         isinstance(v, (int, float)) and not isinstance(v, bool) for v in values
-    )
-
-
-Column: TypeAlias = NDArray[np.object_]  # (rows,) what stands in the file: text in a CSV, values in Parquet
-
-MARK = "mark"
-_PURPOSE = "reading a table of events"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
-    """What the columns are called."""
-
-    sequence: str = "sequence"  # any values; sequences are numbered in the order of their first rows
-    time: str = "time"  # numbers, or dates, which become seconds since the first
-    mark: str | None = MARK  # whole numbers from 0, or names; may be absent; None: not read
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Turns a row of a table into words: a line of a text file, a row of a binary one."""
-
-    path: Path
-    is_text: bool
-
-    def say(self, row: int) -> str:
-        """Name the row."""
-        return f"{self.path}, line {row + 2}" if self.is_text else f"{self.path}, row {row}"
-
-
-def read_table(
-    path: Path,
-    *,
-    columns: Columns,
-    repairs: Repairs,
-    num_marks: int | None = None,
-    mark_names: tuple[str, ...] = (),
-    unit: str = "",
-) -> EventSequences:
-    """Read a CSV (plain, .gz or .xz) or Parquet table of events."""
-    place = Place(path=path, is_text=".parquet" not in path.suffixes)
-    table = _read_csv(path) if place.is_text else _read_parquet(path, columns)
-    for column in (columns.sequence, columns.time):
-        if column not in table:
-            found = ", ".join(table)
-            raise DataError(
-                f"{path}: no column {column!r}; it has {found}. Name the columns with Columns(...). One long "
-                "stream needs a column of sequences too: cut it by day or by session."
-            )
-    if not len(table[columns.time]):
-        raise DataError(f"{path}: the table has no rows. Give one row per event.")
-    sequence, names = _sequences(table[columns.sequence], columns.sequence, place)
-    times, is_date = _times(table[columns.time], columns.time, place)
-    marks = None
-    if columns.mark not in (None, MARK, *table):  # under its usual name it may be absent
-        raise DataError(f"{path}: no column {columns.mark!r} for marks; it has {', '.join(table)}.")
-    if columns.mark is not None and columns.mark in table:
-        marks, mark_names = _marks(table[columns.mark], columns.mark, mark_names, place)
-    return group(
-        LooseEvents(sequence, times, marks, names),
-        repairs,
-        path=str(path),
-        where=place.say,
-        num_marks=num_marks,
-        mark_names=mark_names,
-        unit=unit or ("seconds" if is_date else "time units"),
     )
 
 
@@ -381,75 +462,6 @@ def _require_values(column: Column, name: str, place: Place, reason: str) -> Non
         raise DataError(f"{place.say(row)}: no value in column {name!r}; {reason}.")
 
 
-def read(
-    path: str | Path,
-    *,
-    columns: Columns | None = None,
-    repairs: Repairs | None = None,
-    num_marks: int | None = None,
-    mark_names: tuple[str, ...] = (),
-    unit: str = "",
-) -> EventSequences:
-    """Read a user's events from `.csv`, `.parquet`, `.json`/`.jsonl` (EasyTPP's record) or our `.npz` layout.
-
-    Args:
-        path: The file; tables and records may lie behind `.gz` or `.xz`.
-        columns: What a table's columns are called.
-        repairs: What may be mended quietly; by default every fault raises.
-        num_marks: Number of kinds, when the file may not show them all.
-        mark_names: Names of the kinds of a model at hand, so that new data gets the same numbers.
-        unit: The unit of the times, for people and records.
-    """
-    path = Path(path)
-    refuse_pickle(path)
-    kind = next((suffix for suffix in reversed(path.suffixes) if suffix not in (".gz", ".xz")), "")
-    if kind == ".npz":
-        return read_npz(path, unit=unit)
-    if kind in (".csv", ".parquet"):
-        return read_table(
-            path,
-            columns=columns or Columns(),
-            repairs=repairs or Repairs(),
-            num_marks=num_marks,
-            mark_names=mark_names,
-            unit=unit,
-        )
-    if kind in (".json", ".jsonl"):
-        return read_records(path, repairs=repairs or Repairs(), unit=unit)
-    raise DataError(f"{path}: expected .csv, .parquet, .json, .jsonl or .npz; got {kind or 'no suffix'!r}.")
-
-
-def read_npz(path: Path, *, name: str = "", unit: str = "") -> EventSequences:
-    """Read the `.npz` layout, plain or behind `.gz` or `.xz`."""
-    arrays = npz.load(path, required=("times", "offsets"))
-    offsets = wholes(arrays["offsets"], name=f"{path}: offsets")
-    marks = None
-    if "marks" in arrays:
-        marks = wholes(arrays["marks"], name=f"{path}: marks", least=-LARGEST_WHOLE)
-    begin, end = (
-        reals(arrays[key], name=f"{path}: {key}") if key in arrays else None
-        for key in ("observed_from", "observed_until")
-    )
-    if "t_max" in arrays:
-        until = float(reals(_single(path, arrays, "t_max"), name=f"{path}: t_max"))
-        begin, end = np.zeros(max(0, offsets.size - 1)), np.full(max(0, offsets.size - 1), until)
-    num_marks = 1 if marks is None or not marks.size else max(1, int(marks.max()) + 1)
-    if "num_marks" in arrays:
-        num_marks = int(wholes(_single(path, arrays, "num_marks"), name=f"{path}: num_marks", least=1))
-    return EventSequences(
-        times=reals(arrays["times"], name=f"{path}: times"),
-        offsets=offsets,
-        marks=marks,
-        num_marks=num_marks,
-        mark_names=_texts(path, arrays["mark_names"]) if "mark_names" in arrays else (),
-        unit=unit or (str(_single(path, arrays, "unit")) if "unit" in arrays else "time units"),
-        observed_from=begin,
-        observed_until=end,
-        split=wholes(arrays["split"], name=f"{path}: split", most=2) if "split" in arrays else None,
-        name=name or str(path),
-    )
-
-
 def _single(path: Path, arrays: npz.Arrays, key: str) -> NDArray[np.generic]:
     if arrays[key].size != 1:
         raise DataError(f"{path}: {key} must be a single value; got {arrays[key].shape}.")
@@ -460,24 +472,3 @@ def _texts(path: Path, names: NDArray[np.generic]) -> tuple[str, ...]:
     if names.dtype.kind != "U" or names.ndim != 1:
         raise DataError(f"{path}: mark_names must be a list of texts; got {names.dtype} {names.shape}.")
     return tuple(names.tolist())
-
-
-def write_npz(path: Path, events: EventSequences) -> Path:
-    """Write the `.npz` layout, whole or not at all."""
-    arrays: npz.Arrays = {
-        "times": events.times,
-        "offsets": events.offsets,
-        "unit": np.asarray(events.unit),
-        "num_marks": np.asarray(events.num_marks),
-    }
-    if events.marks is not None:
-        arrays["marks"] = events.marks.astype(np.int32)
-    if events.mark_names:
-        arrays["mark_names"] = np.asarray(events.mark_names)
-    if events.split is not None:
-        arrays["split"] = events.split.astype(np.int8)
-    if events.observed_from is not None:
-        arrays["observed_from"] = events.observed_from
-    if events.observed_until is not None:
-        arrays["observed_until"] = events.observed_until
-    return npz.save(path, arrays)

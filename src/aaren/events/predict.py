@@ -76,9 +76,9 @@ def _rows(
     rows: dict[int, list[str]] = {}
     for batch in EventBatches(events, batch_size=64, shuffle=False):
         _, state = model.encode(events_of(batch), mask=batch.mask)
-        law = model.next_event(state)
-        chosen = law.mark_probabilities.max(-1)
-        gaps = torch.stack([law.mean(), *(law.quantile(level) for level in QUANTILES)], dim=-1)
+        following = model.next_event(state)
+        chosen = following.mark_probabilities.max(-1)
+        gaps = torch.stack([following.mean(), *(following.quantile(level) for level in QUANTILES)], dim=-1)
         for place, sequence in enumerate(batch.sequences.tolist()):
             last = float(events.times[events.offsets[sequence + 1] - 1])
             mark = int(chosen.indices[place])

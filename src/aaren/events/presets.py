@@ -2,7 +2,7 @@
 
 paper   the published hyper-parameters: 6,000 epochs at most, weights by validation RMSE, last event censored
 cpu     the same protocol with fewer epochs: at most five minutes on one core
-smoke   seconds, to see that everything turns; meant for the generated set `sin`
+smoke   a smoke test of seconds; meant for the generated set `sin`
 """
 
 from typing import Literal, cast, get_args
@@ -47,7 +47,7 @@ def preset(
     """Return the run of one cell of the table.
 
     Args:
-        dataset: A name of the registry, in any spelling of capitals; empty with a data_file.
+        dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
         model: One of MODELS.
         profile: paper, cpu or smoke.
         seed: Of weights, dropout and order; the published code's is 1, the paper's five are not listed.
@@ -76,7 +76,7 @@ def preset(
 
 
 def grid(profile: str) -> tuple[CellGroup, ...]:
-    """Return the table: the paper's sets, the parts of them that can be had, and a Hawkes process."""
+    """Return the table: the paper's sets, the available parts of them, and a Hawkes process."""
     references = ("poisson", "renewal")
     table = ("aaren", "transformer", "gru", "aaren-decay", *references)
     if profile == "smoke":

@@ -23,7 +23,7 @@ LAWS = ("poisson", "renewal")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventReferenceConfig:
-    """Which law the gaps follow, and how many kinds of events there are."""
+    """Which distribution the gaps follow, and how many kinds of events there are."""
 
     law: str = "poisson"  # or renewal
     num_marks: int = 1
@@ -102,7 +102,7 @@ class Exponential:
 
 
 class EventReference(EventForecaster):
-    """The same law after every event, whatever came before.
+    """The same distribution after every event, whatever came before.
 
     >>> model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
     >>> model.fit(torch.tensor([0.5, 1.5]), torch.tensor([0, 0]))
@@ -117,7 +117,7 @@ class EventReference(EventForecaster):
         super().__init__()
         self.config = config
         self.num_marks = config.num_marks
-        # The mean of the gap, or the mean of its logarithm, and that one's deviation.
+        # The mean of the gap, or the mean of its logarithm, and that one's standard deviation.
         self.numbers = nn.Parameter(torch.tensor([1.0, 1.0], dtype=torch.float64), requires_grad=False)
         self.mark_logits = nn.Parameter(
             torch.zeros(config.num_marks, dtype=torch.float64), requires_grad=False
@@ -175,7 +175,7 @@ class EventReference(EventForecaster):
         return state.output, state._replace(time=state.time + gaps, num_events=state.num_events + came)
 
     def decode_gap(self, outputs: Tensor) -> GapLaw:
-        """Return the one law, (...)."""
+        """Return the one distribution, (...)."""
         shape = outputs.shape[:-1]
         first, second = self.numbers.unbind()
         if self.config.law == "poisson":

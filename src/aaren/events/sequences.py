@@ -1,7 +1,7 @@
 """EventSequences: irregular event sequences as flat arrays, their gaps and ends, and what makes them valid.
 
 Times are float64 and strictly increasing within a sequence; marks start at 0 (in a batch at 1, see
-`aaren.events.batches`). Knows nothing of files, of registered datasets or of tensors.
+`aaren.events.batches`).
 """
 
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ class EventSequences:
         return np.diff(self.offsets)
 
     def counts(self) -> dict[str, int]:
-        """Count what is in the set, by the names that the registry has for it."""
+        """Count what is in the set, by the names that the catalogue has for it."""
         return {
             "sequences": len(self),
             "events": self.num_events,

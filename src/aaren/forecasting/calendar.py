@@ -39,7 +39,9 @@ def continue_dates(
     """
     known = dates if like is None or len(dates) > 1 else like
     if len(known) < 2:
-        raise DataError(f"dates go on at the step between the known ones; got {len(known)} row(s), need 2.")
+        raise DataError(
+            f"dates continue at the step between the known ones; got {len(known)} row(s), need 2."
+        )
     pandas = require_extra("pandas", extra="data", purpose="going on with dates")
     try:
         found = _continue(pandas, dates[-1:], known[-LOOKED_AT:], steps, time_zone)

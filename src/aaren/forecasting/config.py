@@ -59,7 +59,7 @@ class StreamingConfig:
 class ForecastingConfig:
     """One forecasting experiment: a dataset (or a file), a model, a horizon."""
 
-    dataset: str = ""  # a name of the registry
+    dataset: str = ""  # a name of the catalogue
     data_file: str = ""  # or the user's own CSV file, first column a date
     target: str = ""  # own file: the column to put last
     only_target: bool = False  # own file: forecast that column alone
@@ -75,7 +75,7 @@ class ForecastingConfig:
     batch_size: int = 32
     epochs: int = 10  # at most
     updates_per_epoch: int | None = None  # at most; an epoch is then a random part of the windows
-    validation_windows: int | None = None  # at most, per look; a random part, drawn anew for every look
+    validation_windows: int | None = None  # at most, per evaluation; a random part, drawn anew for each
     patience: int = 3  # epochs without improvement on the validation part; a tie is an improvement
     last_batch: Literal["protocol", "keep"] = "protocol"  # drop the last partial batch, or keep it
 

@@ -1,55 +1,114 @@
-"""What a forecasting model is fed: tensors that were checked to fit together.
+"""Long multivariate series as arrays: read from a CSV file, checked, generated, split into rows.
 
-Splits of a long series and its sliding windows, which are views: all of them cost no more than the series.
-
-Validation and test begin one input length before their border, so that their first forecast begins exactly at
-it. Knows nothing of files, scaling or training.
-
-Long multivariate series for forecasting: split, scaled on the training rows, cut into windows, batched.
-
-The protocol of the Time-Series-Library: input 96, scaled with the population deviation of the training rows,
-metrics on the scaled values. Knows nothing of models.
+The first column holds dates, every other column numbers. What a model cannot use (text, missing values, dates
+that go back) is always an error; what it could use but a user should know of (gaps, repeated dates, the
+sensor code -9999) is counted, and is an error unless allowed. Scaled, and as tensors, they are in
+`aaren.forecasting.batches`.
 """
 
-from dataclasses import dataclass, replace
+import io
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from aaren.datasets.catalogue import lookup
 from aaren.datasets.dataset import Dataset, Fact
-from aaren.datasets.numbers import narrow
-from aaren.engine.batches import BatchLoader, require_shape
-from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.datasets.numbers import LARGEST
+from aaren.errors import DataError, require_extra, unknown_name
 from aaren.files import folders
-from aaren.forecasting.series import NUM_MARKS, Series, read_series, seasonal, time_marks
+from aaren.files.archive import parsing, read
+from aaren.files.atomic import replacing
+from aaren.files.folders import cached
+
+PAST_STEPS = 96
+HORIZONS = (96, 192, 336, 720)
+TARGET = "OT"
+SENTINEL = -9999.0
+NUM_MARKS = 4
+DELAY_STEPS = 6
+NOISE_MEMORY = 0.8  # of one step in the next
+DAY, WEEK = 24, 168
+_READER = "series 2"  # raise the number when the parser changes, so that old cache entries are not used
+_CURE = (
+    "Repair the file, or accept this: `aaren train` with --set allow_irregular=true; `aaren data verify "
+    "--allow-irregular`; in Python allow_irregular=True."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class ForecastBatch:
-    """Pairs of a known past and the future to be forecast, with the marks of their dates.
+class Series:
+    """A regular multivariate series as it was written down."""
 
-    A decoder that wants the end of the past as its label takes it from `past`.
-    """
-
-    past: Tensor  # (b, past steps, series)
-    past_marks: Tensor  # (b, past steps, 4)
-    future: Tensor  # (b, horizon steps, series)
-    future_marks: Tensor  # (b, horizon steps, 4)
+    name: str
+    columns: tuple[str, ...]
+    dates: NDArray[np.datetime64]  # (rows,) seconds
+    values: NDArray[np.float64]  # (rows, columns)
+    irregular: Mapping[str, int] = field(default_factory=dict)  # kind of oddity: how many
 
     def __post_init__(self) -> None:
-        b, past_steps, num_series = self.past.shape
-        horizon_steps = self.future.shape[1]
-        require_shape("past_marks", self.past_marks, (b, past_steps, NUM_MARKS))
-        require_shape("future", self.future, (b, horizon_steps, num_series))
-        require_shape("future_marks", self.future_marks, (b, horizon_steps, NUM_MARKS))
+        expected = (len(self.dates), len(self.columns))
+        if self.values.shape != expected:
+            raise DataError(
+                f"{self.name}: values must be (rows, columns) = {expected}; got {self.values.shape}."
+            )
 
     def __len__(self) -> int:
-        return len(self.past)
+        return len(self.dates)
+
+    def with_target(self, target: str, *, only: bool = False) -> "Series":
+        """Move the column `target` to the end, or keep it alone."""
+        if target not in self.columns:
+            known = ", ".join(self.columns[:12]) + (" ..." if len(self.columns) > 12 else "")
+            raise DataError(f"{self.name}: no column {target!r}; its columns are {known}.")
+        order = [place for place, column in enumerate(self.columns) if column != target and not only]
+        order.append(self.columns.index(target))
+        return Series(
+            name=self.name,
+            columns=tuple(self.columns[place] for place in order),
+            dates=self.dates,
+            values=self.values[:, order],
+            irregular=self.irregular,
+        )
+
+
+def read_series(
+    path: Path, *, allow_irregular: bool = False, accepted: Mapping[str, int] | None = None
+) -> Series:
+    """Read a CSV file, plain or compressed.
+
+    Args:
+        path: The file; its first column holds dates.
+        allow_irregular: Accept gaps, repeated dates and sentinel codes.
+        accepted: Oddities that are known and accepted, and how many of each; more are an error.
+    """
+    content = read(path)
+    arrays = cached(content.sha256, _READER, lambda: _parse(path, content.data))
+    dates, values = arrays["dates"].astype("datetime64[s]"), arrays["values"].astype(np.float64, copy=False)
+    columns = tuple(str(column) for column in arrays["columns"])
+    found = _oddities(dates, values)
+    series = Series(name=path.name, columns=columns, dates=dates, values=values, irregular=found)
+    if not allow_irregular:
+        for kind, count in found.items():
+            if count > (accepted or {}).get(kind, 0):
+                raise DataError(f"{path}: {_describe(kind, count, series)} {_CURE}")
+    return series
+
+
+def write_series(series: Series, target: Path) -> Path:
+    """Write a series as a CSV file that reads back exactly."""
+    dates = np.char.replace(np.datetime_as_string(series.dates), "T", " ").tolist()
+    lines = [",".join(("date", *series.columns))]
+    # repr is the shortest text that gives the same number again
+    lines += [
+        ",".join((date, *map(repr, row))) for date, row in zip(dates, series.values.tolist(), strict=True)
+    ]
+    with replacing(target) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return target
 
 
 Part: TypeAlias = Literal["train", "validation", "test"]
@@ -93,184 +152,10 @@ def split_rows(rows: int, rule: str = "ratio", *, rows_per_hour: int = 1) -> Spl
     raise unknown_name("split rule", rule, ("ratio", "months"))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class Windows:
-    """Every window of a stretch of rows, stride 1: `past_steps` rows in, the next `horizon_steps` out."""
-
-    values: Tensor  # (rows, series), only the rows of this part
-    marks: Tensor  # (rows, 4)
-    past_steps: int
-    horizon_steps: int
-
-    def __post_init__(self) -> None:
-        if self.past_steps < 1 or self.horizon_steps < 1:
-            raise ConfigError(
-                f"a window needs at least 1 row of past and of future; got past_steps = {self.past_steps}, "
-                f"horizon_steps = {self.horizon_steps}."
-            )
-        needed = self.past_steps + self.horizon_steps
-        if len(self.values) < needed:
-            raise DataError(
-                f"{len(self.values)} rows are too few for one window of {self.past_steps} + "
-                f"{self.horizon_steps} = {needed} rows: bring more rows or choose a shorter horizon."
-            )
-
-    def __len__(self) -> int:
-        return len(self.values) - self.past_steps - self.horizon_steps + 1
-
-    @property
-    def past(self) -> Tensor:
-        """All inputs as a view, (windows, past steps, series)."""
-        return self._view(self.values, 0, self.past_steps)
-
-    @property
-    def future(self) -> Tensor:
-        """All targets as a view, (windows, horizon steps, series)."""
-        return self._view(self.values, self.past_steps, self.horizon_steps)
-
-    def take(self, numbers: Tensor) -> ForecastBatch:
-        """Copy the windows with these numbers into a batch."""
-        # index_select copies the chosen windows row by row; it does not make the view contiguous first.
-        return ForecastBatch(
-            past=self.past.index_select(0, numbers),
-            past_marks=self._view(self.marks, 0, self.past_steps).index_select(0, numbers),
-            future=self.future.index_select(0, numbers),
-            future_marks=self._view(self.marks, self.past_steps, self.horizon_steps).index_select(0, numbers),
-        )
-
-    def _view(self, rows: Tensor, first: int, steps: int) -> Tensor:
-        width = rows.shape[1]
-        # Windows overlap in memory: one step further along the first or the second axis is one row further.
-        return torch.as_strided(
-            rows, (len(self), steps, width), (width, width, 1), rows.storage_offset() + first * width
-        )
-
-
-PAST_STEPS = 96
-HORIZONS = (96, 192, 336, 720)
-TARGET = "OT"
-
-LastBatch: TypeAlias = Literal["protocol", "keep"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class Loaders:
-    """Batches of the three parts."""
-
-    train: BatchLoader[ForecastBatch]
-    validation: BatchLoader[ForecastBatch]
-    test: BatchLoader[ForecastBatch]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class ForecastingData:
-    """A series ready for forecasting."""
-
-    name: str
-    columns: tuple[str, ...]
-    values: Tensor  # (rows, series) float32, scaled
-    marks: Tensor  # (rows, 4) float32
-    mean: Tensor  # (series,) float64, of the training rows
-    deviation: Tensor  # (series,) float64, population deviation of the training rows; 1 for a constant column
-    split: Split
-
-    def windows(self, part: Part, *, horizon_steps: int, past_steps: int = PAST_STEPS) -> Windows:
-        """Cut one part into windows; they are views of `values`."""
-        begin, end = self.split.bounds(part, past_steps)
-        if begin < 0:
-            raise ConfigError(
-                f"past_steps = {past_steps} is longer than the {self.split.train} training rows."
-            )
-        return Windows(
-            values=self.values[begin:end],
-            marks=self.marks[begin:end],
-            past_steps=past_steps,
-            horizon_steps=horizon_steps,
-        )
-
-    def loaders(
-        self,
-        *,
-        horizon_steps: int,
-        past_steps: int = PAST_STEPS,
-        batch_size: int = 32,
-        seed: int = 0,
-        last_batch: LastBatch = "protocol",
-    ) -> Loaders:
-        """Build the loaders: train and validation shuffled by `seed`, test in order and complete.
-
-        Args:
-            horizon_steps: Rows to forecast.
-            past_steps: Rows to forecast from.
-            batch_size: Windows per batch.
-            seed: Of the order of train and validation.
-            last_batch: `protocol` drops a last partial batch of train and validation, as the Time-Series-
-            Library did at the paper's time (so a random handful is left out each epoch); `keep` drops none.
-        """
-        if last_batch not in ("protocol", "keep"):
-            raise ConfigError(f"last_batch must be 'protocol' or 'keep'; got {last_batch!r}.")
-        drops = last_batch == "protocol"
-        loaders = {}
-        for part in ("train", "validation", "test"):
-            windows = self.windows(part, horizon_steps=horizon_steps, past_steps=past_steps)
-            if drops and part != "test" and len(windows) < batch_size:
-                raise ConfigError(
-                    f"the {part} part makes {len(windows)} windows, no full batch of {batch_size}, and the "
-                    f"protocol drops what is not full: give more rows, --set last_batch=keep, or a smaller "
-                    f"batch_size."
-                )
-            loaders[part] = BatchLoader(
-                size=len(windows), take=windows.take, batch_size=batch_size, seed=seed
-            )
-        return Loaders(
-            train=replace(loaders["train"], is_shuffled=True, drops_last=drops),
-            validation=replace(loaders["validation"], is_shuffled=True, drops_last=drops),
-            test=loaders["test"],
-        )
-
-
-def load(name: str | Dataset) -> ForecastingData:
-    """Load a registered dataset from disk, or make it if it is a generated one."""
-    dataset = lookup(name) if isinstance(name, str) else name
-    series = _series(dataset)
-    return prepare(series, name=dataset.name, split=_split(dataset, len(series)))
-
-
-def open_file(
-    path: Path, *, target: str = "", only_target: bool = False, allow_irregular: bool = False
-) -> ForecastingData:
-    """Read a user's own CSV file (first column a date), split 70/10/20 by rows."""
-    series = read_series(path, allow_irregular=allow_irregular)
-    if target:
-        series = series.with_target(target, only=only_target)
-    return prepare(series, name=path.name, split=split_rows(len(series)))
-
-
-def prepare(series: Series, *, name: str, split: Split) -> ForecastingData:
-    """Scale a series on its training rows and compute its marks."""
-    if not split.train:
-        raise DataError(f"{name}: {len(series)} row(s) are too few to train on. Bring more rows.")
-    mean, deviation = _statistics(series.values[: split.train])
-    scaled = narrow(
-        (series.values - mean) / deviation,
-        name=f"{name}, scaled (row, column)",
-        cure="It is too far from the training rows of its column: correct or drop it.",
-    )
-    return ForecastingData(
-        name=name,
-        columns=series.columns,
-        values=torch.from_numpy(np.ascontiguousarray(scaled)),
-        marks=torch.from_numpy(time_marks(series.dates)),
-        mean=torch.from_numpy(mean),
-        deviation=torch.from_numpy(deviation),
-        split=split,
-    )
-
-
 def measure(dataset: Dataset) -> dict[str, Fact]:
-    """Open a dataset's file and count what the registry claims to know."""
-    series = _series(dataset)
-    split = _split(dataset, len(series))
+    """Open a dataset's file and count what the catalogue claims to know."""
+    series = load_series(dataset)
+    split = split_of(dataset, len(series))
     return {
         "rows": len(series),
         "series": len(series.columns),
@@ -280,7 +165,8 @@ def measure(dataset: Dataset) -> dict[str, Fact]:
     }
 
 
-def _series(dataset: Dataset) -> Series:
+def load_series(dataset: Dataset) -> Series:
+    """Read a registered dataset from disk, or make it if it is a generated one; the target is last."""
     path = folders.find(dataset.setting, dataset.files[0])
     if path is None and dataset.is_generated:
         return seasonal(rows=int(dataset.facts["rows"]), num_series=int(dataset.facts["series"]))
@@ -294,11 +180,133 @@ def _series(dataset: Dataset) -> Series:
     return series.with_target(TARGET) if TARGET in series.columns else series
 
 
-def _split(dataset: Dataset, rows: int) -> Split:
+def split_of(dataset: Dataset, rows: int) -> Split:
+    """Split so many rows as the dataset's protocol does."""
     rule, rows_per_hour = str(dataset.options["split"]), int(dataset.options.get("rows_per_hour", 1))
     return split_rows(rows, rule, rows_per_hour=rows_per_hour)
 
 
-def _statistics(train: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    mean, deviation = train.mean(axis=0), train.std(axis=0)
-    return mean, np.where(deviation == 0.0, 1.0, deviation)
+def seasonal(*, rows: int = 4_000, num_series: int = 7, seed: int = 0) -> Series:
+    """Generate hourly series; the same arguments give the same numbers."""
+    generator = np.random.default_rng(seed)
+    hours = np.arange(rows)[:, None]
+    amplitude = generator.uniform(0.5, 1.5, size=(3, num_series))
+    phase = generator.uniform(0.0, 2 * np.pi, size=(3, num_series))
+    level = generator.uniform(-5.0, 5.0, size=num_series)
+    values = level + sum(
+        amplitude[place] * np.sin(2 * np.pi * hours / period + phase[place])
+        for place, period in enumerate((DAY, WEEK, 10 * WEEK))
+    )
+    noise = generator.normal(scale=0.2, size=(rows, num_series))
+    for row in range(1, rows):
+        noise[row] += NOISE_MEMORY * noise[row - 1]
+    values = values + noise
+    if num_series > 1:
+        values[DELAY_STEPS:, -1] = 0.5 * values[DELAY_STEPS:, -1] + values[:-DELAY_STEPS, 0]
+    dates = np.datetime64("2020-01-01T00:00:00", "s") + np.arange(rows) * np.timedelta64(1, "h")
+    columns = (*(f"series_{place}" for place in range(num_series - 1)), "OT")
+    return Series(name="seasonal", columns=columns, dates=dates, values=values)
+
+
+def time_marks(dates: NDArray[np.datetime64]) -> NDArray[np.float32]:
+    """Compute (rows, 4) marks.
+
+    >>> time_marks(np.array(["2018-01-01T00:00", "2018-12-31T23:00"], dtype="datetime64[s]")).tolist()[0]
+    [-0.5, -0.5, -0.5, -0.5]
+    """
+    days = dates.astype("datetime64[D]")
+    hour = (dates - days) // np.timedelta64(1, "h")
+    weekday = (days.astype(np.int64) + 3) % 7  # day 0, 1970-01-01, was a Thursday; Monday is 0
+    day_of_month = (days - days.astype("datetime64[M]")).astype(np.int64)
+    day_of_year = (days - days.astype("datetime64[Y]")).astype(np.int64)
+    marks = np.stack([hour / 23, weekday / 6, day_of_month / 30, day_of_year / 365], axis=1) - 0.5
+    return marks.astype(np.float32)
+
+
+def _parse(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
+    pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
+    with parsing(path, "a CSV table", cure="Its first line names the columns."), warnings.catch_warnings():
+        warnings.simplefilter("ignore", pandas.errors.DtypeWarning)  # mixed columns are told of below
+        frame = pandas.read_csv(io.BytesIO(content), float_precision="round_trip", skipinitialspace=True)
+    if frame.shape[1] < 2 or not len(frame):
+        raise DataError(
+            f"{path}: expected a first column of dates, at least one column of numbers and at least one row; "
+            f"got {frame.shape[1]} columns and {len(frame)} rows."
+        )
+    names = [str(name) for name in frame.columns[1:]]
+    dates = _parse_dates(path, str(frame.columns[0]), frame.iloc[:, 0].to_numpy())
+    columns = [
+        _parse_numbers(path, name, frame.iloc[:, place].to_numpy()) for place, name in enumerate(names, 1)
+    ]
+    return {"dates": dates.astype(np.int64), "values": np.column_stack(columns), "columns": np.array(names)}
+
+
+def _parse_dates(path: Path, name: str, texts: NDArray[np.object_]) -> NDArray[np.datetime64]:
+    pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
+    with warnings.catch_warnings(), parsing(path, "a table with dates in its first column"):
+        warnings.simplefilter("ignore", UserWarning)  # pandas warns when it must guess; we check instead
+        parsed = pandas.to_datetime(pandas.Series(texts).astype(str), errors="coerce", utc=True)
+    wrong = parsed.isna().to_numpy()
+    if wrong.any() or texts.dtype.kind in "fiu":
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{path}, line {row + 2}: the first column ({name!r}) must hold dates such as "
+            f"2016-07-01 00:15:00; got {texts[row]!r}."
+        )
+    dates: NDArray[np.datetime64] = parsed.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
+    back = np.flatnonzero(np.diff(dates) < np.timedelta64(0, "s"))
+    if len(back):
+        before, after = dates[back[0]], dates[back[0] + 1]
+        raise DataError(
+            f"{path}, line {back[0] + 3}: dates must not go back; {after} comes after {before}. "
+            f"Sort the rows by date."
+        )
+    return dates
+
+
+def _parse_numbers(path: Path, name: str, column: NDArray[np.generic]) -> NDArray[np.float64]:
+    pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
+    is_numeric = column.dtype.kind in "fiu"
+    with parsing(path, f"a table of numbers in column {name!r}", cure="Give real numbers."):
+        numbers = np.asarray(
+            column if is_numeric else pandas.to_numeric(column, errors="coerce"), dtype=np.float64
+        )
+    wrong = np.flatnonzero(~(np.abs(numbers) <= LARGEST))
+    if len(wrong):
+        row = int(wrong[0])
+        what = "the value is missing" if pandas.isna(column[row]) else f"got {column[row]!r}"
+        if np.isfinite(numbers[row]):
+            what += ", more than float32 can hold"
+        raise DataError(
+            f"{path}, line {row + 2}, column {name!r}: expected a finite number; {what} "
+            f"({len(wrong)} such in this column). Fill or drop these rows first."
+        )
+    return numbers
+
+
+def _oddities(dates: NDArray[np.datetime64], values: NDArray[np.float64]) -> dict[str, int]:
+    found = {"duplicate_dates": 0, "gaps": 0, "sentinels": int((values == SENTINEL).sum())}
+    if len(dates) > 1:
+        found["duplicate_dates"] = int((np.diff(dates) == np.timedelta64(0, "s")).sum())
+        found["gaps"] = len(_gap_rows(dates))
+    return {kind: count for kind, count in found.items() if count}
+
+
+def _gap_rows(dates: NDArray[np.datetime64]) -> NDArray[np.intp]:
+    """Rows after which the step is far from the usual one; months of 28 to 31 days are no gaps."""
+    steps = np.diff(dates).astype(np.int64)
+    usual = np.median(steps[steps > 0]) if (steps > 0).any() else 1.0
+    return np.flatnonzero((steps > 1.5 * usual) | ((steps > 0) & (steps < 0.5 * usual)))
+
+
+def _describe(kind: str, count: int, series: Series) -> str:
+    dates = series.dates
+    if kind == "duplicate_dates":
+        row = int(np.flatnonzero(np.diff(dates) == np.timedelta64(0, "s"))[0])
+        return f"{count} repeated date(s), the first is {dates[row]} in line {row + 3}."
+    if kind == "gaps":
+        row = int(_gap_rows(dates)[0])
+        return f"{count} gap(s), the first from {dates[row]} to {dates[row + 1]} in line {row + 3}."
+    row, column = (int(place) for place in np.argwhere(series.values == SENTINEL)[0])
+    name = series.columns[column]
+    return f"{count} sentinel code(s) {SENTINEL:g}, the first in line {row + 2}, column {name!r}."

@@ -1,13 +1,12 @@
-"""The forecasting task: long multivariate series, a fixed window in, the whole horizon out.
+"""Train and judge forecasters of long multivariate series: a window of the past in, the whole horizon out.
 
 Metrics are mean squared and mean absolute error on the scaled data, over every window, step and series of the
-test part. Streaming models are in `streaming_forecasting`, new data in `forecast_files`.
+test part.
 
-Training and judging a streaming forecaster: on long windows, restarted at every window or carried along.
-
-`restarted` is comparable with the window models: for every test window the state is empty and takes in the
-same rows of past. `carried` is how a stream is used: one state goes along the whole part, beginning with the
-same rows as the first window, and every window's forecast is read as it passes.
+A streaming forecaster is trained on long windows and judged in one of two ways. `restarted` is comparable
+with the window models: for every test window the state is empty and takes in the same rows of past. `carried`
+is how a stream is used: one state goes along the whole part, beginning with the same rows as the first
+window, and every window's forecast is read as it passes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,8 +25,8 @@ from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.metrics import Mean
 from aaren.engine.plan import Criterion, Moment, Plan, halving
 from aaren.errors import DataError
+from aaren.forecasting.batches import ForecastBatch, ForecastingData, Windows, load, open_file
 from aaren.forecasting.config import REFERENCES, ForecastingConfig
-from aaren.forecasting.data import ForecastBatch, ForecastingData, Windows, load, open_file
 from aaren.forecasting.data import Part as Rows
 from aaren.forecasting.references import LinearForecaster
 from aaren.forecasting.streaming import StreamingForecaster
@@ -67,7 +66,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
             ) from error
 
     def make_plan(self, updates_in_all_windows: int, *, metric: str) -> Plan:
-        """Plan the run: a look after every epoch, the rate halved after each but the first."""
+        """Plan the run: an evaluation after every epoch, the rate halved after each but the first."""
         config = self.config
         updates = min(updates_in_all_windows, config.updates_per_epoch or updates_in_all_windows)
         return Plan.in_epochs(
@@ -112,7 +111,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
         return {"mse": squared.value, "mae": absolute.value}
 
     def chosen(self, part: Part, moment: Moment) -> Tensor:
-        """Return the numbers of the windows that a look at this moment is over."""
+        """Return the numbers of the windows that an evaluation at this moment is over."""
         if part == "test":
             return torch.arange(len(self.parts["test"]))
         loader = self.loaders.validation

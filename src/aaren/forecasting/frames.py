@@ -1,4 +1,4 @@
-"""Data frames into series and forecasts into data frames, long or wide. Knows nothing of models.
+"""Data frames into series and forecasts into data frames, long or wide.
 
 long   one row per series and time: `unique_id, ds, y`, in any order of rows
 wide   one row per time: `ds` (or a DatetimeIndex) and one column of numbers per series

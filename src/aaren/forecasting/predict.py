@@ -18,7 +18,7 @@ from aaren.errors import DataError
 from aaren.files.atomic import replacing
 from aaren.forecasting.calendar import continue_dates
 from aaren.forecasting.config import ForecastingConfig
-from aaren.forecasting.series import Series, read_series, time_marks
+from aaren.forecasting.data import Series, read_series, time_marks
 from aaren.forecasting.streaming import StreamingForecaster
 
 
@@ -35,7 +35,7 @@ def forecast_file(
     Args:
         model: a trained forecaster.
         config: of its run.
-        preprocessing: its run's columns, means and deviations.
+        preprocessing: its run's columns, means and standard deviations.
         source: a CSV file with the columns of training, in any order.
         target: where the forecast goes: a date and the same columns, in the units of `source`.
     """

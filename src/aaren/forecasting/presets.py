@@ -1,8 +1,8 @@
 """Ready-made forecasting runs: dataset x horizon x model x profile.
 
 paper   the published hyper-parameters, exactly
-cpu     the same protocol with a narrower model, shorter epochs and looks: at most eight minutes on a core
-smoke   seconds, to see that everything turns; meant for the generated set `seasonal`
+cpu     the same protocol, a narrower model, shorter epochs and evaluations: at most eight minutes on a core
+smoke   a smoke test of seconds; meant for the generated set `seasonal`
 """
 
 from pathlib import Path
@@ -17,8 +17,7 @@ from aaren.engine.presets import dataset_name
 from aaren.engine.setting import CellGroup
 from aaren.errors import ConfigError, unknown_name
 from aaren.forecasting.config import ForecastingConfig, ModelName, NetworkConfig, StreamingConfig
-from aaren.forecasting.data import HORIZONS
-from aaren.forecasting.series import read_series
+from aaren.forecasting.data import HORIZONS, read_series
 
 MODELS = ("aaren", "transformer", "naive-last", "naive-seasonal", "linear", "streaming", "streaming-carried")
 
@@ -27,7 +26,7 @@ _EPOCHS = {("Weather", 96): 3, ("Exchange", 336): 1, ("Traffic", 0): 3}
 _DAY_SECONDS = 86_400
 
 # cpu: at most so many updates per epoch, by horizon: ten epochs of the slower model (the Transformer, whose
-# step costs 0.18, 0.26, 0.43 and 1.0 s on a core), ten looks and the test part fit into eight minutes.
+# step costs 0.18, 0.26, 0.43 and 1.0 s on a core), ten evaluations and the test part fit into eight minutes.
 _CPU_UPDATES = {96: 200, 192: 150, 336: 80, 720: 32}
 # cpu: a model of an eighth of the width wants a higher rate; at 1e-4 it is far from done after these updates.
 _NARROW_RATE = 5e-4
@@ -45,7 +44,7 @@ def preset(
     """Return the run of one cell of the table.
 
     Args:
-        dataset: A name of the registry, in any spelling of capitals; empty with a data_file.
+        dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
         model: One of MODELS.
         profile: paper, cpu or smoke.
         seed: Of weights, dropout and order; the published script's is 2021, the paper's five are not listed.

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from aaren.engine.experiment import Experiment, Json
+    from aaren.forecasting.batches import ForecastBatch
     from aaren.forecasting.config import ForecastingConfig
-    from aaren.forecasting.data import ForecastBatch
 
 
 class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
@@ -41,7 +41,7 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         return {"dataset": dataset, "horizon": config.horizon, "model": config.model}
 
     def check_file(self, path: Path, *, allow_irregular: bool = False) -> Mapping[str, Fact]:
-        from aaren.forecasting.series import read_series
+        from aaren.forecasting.data import read_series
 
         series = read_series(path, allow_irregular=allow_irregular)
         return {
@@ -54,7 +54,7 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
 
     def make(self, dataset: Dataset, *, seed: int) -> Path:
         from aaren.files import folders
-        from aaren.forecasting.series import seasonal, write_series
+        from aaren.forecasting.data import seasonal, write_series
 
         rows, num_series = int(dataset.facts["rows"]), int(dataset.facts["series"])
         target = folders.place(dataset.setting, dataset.files[0])

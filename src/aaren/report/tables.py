@@ -35,7 +35,7 @@ from aaren.report.names import (
 from aaren.report.rows import Place, Row
 from aaren.report.statistics import ONE_SIDED_LEVEL, Interval, Summary
 from aaren.report.table import Cell, Column, Table
-from aaren.rl.recipes import REFERENCE_RETURNS, normalised_score
+from aaren.rl.environments import REFERENCE_RETURNS, normalised_score
 
 OUTCOMES = {
     "equivalent": "within the margin",

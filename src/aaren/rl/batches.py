@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aaren.datasets.ragged import Integers
 from aaren.errors import ConfigError, ShapeError, unknown_name
-from aaren.rl.trajectories import StateStatistics, Trajectories
+from aaren.rl.data import StateStatistics, Trajectories
 
 Number = TypeVar("Number", bound=np.generic)
 

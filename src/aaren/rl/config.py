@@ -28,7 +28,7 @@ class RlNetworkConfig:
 class RlConfig:
     """One experiment with recorded episodes, judged by acting in the environment."""
 
-    dataset: str = ""  # a name of the registry
+    dataset: str = ""  # a name of the catalogue
     data_file: str = ""  # or the user's own .npz, .hdf5 (D4RL), or the id of a Minari dataset
     environment: str = ""  # Gymnasium id; empty: the data's own
     drop_short: bool = False  # own data: leave out episodes of one step instead of refusing them

@@ -1,8 +1,4 @@
-"""What an evaluation is summed up as: returns, D4RL's normalised score, failures. Plays nothing itself.
-
-Where recorded episodes come from, which environment they are of, and by what they are scaled.
-
-The rl task: learn from recorded episodes to act, and be judged by acting in the real environment.
+"""Learn from recorded episodes to act, and be judged by acting in the environment that they are of.
 
 Windows of recorded steps train the model to repeat actions, given the return that followed; then it is asked
 for a high return and plays. "Validation" are episodes during training, whose best evaluation selects the
@@ -23,61 +19,23 @@ from aaren.datasets.catalogue import lookup
 from aaren.engine.experiment import PARTS, Experiment, Json, Part
 from aaren.engine.plan import Criterion, Moment, Plan, warm_up
 from aaren.errors import ConfigError, DataError
-from aaren.rl import data as trajectory_files
-from aaren.rl.arena import Arena, Outcome, Player, expects, simulator_versions
+from aaren.rl import data as recorded
 from aaren.rl.batches import TrajectoryBatch, TrajectoryBatches
 from aaren.rl.config import RlConfig
-from aaren.rl.episodes import is_built_in
+from aaren.rl.data import Trajectories
+from aaren.rl.environments import (
+    REFERENCE_RETURNS,
+    Arena,
+    Outcome,
+    Player,
+    expects,
+    is_built_in,
+    score,
+    simulator_versions,
+)
 from aaren.rl.model import DecisionModel, Steps
-from aaren.rl.recipes import REFERENCE_RETURNS, normalised_score
 from aaren.rl.references import BehaviourPolicy, RandomPolicy, ReferencePolicyConfig
 from aaren.rl.session import PolicySession
-from aaren.rl.trajectories import Trajectories
-
-
-def has_score(environment: str) -> bool:
-    """Tell whether D4RL says what random and expert collect there.
-
-    >>> has_score("Hopper-v4"), has_score("Pendulum-v1")
-    (True, False)
-    """
-    return environment.lower().partition("-")[0] in REFERENCE_RETURNS
-
-
-def score(environment: str, total: float) -> float:
-    """Return the normalised score of a return; NaN where D4RL has no reference."""
-    return normalised_score(environment, total) if has_score(environment) else float("nan")
-
-
-def sum_up(environment: str, outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Return the means over whole episodes, how many failed, and every episode's return.
-
-    >>> found = sum_up("Hopper-v4", [Outcome(1607.0, 500), Outcome(0.0, 3, "step 3: it fell apart")])
-    >>> round(found["score"], 2), found["length"], found["failed"], found["return_0"]
-    (50.0, 500.0, 1.0, 1607.0)
-    """
-    whole = [outcome for outcome in outcomes if outcome.is_whole]
-    returns = np.array([outcome.total for outcome in whole])
-    found = spread(environment, returns)
-    found["length"] = float(np.mean([outcome.steps for outcome in whole])) if whole else float("nan")
-    found["failed"] = float(len(outcomes) - len(whole))
-    for number, outcome in enumerate(outcomes):
-        found[f"return_{number}"] = outcome.total if outcome.is_whole else float("nan")
-    return found
-
-
-def spread(environment: str, returns: NDArray[np.float64]) -> dict[str, float]:
-    """Return mean and sample deviation of returns, and of their scores."""
-    mean = float(returns.mean()) if len(returns) else float("nan")
-    deviation = float(returns.std(ddof=1)) if len(returns) > 1 else float("nan")
-    unit = score(environment, 1.0) - score(environment, 0.0)  # of the score, for one unit of return
-    return {
-        "score": score(environment, mean),
-        "score_std": deviation * unit,
-        "return": mean,
-        "return_std": deviation,
-    }
-
 
 # What the Decision Transformer asks for; Ant's is not in the base code.
 TARGETS = {"halfcheetah": 6000.0, "hopper": 3600.0, "walker2d": 5000.0, "ant": 6000.0}
@@ -91,95 +49,6 @@ class Scales(NamedTuple):
     target_return: float
     action_low: NDArray[np.float64]  # (action size,), empty for discrete actions
     action_high: NDArray[np.float64]
-
-
-def open_trajectories(config: RlConfig) -> Trajectories:
-    """Read a registered set, or the user's own file or Minari dataset."""
-    if config.dataset:
-        found = trajectory_files.load(config.dataset)
-    else:
-        try:
-            found = trajectory_files.read(config.data_file, drop_short=config.drop_short)
-        except DataError as error:
-            message = str(error).replace("drop_short=True", "--set drop_short=true")
-            raise DataError(message) from error
-    if config.max_trajectories is not None:
-        found = _first(found, config.max_trajectories)
-    longest = int(found.lengths.max())
-    if longest > config.network.max_steps:
-        raise ConfigError(
-            f"{found.name}: its longest episode has {longest} steps, the timestep table "
-            f"{config.network.max_steps} rows: --set network.max_steps={longest}."
-        )
-    return found
-
-
-def open_arena(config: RlConfig, data: Trajectories) -> Arena:
-    """Build the environment that the data is of, and check that it is."""
-    environment_id = config.environment or data.environment
-    if not environment_id:
-        raise ConfigError(
-            f"{data.name} does not say which environment it is of: name its Gymnasium id, such as "
-            f"--set environment=Hopper-v4."
-        )
-    if not config.environment and not is_built_in(environment_id):
-        raise ConfigError(
-            f"{data.name} says that it is of the environment {environment_id[:200]!r}, which is none of "
-            f"Gymnasium's own. Nothing is imported because a file names it; if you trust it, name it "
-            f"yourself: --set environment=ID."
-        )
-    arena = Arena(environment_id, max_steps=config.episode_steps)
-    kind = "box" if data.num_actions is None else "discrete"
-    is_smaller = kind == "discrete" and data.action_size <= arena.actions.size  # some may never be taken
-    fits = (
-        expects(environment_id, arena.observation_size, data.state_size)
-        and kind == arena.actions.kind
-        and (data.action_size == arena.actions.size or is_smaller)
-    )
-    if not fits:
-        raise DataError(
-            f"{data.name} has observations of {data.state_size} numbers and "
-            f"{_words(kind, data.action_size)}; {environment_id} has {arena.observation_size} and "
-            f"{_words(*arena.actions[:2])}: the data is of another environment. Name the right one: "
-            f"--set environment=ID."
-        )
-    return arena
-
-
-def find_scales(config: RlConfig, data: Trajectories, arena: Arena) -> Scales:
-    """Take what is published for the robot; elsewhere, what the data shows."""
-    robot = arena.environment_id.lower().partition("-")[0]
-    target = config.target_return
-    if target is None:
-        target = TARGETS.get(robot, float(data.returns.max()))
-    scale = config.return_scale
-    if scale is None:
-        is_published = robot in REFERENCE_RETURNS
-        scale = PUBLISHED_SCALE if is_published else float(np.abs(data.returns).max()) or 1.0
-    low, high = arena.actions.low, arena.actions.high
-    if arena.actions.kind == "box":  # where the environment sets no bounds, those of the data hold
-        taken = data.actions.astype(np.float64)
-        low = np.where(np.isfinite(low), low, taken.min(axis=0))
-        high = np.where(np.isfinite(high), high, taken.max(axis=0))
-        high = np.where(high > low, high, low + 1.0)
-    return Scales(scale, target * config.target_scale, low, high)
-
-
-def _first(data: Trajectories, count: int) -> Trajectories:
-    count = min(count, len(data))
-    rows = int(data.offsets[count])
-    return replace(
-        data,
-        observations=data.observations[:rows],
-        actions=data.actions[:rows],
-        rewards=data.rewards[:rows],
-        offsets=data.offsets[: count + 1],
-        is_terminal=data.is_terminal[:count],
-    )
-
-
-def _words(kind: str, size: int) -> str:
-    return f"actions of {size} numbers" if kind == "box" else f"{size} discrete actions"
 
 
 class RlExperiment(Experiment[TrajectoryBatch]):
@@ -325,6 +194,108 @@ class RlExperiment(Experiment[TrajectoryBatch]):
         }
 
 
+def open_trajectories(config: RlConfig) -> Trajectories:
+    """Read a registered set, or the user's own file or Minari dataset."""
+    if config.dataset:
+        found = recorded.load(config.dataset)
+    else:
+        try:
+            found = recorded.read(config.data_file, drop_short=config.drop_short)
+        except DataError as error:
+            message = str(error).replace("drop_short=True", "--set drop_short=true")
+            raise DataError(message) from error
+    if config.max_trajectories is not None:
+        found = _first(found, config.max_trajectories)
+    longest = int(found.lengths.max())
+    if longest > config.network.max_steps:
+        raise ConfigError(
+            f"{found.name}: its longest episode has {longest} steps, the timestep table "
+            f"{config.network.max_steps} rows: --set network.max_steps={longest}."
+        )
+    return found
+
+
+def open_arena(config: RlConfig, data: Trajectories) -> Arena:
+    """Build the environment that the data is of, and check that it is."""
+    environment_id = config.environment or data.environment
+    if not environment_id:
+        raise ConfigError(
+            f"{data.name} does not say which environment it is of: name its Gymnasium id, such as "
+            f"--set environment=Hopper-v4."
+        )
+    if not config.environment and not is_built_in(environment_id):
+        raise ConfigError(
+            f"{data.name} says that it is of the environment {environment_id[:200]!r}, which is none of "
+            f"Gymnasium's own. Nothing is imported because a file names it; if you trust it, name it "
+            f"yourself: --set environment=ID."
+        )
+    arena = Arena(environment_id, max_steps=config.episode_steps)
+    kind = "box" if data.num_actions is None else "discrete"
+    is_smaller = kind == "discrete" and data.action_size <= arena.actions.size  # some may never be taken
+    fits = (
+        expects(environment_id, arena.observation_size, data.state_size)
+        and kind == arena.actions.kind
+        and (data.action_size == arena.actions.size or is_smaller)
+    )
+    if not fits:
+        raise DataError(
+            f"{data.name} has observations of {data.state_size} numbers and "
+            f"{_words(kind, data.action_size)}; {environment_id} has {arena.observation_size} and "
+            f"{_words(*arena.actions[:2])}: the data is of another environment. Name the right one: "
+            f"--set environment=ID."
+        )
+    return arena
+
+
+def find_scales(config: RlConfig, data: Trajectories, arena: Arena) -> Scales:
+    """Take what is published for the robot; elsewhere, what the data shows."""
+    robot = arena.environment_id.lower().partition("-")[0]
+    target = config.target_return
+    if target is None:
+        target = TARGETS.get(robot, float(data.returns.max()))
+    scale = config.return_scale
+    if scale is None:
+        is_published = robot in REFERENCE_RETURNS
+        scale = PUBLISHED_SCALE if is_published else float(np.abs(data.returns).max()) or 1.0
+    low, high = arena.actions.low, arena.actions.high
+    if arena.actions.kind == "box":  # where the environment sets no bounds, those of the data hold
+        taken = data.actions.astype(np.float64)
+        low = np.where(np.isfinite(low), low, taken.min(axis=0))
+        high = np.where(np.isfinite(high), high, taken.max(axis=0))
+        high = np.where(high > low, high, low + 1.0)
+    return Scales(scale, target * config.target_scale, low, high)
+
+
+def sum_up(environment: str, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the means over whole episodes, how many failed, and every episode's return.
+
+    >>> found = sum_up("Hopper-v4", [Outcome(1607.0, 500), Outcome(0.0, 3, "step 3: it fell apart")])
+    >>> round(found["score"], 2), found["length"], found["failed"], found["return_0"]
+    (50.0, 500.0, 1.0, 1607.0)
+    """
+    whole = [outcome for outcome in outcomes if outcome.is_whole]
+    returns = np.array([outcome.total for outcome in whole])
+    found = spread(environment, returns)
+    found["length"] = float(np.mean([outcome.steps for outcome in whole])) if whole else float("nan")
+    found["failed"] = float(len(outcomes) - len(whole))
+    for number, outcome in enumerate(outcomes):
+        found[f"return_{number}"] = outcome.total if outcome.is_whole else float("nan")
+    return found
+
+
+def spread(environment: str, returns: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean and sample standard deviation of returns, and of their scores."""
+    mean = float(returns.mean()) if len(returns) else float("nan")
+    deviation = float(returns.std(ddof=1)) if len(returns) > 1 else float("nan")
+    unit = score(environment, 1.0) - score(environment, 0.0)  # of the score, for one unit of return
+    return {
+        "score": score(environment, mean),
+        "score_std": deviation * unit,
+        "return": mean,
+        "return_std": deviation,
+    }
+
+
 class _SessionPlayer:
     """A policy session in all episodes at once."""
 
@@ -338,7 +309,7 @@ class _SessionPlayer:
         return cast("NDArray[np.generic]", self.session.push(observations, rewards))
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the episodes only."""
+        """Continue with some of the episodes only."""
         self.session.keep(rows)
 
 
@@ -357,3 +328,20 @@ class _RandomPlayer:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Nothing is remembered."""
+
+
+def _first(data: Trajectories, count: int) -> Trajectories:
+    count = min(count, len(data))
+    rows = int(data.offsets[count])
+    return replace(
+        data,
+        observations=data.observations[:rows],
+        actions=data.actions[:rows],
+        rewards=data.rewards[:rows],
+        offsets=data.offsets[: count + 1],
+        is_terminal=data.is_terminal[:count],
+    )
+
+
+def _words(kind: str, size: int) -> str:
+    return f"actions of {size} numbers" if kind == "box" else f"{size} discrete actions"

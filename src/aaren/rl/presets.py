@@ -2,7 +2,7 @@
 
 paper   the published size and hyper-parameters: 20,000 updates, 200 evaluations of 10 episodes
 cpu     the same protocol, smaller: at most six minutes on one core, 5 evaluations of 10 episodes included
-smoke   seconds, to see that everything turns; meant for the generated sets `pendulum` and `cartpole`
+smoke   a smoke test of seconds; meant for the generated sets `pendulum` and `cartpole`
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ def preset(
     """Return the run of one cell of the table.
 
     Args:
-        dataset: A name of the registry, in any spelling of capitals; empty with a data_file.
+        dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
         model: One of MODELS.
         profile: paper, cpu or smoke.
         seed: Of weights, dropout, order and episodes; the paper's five are not listed.

@@ -1,9 +1,10 @@
-"""A process that rolls out episodes on request: `python -m aaren.rl.rollout_worker`.
+"""Roll out episodes of a behaviour policy in a process of its own: `python -m aaren.rl.rollout_worker`.
 
-It reads lines of JSON from standard input, first the settings, then one request per episode, and answers on
-standard output with a line of JSON and the arrays' bytes. It is a process of its own, and not a fork, so that
-BLAS can be told to use one thread before numpy is loaded, and so that no script needs a main guard. Knows no
-files but the policies.
+An episode is a function of (environment, behaviour, seed, part, number): it does not matter which process
+runs it or what ran before. The process reads lines of JSON from standard input, first the settings, then one
+request per episode, and answers on standard output with a line of JSON and the arrays' bytes. It is a process
+of its own, and not a fork, so that BLAS can be told to use one thread before numpy is loaded, and so that no
+script needs a main guard. It never imports torch.
 """
 
 import json
@@ -12,16 +13,46 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aaren.errors import AarenError, DataError
+from aaren.errors import AarenError, ConfigError, DataError
 from aaren.rl import policies
-from aaren.rl.episodes import Behaviour, Episode, open_stage, roll_out
+from aaren.rl.environments import Environment, build_environment
+from aaren.rl.policies import Policy
 
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Stage(NamedTuple):
+    """An environment ready to run, and its sizes."""
+
+    environment: Environment
+    observation_size: int
+    action_size: int
+    max_steps: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Behaviour:
+    """A policy and how it is used."""
+
+    policy: Policy
+    is_sampled: bool  # draw actions; False: take their mean
+    noise: float = 0.0  # standard deviation of Gaussian noise added to every action before the cut to [-1, 1]
+
+
+class Episode(NamedTuple):
+    """What happened, step by step; the last observation is not kept."""
+
+    observations: NDArray[np.float32]  # (steps, observation size)
+    actions: NDArray[np.float32]  # (steps, action size), as the environment got them
+    rewards: NDArray[np.float32]  # (steps,)
+    is_terminal: bool  # ended by the environment, not by the step limit
 
 
 class PolicyUse(NamedTuple):
@@ -37,6 +68,40 @@ class _Answer(TypedDict):
     is_terminal: bool
     observation_size: int
     action_size: int
+
+
+def open_stage(environment_id: str) -> Stage:
+    """Build an environment with flat observations and actions by its Gymnasium id."""
+    environment, max_steps = build_environment(environment_id)
+    observations, actions = environment.observation_space.shape, environment.action_space.shape
+    if observations is None or actions is None or len(observations) != 1 or len(actions) != 1:
+        raise ConfigError(
+            f"{environment_id}: flat observations and actions are needed; got {observations} and {actions}."
+        )
+    return Stage(environment, observations[0], actions[0], max_steps)
+
+
+def roll_out(stage: Stage, behaviour: Behaviour, seed: tuple[int, int, int]) -> Episode:
+    """Run one episode; `seed` is (seed of the dataset, part, number of the episode)."""
+    start, draws = np.random.SeedSequence(seed).spawn(2)
+    rng = np.random.default_rng(draws)
+    observations = np.empty((stage.max_steps, stage.observation_size), dtype=np.float32)
+    actions = np.empty((stage.max_steps, stage.action_size), dtype=np.float32)
+    rewards = np.empty(stage.max_steps, dtype=np.float32)
+    environment, act = stage.environment, behaviour.policy.act
+    action_rng = rng if behaviour.is_sampled else None
+    observation, _ = environment.reset(seed=int(start.generate_state(1)[0]))
+    steps, is_terminal = 0, False
+    while steps < stage.max_steps and not is_terminal:
+        observations[steps] = observation
+        action = act(observation[None], step=steps, rng=action_rng)[0]
+        if behaviour.noise:
+            action = np.clip(action + behaviour.noise * rng.standard_normal(action.shape), -1.0, 1.0)
+        actions[steps] = action
+        # The environment gets the very float32 numbers that are kept, so that the data can be replayed.
+        observation, rewards[steps], is_terminal, _, _ = environment.step(actions[steps])
+        steps += 1
+    return Episode(observations[:steps], actions[:steps], rewards[:steps], bool(is_terminal))
 
 
 class RolloutWorker:

@@ -1,19 +1,15 @@
-"""Finished episodes on disk while a dataset is in the making, so that a stopped run loses next to nothing.
-
-Each shard is one `.npz` file, whole or not there; a damaged one is thrown away and its episodes are run
-again. Knows nothing of environments or policies.
-
-Which episode is to be rolled out next, until every behaviour has its share of transitions.
-
-How long an episode will be is not known before, so those under way count with the mean length so far. Several
-threads may ask; one that asks too early waits. Knows nothing of environments, processes or files.
-
-Make an offline-RL dataset by rolling out behaviour policies: several processes, resumable, bit for bit.
+"""Make an offline-RL dataset by rolling out behaviour policies: several processes, resumable, bit for bit.
 
 Episode k of behaviour p depends on the seed, p and k alone. So it does not matter how many processes there
 are, in which order they finish, or whether the work was stopped: finished episodes are kept in shards and
 taken up again by the next call with the same settings. "Bit for bit" holds on one machine with one set of
 versions, which the file's record names. Trains nothing.
+
+A recipe names the public policies that stand in for D4RL's where its files are unavailable. Levels of score
+are alike; the algorithms are not: D4RL rolled out SAC policies, these come from PPO, TRPO, ARS, A2C, SAC and
+TQC. "Medium-replay" is equal shares of rollouts from snapshots of one training run, an approximation of
+D4RL's replay buffer, with neighbours filled in where the run leaves a hole. Actions are drawn, as in D4RL,
+except where a policy has mean actions only.
 """
 
 import hashlib
@@ -30,162 +26,24 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from aaren.datasets.numbers import flags, narrow, wholes
-from aaren.errors import ConfigError, DataError, require_extra
+from aaren.errors import ConfigError, DataError, require_extra, unknown_name
 from aaren.files import folders, npz
 from aaren.files.archive import parsing
 from aaren.files.atomic import locked
 from aaren.rl import policies
-from aaren.rl.episodes import Episode
-from aaren.rl.recipes import Recipe, normalised_score, recipe_for
-from aaren.rl.rollout_worker import PolicyUse, RolloutWorker
+from aaren.rl.environments import normalised_score
+from aaren.rl.rollout_worker import Episode, PolicyUse, RolloutWorker
 from aaren.version import __version__
-
-SHARD_TRANSITIONS = 10_000  # a few seconds of work
-_ARRAYS = ("part", "number", "steps", "is_terminal", "observations", "actions", "rewards")
-
-
-class EpisodeKey(NamedTuple):
-    """Which episode: the number of its behaviour, and its own number within that."""
-
-    part: int
-    number: int
-
-
-class EpisodeShards:
-    """All episodes of one folder of shards; new ones are written every few thousand transitions."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.episodes: dict[EpisodeKey, Episode] = {}
-        self._waiting: list[EpisodeKey] = []
-        self._next = 0
-        for path in sorted(path for path in folder.glob("*.npz") if path.stem.isdecimal()):
-            self._next = int(path.stem) + 1
-            try:
-                self.episodes.update(_read(path))
-            except DataError:
-                path.unlink()
-
-    def add(self, key: EpisodeKey, episode: Episode) -> None:
-        """Keep an episode; it is safe on disk after the next `flush` at the latest."""
-        self.episodes[key] = episode
-        self._waiting.append(key)
-        if sum(len(self.episodes[waiting].rewards) for waiting in self._waiting) >= SHARD_TRANSITIONS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is not yet on disk."""
-        if not self._waiting:
-            return
-        kept = [self.episodes[key] for key in self._waiting]
-        arrays: npz.Arrays = {
-            "part": np.array([key.part for key in self._waiting]),
-            "number": np.array([key.number for key in self._waiting]),
-            "steps": np.array([len(episode.rewards) for episode in kept]),
-            "is_terminal": np.array([episode.is_terminal for episode in kept]),
-            "observations": np.concatenate([episode.observations for episode in kept]),
-            "actions": np.concatenate([episode.actions for episode in kept]),
-            "rewards": np.concatenate([episode.rewards for episode in kept]),
-        }
-        npz.save(self.folder / f"{self._next:06d}.npz", arrays, compressed=False)
-        self._next += 1
-        self._waiting.clear()
-
-    def remove(self) -> None:
-        """Delete the folder, when its episodes have found their place."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):  # others may have shards beside it
-            self.folder.parent.rmdir()
-
-
-def _read(path: Path) -> dict[EpisodeKey, Episode]:
-    arrays = npz.load(path, required=_ARRAYS)
-    with parsing(path, "a shard of episodes"):
-        bounds = np.cumsum(wholes(arrays["steps"], name=f"{path}: steps"))[:-1]
-        observations, actions, rewards = (
-            np.split(narrow(arrays[name], name=f"{path}: {name}"), bounds)
-            for name in ("observations", "actions", "rewards")
-        )
-        numbers = zip(arrays["part"].tolist(), arrays["number"].tolist(), strict=True)
-        ends = flags(arrays["is_terminal"], name=f"{path}: is_terminal").tolist()
-        return {
-            EpisodeKey(*number): Episode(observations[i], actions[i], rewards[i], ends[i])
-            for i, number in enumerate(numbers)
-        }
-
-
-_GUESS_STEPS = 1000.0  # length of an episode before any has been seen
-
-
-class RolloutSchedule:
-    """Hands out the episodes 0, 1, 2, ... of each behaviour until their lengths add up to its share.
-
-    >>> schedule = RolloutSchedule([5, 5], {EpisodeKey(0, 0): 7})
-    >>> schedule.next(), schedule.transitions
-    (EpisodeKey(part=1, number=0), 5)
-    """
-
-    def __init__(self, shares: list[int], finished: Mapping[EpisodeKey, int]) -> None:
-        self._shares = shares
-        self._steps: list[dict[int, int]] = [{} for _ in shares]
-        self._under_way: list[set[int]] = [set() for _ in shares]
-        self._is_stopped = False
-        self._changed = threading.Condition()
-        for key, steps in finished.items():
-            self._steps[key.part][key.number] = steps
-
-    @property
-    def transitions(self) -> int:
-        """Transitions so far that count towards the shares."""
-        with self._changed:
-            return sum(
-                min(sum(steps.values()), share)
-                for steps, share in zip(self._steps, self._shares, strict=True)
-            )
-
-    def next(self) -> EpisodeKey | None:
-        """Give the next episode to run; None when there is nothing more to do."""
-        with self._changed:
-            while not self._is_stopped:
-                for part, share in enumerate(self._shares):
-                    if self._expected(part) < share:
-                        return self._hand_out(part)
-                if not any(self._under_way):
-                    break
-                self._changed.wait()
-        return None
-
-    def finish(self, key: EpisodeKey, steps: int) -> None:
-        """Note that an episode is done."""
-        with self._changed:
-            self._under_way[key.part].discard(key.number)
-            self._steps[key.part][key.number] = steps
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Hand out nothing more; whoever waits goes home."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
-
-    def _expected(self, part: int) -> float:
-        steps, under_way = self._steps[part], self._under_way[part]
-        mean = sum(steps.values()) / len(steps) if steps else _GUESS_STEPS
-        return sum(steps.values()) + mean * len(under_way)
-
-    def _hand_out(self, part: int) -> EpisodeKey:
-        number = 0
-        while number in self._steps[part] or number in self._under_way[part]:
-            number += 1
-        self._under_way[part].add(number)
-        return EpisodeKey(part, number)
-
 
 Progress: TypeAlias = Callable[
     [str, int, int | None], None
 ]  # dataset, transitions so far, transitions in all
 Settings: TypeAlias = dict[str, object]
-
+SHARD_TRANSITIONS = 10_000  # a few seconds of work
+SUFFIX = "-regen"
+QUALITIES = ("medium", "medium-replay", "medium-expert")
+_ARRAYS = ("part", "number", "steps", "is_terminal", "observations", "actions", "rewards")
+_GUESS_STEPS = 1000.0  # length of an episode before any has been seen
 _POLL_SECONDS = 0.2
 _SOURCES = (
     "DLR-RM/rl-trained-agents, openai/imitation (expert_policies), modestyachts/ARS (trained_policies), "
@@ -259,6 +117,205 @@ def read_record(path: Path) -> dict[str, object]:
     arrays = npz.load(path, required=("record",))
     record: dict[str, object] = json.loads(str(arrays["record"].item()))
     return record
+
+
+class Ingredient(NamedTuple):
+    """A policy file of the `rl` data folder, without its suffix, and how it is used."""
+
+    policy: str  # "name" or "series@snapshot"
+    is_sampled: bool = True
+    noise: float = 0.0  # added to actions
+
+
+class Recipe(NamedTuple):
+    """An environment and the behaviours that share a dataset equally."""
+
+    name: str  # such as "hopper-medium-regen"
+    environment: str  # Gymnasium id
+    ingredients: tuple[Ingredient, ...]
+
+
+def recipe_for(name: str) -> Recipe:
+    """Find the recipe of a dataset, with or without "-regen".
+
+    >>> recipe_for("ant-medium-expert").ingredients[1].policy
+    'berkeley_Ant'
+    """
+    robot, _, quality = name.lower().removesuffix(SUFFIX).partition("-")
+    if robot not in ENVIRONMENTS or quality not in QUALITIES:
+        known = (f"{robot}-{quality}{SUFFIX}" for robot in ENVIRONMENTS for quality in QUALITIES)
+        raise unknown_name("dataset to roll out", name, known)
+    ingredients: tuple[Ingredient, ...]
+    if quality == "medium":
+        ingredients = (_MEDIUM[robot],)
+    elif quality == "medium-expert":
+        ingredients = (_MEDIUM[robot], _EXPERT[robot])
+    else:
+        ingredients = _REPLAY[robot]
+    return Recipe(f"{robot}-{quality}{SUFFIX}", ENVIRONMENTS[robot], ingredients)
+
+
+ENVIRONMENTS = {
+    "halfcheetah": "HalfCheetah-v4",
+    "hopper": "Hopper-v4",
+    "walker2d": "Walker2d-v4",
+    "ant": "Ant-v4",
+}
+
+
+def _series(robot: str, *iterations: int) -> tuple[Ingredient, ...]:
+    return tuple(Ingredient(f"oai_trpo_{robot}_series@it{iteration:03d}") for iteration in iterations)
+
+
+_MEDIUM = {
+    "halfcheetah": Ingredient("zoo_ppo_HalfCheetah"),
+    "hopper": Ingredient("zoo_sac_Hopper"),
+    "walker2d": _series("Walker2d", 80)[0],
+    "ant": _series("Ant", 260)[0],
+}
+_EXPERT = {
+    "halfcheetah": Ingredient("zoo_tqc_HalfCheetah"),
+    "hopper": _series("Hopper", 380)[0],
+    "walker2d": Ingredient("berkeley_Walker2d"),
+    "ant": Ingredient("berkeley_Ant"),
+}
+_REPLAY = {
+    "halfcheetah": (
+        *_series("HalfCheetah", *range(0, 501, 20)),
+        Ingredient("zoo_ars_HalfCheetah", is_sampled=False),
+    ),
+    # The run jumps from a score of 18 (it020) to 85 (it040): the medium policy with less and less noise on
+    # its actions fills the hole, at about 26, 32 and 39.
+    "hopper": (
+        *_series("Hopper", 0, 20),
+        Ingredient("zoo_a2c_Hopper_best"),
+        Ingredient("zoo_a2c_Hopper"),
+        Ingredient("zoo_sac_Hopper", noise=0.3),
+        Ingredient("zoo_sac_Hopper", noise=0.2),
+        Ingredient("zoo_sac_Hopper", noise=0.1),
+        Ingredient("zoo_sac_Hopper"),
+    ),
+    "walker2d": (*_series("Walker2d", 0, 20, 40, 60, 80), Ingredient("zoo_a2c_Walker2d")),
+    "ant": _series("Ant", *range(0, 261, 20)),
+}
+
+
+class EpisodeKey(NamedTuple):
+    """Which episode: the number of its behaviour, and its own number within that."""
+
+    part: int
+    number: int
+
+
+class RolloutSchedule:
+    """Hands out the episodes 0, 1, 2, ... of each behaviour until their lengths add up to its share.
+
+    >>> schedule = RolloutSchedule([5, 5], {EpisodeKey(0, 0): 7})
+    >>> schedule.next(), schedule.transitions
+    (EpisodeKey(part=1, number=0), 5)
+    """
+
+    def __init__(self, shares: list[int], finished: Mapping[EpisodeKey, int]) -> None:
+        self._shares = shares
+        self._steps: list[dict[int, int]] = [{} for _ in shares]
+        self._under_way: list[set[int]] = [set() for _ in shares]
+        self._is_stopped = False
+        self._changed = threading.Condition()
+        for key, steps in finished.items():
+            self._steps[key.part][key.number] = steps
+
+    @property
+    def transitions(self) -> int:
+        """Transitions so far that count towards the shares."""
+        with self._changed:
+            return sum(
+                min(sum(steps.values()), share)
+                for steps, share in zip(self._steps, self._shares, strict=True)
+            )
+
+    def next(self) -> EpisodeKey | None:
+        """Give the next episode to run; None when there is nothing more to do."""
+        with self._changed:
+            while not self._is_stopped:
+                for part, share in enumerate(self._shares):
+                    if self._expected(part) < share:
+                        return self._hand_out(part)
+                if not any(self._under_way):
+                    break
+                self._changed.wait()
+        return None
+
+    def finish(self, key: EpisodeKey, steps: int) -> None:
+        """Note that an episode is done."""
+        with self._changed:
+            self._under_way[key.part].discard(key.number)
+            self._steps[key.part][key.number] = steps
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Hand out nothing more; whoever waits is told."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _expected(self, part: int) -> float:
+        steps, under_way = self._steps[part], self._under_way[part]
+        mean = sum(steps.values()) / len(steps) if steps else _GUESS_STEPS
+        return sum(steps.values()) + mean * len(under_way)
+
+    def _hand_out(self, part: int) -> EpisodeKey:
+        number = 0
+        while number in self._steps[part] or number in self._under_way[part]:
+            number += 1
+        self._under_way[part].add(number)
+        return EpisodeKey(part, number)
+
+
+class EpisodeShards:
+    """All episodes of one folder of shards; new ones are written every few thousand transitions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.episodes: dict[EpisodeKey, Episode] = {}
+        self._waiting: list[EpisodeKey] = []
+        self._next = 0
+        for path in sorted(path for path in folder.glob("*.npz") if path.stem.isdecimal()):
+            self._next = int(path.stem) + 1
+            try:
+                self.episodes.update(_read(path))
+            except DataError:
+                path.unlink()
+
+    def add(self, key: EpisodeKey, episode: Episode) -> None:
+        """Keep an episode; it is safe on disk after the next `flush` at the latest."""
+        self.episodes[key] = episode
+        self._waiting.append(key)
+        if sum(len(self.episodes[waiting].rewards) for waiting in self._waiting) >= SHARD_TRANSITIONS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not yet on disk."""
+        if not self._waiting:
+            return
+        kept = [self.episodes[key] for key in self._waiting]
+        arrays: npz.Arrays = {
+            "part": np.array([key.part for key in self._waiting]),
+            "number": np.array([key.number for key in self._waiting]),
+            "steps": np.array([len(episode.rewards) for episode in kept]),
+            "is_terminal": np.array([episode.is_terminal for episode in kept]),
+            "observations": np.concatenate([episode.observations for episode in kept]),
+            "actions": np.concatenate([episode.actions for episode in kept]),
+            "rewards": np.concatenate([episode.rewards for episode in kept]),
+        }
+        npz.save(self.folder / f"{self._next:06d}.npz", arrays, compressed=False)
+        self._next += 1
+        self._waiting.clear()
+
+    def remove(self) -> None:
+        """Delete the folder, when its episodes have found their place."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # others may have shards beside it
+            self.folder.parent.rmdir()
 
 
 def _recipe_uses(recipe: Recipe) -> list[PolicyUse]:
@@ -417,3 +474,19 @@ def _describe(
         "std_return": float(returns.std(ddof=1)) if len(returns) > 1 else None,
         "normalised_score": None if mean is None else normalised_score(recipe.environment, mean),
     }
+
+
+def _read(path: Path) -> dict[EpisodeKey, Episode]:
+    arrays = npz.load(path, required=_ARRAYS)
+    with parsing(path, "a shard of episodes"):
+        bounds = np.cumsum(wholes(arrays["steps"], name=f"{path}: steps"))[:-1]
+        observations, actions, rewards = (
+            np.split(narrow(arrays[name], name=f"{path}: {name}"), bounds)
+            for name in ("observations", "actions", "rewards")
+        )
+        numbers = zip(arrays["part"].tolist(), arrays["number"].tolist(), strict=True)
+        ends = flags(arrays["is_terminal"], name=f"{path}: is_terminal").tolist()
+        return {
+            EpisodeKey(*number): Episode(observations[i], actions[i], rewards[i], ends[i])
+            for i, number in enumerate(numbers)
+        }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aaren.errors import DataError, MissingDependencyError
-from aaren.forecasting.series import read_series
+from aaren.forecasting.data import read_series
 
 Write = Callable[..., Path]
 

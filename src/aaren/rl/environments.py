@@ -1,9 +1,14 @@
-"""Arena: episodes of one Gymnasium environment, side by side, so that a policy is asked for all at once.
+"""Gymnasium environments: built by their ids, played in many at once, and D4RL's scores of what is collected.
 
-An environment that raises, or shows what is no number, ends its own episode only. Knows no model: whoever can
-`act` on a batch of observations may play.
+An environment is built without Gymnasium's wrappers, whose checks cost time and whose warnings only say that
+`-v4` is not the newest; the step limit is counted here. One that raises, or shows what is no number, ends its
+own episode only. Whoever can `act` on a batch of observations may play.
+
+The reference returns are D4RL's own, for its version-2 environments; a record of a score says which version
+was run.
 """
 
+import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple, Protocol
@@ -11,10 +16,75 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.errors import ConfigError, require_extra
-from aaren.rl.episodes import Environment, build
+from aaren.errors import ConfigError, require_extra, unknown_name
 
+DEFAULT_STEPS = 1000
 _ANT_OBSERVATION, _ANT_PADDED = 27, 111  # D4RL's Ant data has 84 contact forces, which are all zero
+
+
+class Space(Protocol):
+    """The part of a Gymnasium space that is used here."""
+
+    shape: tuple[int, ...] | None
+
+
+class Environment(Protocol):
+    """The part of a Gymnasium environment that is used here."""
+
+    observation_space: Space
+    action_space: Space
+
+    def reset(self, *, seed: int) -> tuple[NDArray[np.float64], dict[str, object]]:
+        """Begin an episode."""
+        ...
+
+    def step(
+        self, action: NDArray[np.float32] | int
+    ) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, object]]:
+        """Go one step."""
+        ...
+
+
+def build_environment(environment_id: str) -> tuple[Environment, int]:
+    """Build any environment by its Gymnasium id, bare and quiet, and say its step limit (1000 if none).
+
+    `module:ID`, as in Gymnasium, names the module that registers it, which must be imported: ids come from
+    files too, and no file may choose what is imported.
+    """
+    gymnasium = require_extra("gymnasium", extra="rl", purpose=f"running {environment_id}")
+    registration = require_extra(
+        "gymnasium.envs.registration", extra="rl", purpose=f"running {environment_id}"
+    )
+    module, _, name = environment_id.rpartition(":")
+    if module and module not in sys.modules:
+        raise ConfigError(
+            f"{environment_id}: the module {module!r} is not imported, and a file may not choose what is. If "
+            f"you trust it, name it yourself: `aaren --import {module} ...`, or import it in Python."
+        )
+    try:
+        spec = gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"Gymnasium has no environment {environment_id!r} ({error}).") from error
+    if "mujoco" in str(spec.entry_point):
+        mujoco = require_extra("mujoco", extra="rl", purpose=f"running {environment_id}")
+        mujoco.set_mju_user_warning(_pass_warning)
+    creator = spec.entry_point if callable(spec.entry_point) else None
+    try:
+        environment: Environment = (creator or registration.load_env_creator(spec.entry_point))(**spec.kwargs)
+    except Exception as error:  # an environment is foreign code: some need libraries, some need arguments
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{environment_id} cannot be built ({type(error).__name__}: {reason}).") from error
+    return environment, int(spec.max_episode_steps or DEFAULT_STEPS)
+
+
+def is_built_in(environment_id: str) -> bool:
+    """Tell whether an id is Gymnasium's own or registered by an object, so that nothing else is imported.
+
+    A file of recorded episodes may name such an environment; any other only the user may.
+    """
+    gymnasium = require_extra("gymnasium", extra="rl", purpose="looking up an environment")
+    spec = gymnasium.registry.get(environment_id)
+    return spec is not None and (callable(spec.entry_point) or str(spec.entry_point).startswith("gymnasium."))
 
 
 class Player(Protocol):
@@ -26,7 +96,7 @@ class Player(Protocol):
         """Choose actions (n, ...) for observations (n, size); rewards are those of the actions before."""
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the episodes only."""
+        """Continue with some of the episodes only."""
 
 
 class Outcome(NamedTuple):
@@ -57,7 +127,7 @@ class Arena:
 
     def __init__(self, environment_id: str, *, max_steps: int | None = None) -> None:
         self.environment_id = environment_id
-        first, limit = build(environment_id)
+        first, limit = build_environment(environment_id)
         self.max_steps = limit if max_steps is None else max_steps
         self.observation_size, self.actions = _sizes(environment_id, first)
         self._environments: list[Environment | None] = [first]
@@ -68,7 +138,7 @@ class Arena:
         """Play one episode per seed, all in step, and return what became of them.
 
         Args:
-            player: Who acts; it is told which episodes go on.
+            player: Who acts; it is told which episodes continue.
             seeds: Of the environments.
             observation_size: What the player expects, if it differs (Ant); missing numbers are 0.
         """
@@ -101,13 +171,80 @@ class Arena:
             self._environments.append(None)
         found = self._environments[row]
         if found is None:
-            found = self._environments[row] = build(self.environment_id)[0]
+            found = self._environments[row] = build_environment(self.environment_id)[0]
         return found
 
     def _given(self, action: NDArray[np.generic]) -> NDArray[np.float32] | int:
         if self.actions.kind == "discrete":
             return int(action)
         return np.asarray(action, dtype=np.float32).reshape(self.actions.shape)
+
+
+def expects(environment_id: str, observation_size: int, data_size: int) -> bool:
+    """Tell whether a policy for so many numbers can act on what the environment shows.
+
+    >>> expects("Ant-v4", 27, 111), expects("Hopper-v4", 11, 17)
+    (True, False)
+    """
+    is_ant = environment_id.lower().startswith("ant-")
+    return observation_size == data_size or (
+        is_ant and (observation_size, data_size) == (_ANT_OBSERVATION, _ANT_PADDED)
+    )
+
+
+def simulator_versions() -> dict[str, str]:
+    """Return the versions of what episodes are played in."""
+    found = {}
+    for package in ("gymnasium", "mujoco"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class ReferenceReturns(NamedTuple):
+    """What random actions and an expert collect in one episode."""
+
+    random: float
+    expert: float
+
+
+REFERENCE_RETURNS = {
+    "halfcheetah": ReferenceReturns(-280.178953, 12135.0),
+    "hopper": ReferenceReturns(-20.272305, 3234.3),
+    "walker2d": ReferenceReturns(1.629008, 4592.3),
+    "ant": ReferenceReturns(-325.6, 3879.7),
+}
+
+
+def normalised_score(environment: str, episode_return: float) -> float:
+    """Place a return between random (0) and expert (100); versions and dataset names are allowed.
+
+    >>> round(normalised_score("Hopper-v4", 1607.0), 2)
+    50.0
+    >>> normalised_score("ant-medium-expert", 3879.7)
+    100.0
+    """
+    robot = environment.lower().partition("-")[0]
+    if robot not in REFERENCE_RETURNS:
+        raise unknown_name("environment with D4RL reference returns", environment, REFERENCE_RETURNS)
+    low, high = REFERENCE_RETURNS[robot]
+    return 100.0 * (episode_return - low) / (high - low)
+
+
+def has_score(environment: str) -> bool:
+    """Tell whether D4RL says what random and expert collect there.
+
+    >>> has_score("Hopper-v4"), has_score("Pendulum-v1")
+    (True, False)
+    """
+    return environment.lower().partition("-")[0] in REFERENCE_RETURNS
+
+
+def score(environment: str, total: float) -> float:
+    """Return the normalised score of a return; NaN where D4RL has no reference."""
+    return normalised_score(environment, total) if has_score(environment) else float("nan")
 
 
 class _Episode:
@@ -152,29 +289,6 @@ class _Episode:
             self.observation = np.zeros(1)
 
 
-def expects(environment_id: str, observation_size: int, data_size: int) -> bool:
-    """Tell whether a policy for so many numbers can act on what the environment shows.
-
-    >>> expects("Ant-v4", 27, 111), expects("Hopper-v4", 11, 17)
-    (True, False)
-    """
-    is_ant = environment_id.lower().startswith("ant-")
-    return observation_size == data_size or (
-        is_ant and (observation_size, data_size) == (_ANT_OBSERVATION, _ANT_PADDED)
-    )
-
-
-def simulator_versions() -> dict[str, str]:
-    """Return the versions of what episodes are played in."""
-    found = {}
-    for package in ("gymnasium", "mujoco"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def _sizes(environment_id: str, environment: Environment) -> tuple[int, Actions]:
     spaces = require_extra("gymnasium.spaces", extra="rl", purpose=f"running {environment_id}")
     seen, done = environment.observation_space, environment.action_space
@@ -190,3 +304,9 @@ def _sizes(environment_id: str, environment: Environment) -> tuple[int, Actions]
         return size, Actions("discrete", int(done.n), (), nothing, nothing)
     bounds = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (done.low, done.high))
     return size, Actions("box", int(np.prod(done.shape)), tuple(done.shape), *bounds)
+
+
+def _pass_warning(message: str) -> None:
+    """Keep MuJoCo from writing MUJOCO_LOG.TXT into the current folder; tell all but what we cannot change."""
+    if "settotalmass" not in message:  # in Gymnasium's half_cheetah.xml: deprecated, and works
+        print(f"MuJoCo: {message}", file=sys.stderr)

@@ -1,3 +1,5 @@
+"""Series as tensors: splits, windows, scaling, loaders."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +9,10 @@ import pytest
 import torch
 
 from aaren.datasets.catalogue import lookup
-from aaren.errors import ConfigError, DataError
-from aaren.forecasting import data as forecasting
-from aaren.forecasting.data import Split, Windows, split_rows
-from aaren.forecasting.series import Series, seasonal, time_marks
+from aaren.errors import ConfigError, DataError, ShapeError
+from aaren.forecasting import batches as forecasting
+from aaren.forecasting.batches import ForecastBatch, Windows
+from aaren.forecasting.data import Series, Split, measure, seasonal, split_rows, time_marks
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_windows_are_views_of_the_series(small: forecasting.ForecastingData) -> 
 
 _MEMORY = """
 import resource, sys, torch
-from aaren.forecasting.data import Windows
+from aaren.forecasting.batches import Windows
 values, marks = torch.randn(34_560, 7), torch.randn(34_560, 4)
 windows = Windows(values=values, marks=marks, past_steps=96, horizon_steps=720)
 windows.take(torch.arange(32))
@@ -213,7 +215,7 @@ def test_a_users_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", ["ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20"])
 @pytest.mark.usefixtures("real")
 def test_the_real_files_hold_what_the_registry_says(name: str) -> None:
-    assert forecasting.measure(lookup(name)) == dict(lookup(name).facts)
+    assert measure(lookup(name)) == dict(lookup(name).facts)
 
 
 @pytest.mark.parametrize("name", ["ETTh1", "Weather"])
@@ -228,7 +230,7 @@ def test_the_real_files_are_scaled_to_unit_training_rows(name: str) -> None:
 
 
 def test_weather_has_exactly_its_known_oddities(real: Path) -> None:
-    from aaren.forecasting.series import read_series
+    from aaren.forecasting.data import read_series
 
     path = real / "forecasting" / "weather.csv.gz"
     assert read_series(path, allow_irregular=True).irregular == dict(lookup("Weather").irregular)
@@ -246,3 +248,13 @@ def test_ecl_is_read_univariate_and_its_extra_multivariate(
     (tmp_path / "forecasting" / "electricity.csv").write_text("\n".join(lines))
     assert forecasting.load("ECL").columns == ("OT",)
     assert forecasting.load("ECL-multivariate").columns == ("0", "1", "OT")
+
+
+def test_a_batch_checks_itself() -> None:
+    with pytest.raises(ShapeError, match=r"future_marks must be \(2, 5, 4\)"):
+        ForecastBatch(
+            past=torch.zeros(2, 3, 1),
+            past_marks=torch.zeros(2, 3, 4),
+            future=torch.zeros(2, 5, 1),
+            future_marks=torch.zeros(2, 6, 4),
+        )
