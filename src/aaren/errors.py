@@ -22,6 +22,10 @@ class StateError(AarenError, ValueError):
     """A state that belongs to another model, batch, dtype or format version."""
 
 
+class UnwritableError(StateError):
+    """A folder that cannot be written to: the disk is full or read-only, or permission is missing."""
+
+
 class ConfigError(AarenError, ValueError):
     """A setting that is unknown or that contradicts another one."""
 

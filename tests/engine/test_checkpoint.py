@@ -2,14 +2,29 @@ import hashlib
 import json
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
-from aaren.engine.checkpoint import MANIFEST, Checkpoint, load_newest, remove, save
+from aaren.engine.checkpoint import (
+    MANIFEST,
+    Checkpoint,
+    Checkpoints,
+    TrainingState,
+    load_newest,
+    remove,
+    require_same_config,
+    save,
+)
+from aaren.engine.distributed import SINGLE, World
+from aaren.engine.loop import fit
+from aaren.engine.plan import RunStatus
+from aaren.engine.progress import Observer
+from aaren.errors import ConfigError
+from support.toy_task import ToyExperiment
 
 
 def make(number: int, size: int = 10) -> Checkpoint:
@@ -110,9 +125,9 @@ def test_another_format_is_not_read(tmp_path: Path) -> None:
     save(tmp_path, 1, make(1))
     path = tmp_path / "update-000000001" / MANIFEST
     outer = json.loads(path.read_text())
-    text = outer["content"].replace('"format": 1', '"format": 9')
+    text = outer["content"].replace('"format": 2', '"format": 9')
     path.write_text(json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "content": text}))
-    assert "it has format 9; this version of aaren reads format 1" in newest(tmp_path)[1][0]
+    assert "it has format 9; this version of aaren reads format 2" in newest(tmp_path)[1][0]
 
 
 @pytest.mark.parametrize("limit", [0, 100, 3000])
@@ -126,10 +141,10 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path, limit: int) -> None:
 
 def test_leftovers_of_a_killed_process_are_cleared(tmp_path: Path) -> None:
     save(tmp_path, 1, make(1))
-    (tmp_path / ".partial-123").mkdir()
-    (tmp_path / ".partial-123" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / ".update-000000002.123.4").mkdir()
+    (tmp_path / ".update-000000002.123.4" / "model.safetensors").write_bytes(b"half")
     assert newest(tmp_path) == (1.0, [])
-    assert not (tmp_path / ".partial-123").exists()
+    assert not (tmp_path / ".update-000000002.123.4").exists()
 
 
 def test_remove(tmp_path: Path) -> None:
@@ -145,10 +160,10 @@ def test_remove(tmp_path: Path) -> None:
         "9" * 5_000,
         "[]",
         "{}",
-        '{"format": 1, "files": [], "facts": {}}',
-        '{"format": 1, "files": {}, "facts": 3}',
-        '{"format": 1, "files": {}, "facts": {}}',
-        '{"format": 1, "files": {"../../x.safetensors": "0"}, "facts": {"status": 1}}',
+        '{"format": 2, "files": [], "facts": {}}',
+        '{"format": 2, "files": {}, "facts": 3}',
+        '{"format": 2, "files": {}, "facts": {}}',
+        '{"format": 2, "files": {"../../x.safetensors": "0"}, "facts": {"status": 1}}',
         '{"format": {"a": 1}, "files": {}, "facts": {}}',
     ],
 )
@@ -165,3 +180,95 @@ def test_a_hostile_manifest_is_named_and_the_one_before_taken(manifest: str, tmp
         assert found.facts == {"status": 1}
     assert len(complaints) == 2
     assert all("update-000000002 is damaged" in complaint for complaint in complaints)
+
+
+Toy = Callable[..., ToyExperiment]
+
+
+class Listener(Observer):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.heard.append(message)
+
+
+def test_a_full_disk_does_not_end_the_run(toy: Toy, tmp_path: Path) -> None:
+    """From update 5 to 12 no file can be written; the run continues, says so, and ends with the same bits."""
+    limits, calls, listener = resource.getrlimit(resource.RLIMIT_FSIZE), [], Listener()
+
+    def fill_the_disk() -> bool:
+        calls.append(1)
+        if len(calls) in (5, 12):
+            size = 64 if len(calls) == 5 else limits[0]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        return False
+
+    try:
+        fitted = fit(
+            toy(),
+            seed=1,
+            checkpoints=Checkpoints(folder=tmp_path, config={}, every_seconds=0.0),
+            observer=listener,
+            is_pause_wanted=fill_the_disk,
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(listener.heard) == 7
+    assert listener.heard[0].startswith("no checkpoint at update 5: ")
+    assert listener.heard[0].endswith("Training continues; the last one is kept.")
+    plain = fit(toy(), seed=1)
+    for name, tensor in plain.model.state_dict().items():
+        assert torch.equal(fitted.model.state_dict()[name], tensor)
+
+
+def test_a_damaged_checkpoint_costs_only_the_way_from_the_one_before(toy: Toy, tmp_path: Path) -> None:
+    whole = fit(toy(), seed=1, checkpoints=Checkpoints(folder=tmp_path, config={}, every_seconds=0.0))
+    newest = max(tmp_path.iterdir())
+    (newest / "model.safetensors").write_bytes(b"rubbish")
+    listener = Listener()
+    again = fit(toy(), seed=1, checkpoints=Checkpoints(folder=tmp_path, config={}), observer=listener)
+    assert listener.heard == [
+        f"the checkpoint {newest.name} is damaged (model.safetensors is missing or has another checksum); "
+        "taking the one before."
+    ]
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor)
+
+
+def test_another_number_of_processes_is_refused(toy: Toy, tmp_path: Path) -> None:
+    fit(toy(), seed=1, checkpoints=Checkpoints(folder=tmp_path, config={}))
+    experiment = toy()
+    model = experiment.build_model()
+    training = TrainingState(
+        model=model,
+        optimiser=experiment.build_optimiser(model),
+        status=RunStatus(),
+        device=torch.device("cpu"),
+    )
+    with pytest.raises(ConfigError, match=r"this run began with 1 process\(es\) and cannot resume with 2"):
+        Checkpoints(folder=tmp_path, config={}).restore(training, World(rank=0, size=2), pytest.fail)
+
+
+def test_saving_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(folder=tmp_path, config={}, every_seconds=1.0)
+    checkpoints.saved_at -= 2.0
+    assert checkpoints.is_due()
+    checkpoints.save_seconds = 0.1  # two per cent of five seconds
+    assert not checkpoints.is_due()
+    checkpoints.saved_at -= 4.0
+    assert checkpoints.is_due()
+
+
+def test_keys_without_influence_may_differ() -> None:
+    old = {"engine": {"checkpoint_seconds": 1.0, "threads": 1}, "changed": []}
+    new = {"engine": {"checkpoint_seconds": 9.0, "threads": 1}, "changed": ["x"]}
+    require_same_config(old, new, where="here")
+    with pytest.raises(
+        ConfigError, match=r"here holds a run of another config: engine\.threads: 1, now 2\. Use"
+    ):
+        require_same_config(old, {**new, "engine": {"checkpoint_seconds": 1.0, "threads": 2}}, where="here")
+
+
+def test_solo_is_one_process() -> None:
+    assert (SINGLE.is_first, SINGLE.broadcast("x"), SINGLE.mean(2.0)) == (True, "x", 2.0)

@@ -13,9 +13,9 @@ from aaren.engine.config import (
     override,
     to_toml,
 )
-from aaren.engine.fields import to_mapping
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError
+from aaren.fields import to_mapping
 from support.toy_task import ToyConfig, ToyModelConfig
 
 

@@ -8,12 +8,10 @@ from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import (
     CUDA_WORKSPACE,
     choose_device,
-    part_ways,
-    random_state,
     repeatable,
-    restore_random_state,
+    seed_rank,
 )
-from aaren.engine.distributed import SOLO, World
+from aaren.engine.distributed import SINGLE, World
 from aaren.errors import ConfigError
 
 
@@ -38,21 +36,13 @@ def test_determinism_can_be_left_out() -> None:
         assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_processes_part_ways() -> None:
+def test_processes_draw_differently() -> None:
     drawn = []
-    for world in (SOLO, World(rank=1, size=2), World(rank=2, size=3)):
+    for world in (SINGLE, World(rank=1, size=2), World(rank=2, size=3)):
         with repeatable(EngineConfig(), seed=4):
-            part_ways(4, world)
+            seed_rank(4, world)
             drawn.append(float(torch.rand(())))
     assert len(set(drawn)) == 3
-
-
-def test_random_state_there_and_back() -> None:
-    device = torch.device("cpu")
-    state = random_state(device)
-    first = torch.rand(3)
-    restore_random_state(state, device)
-    assert torch.equal(torch.rand(3), first)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

@@ -68,9 +68,7 @@ def test_two_processes_train_like_one(toy_run: ToyRun, tmp_path: Path, environme
 
 
 @pytest.mark.slow
-def test_two_processes_go_on_where_they_were(
-    toy_run: ToyRun, tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_two_processes_resume(toy_run: ToyRun, tmp_path: Path, environment: dict[str, str]) -> None:
     """With dropout: each process has its own random numbers, and all of them are in the checkpoint."""
     long, short = toy_run(epochs=4), tmp_path / "short"
     whole = torchrun(long, tmp_path / "whole", environment)
@@ -79,12 +77,12 @@ def test_two_processes_go_on_where_they_were(
     path = short.with_suffix(".toml")
     path.write_text(to_toml(process_killer))
     code = (
-        "import os, sys; from aaren.cli.main import main; import aaren.engine.resume as resume\n"
-        "save = resume.Keeper.save\n"
-        "def dying(self, snapshot, world, say):\n"
-        "    save(self, snapshot, world, say)\n"
-        "    if snapshot.status.update >= 16: os._exit(9)\n"
-        "resume.Keeper.save = dying\n"
+        "import os, sys; from aaren.cli.main import main; import aaren.engine.checkpoint as checkpoint\n"
+        "save = checkpoint.Checkpoints.save\n"
+        "def dying(self, training, world, say):\n"
+        "    save(self, training, world, say)\n"
+        "    if training.status.update >= 16: os._exit(9)\n"
+        "checkpoint.Checkpoints.save = dying\n"
         "main()"
     )
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -110,6 +108,6 @@ def test_two_processes_go_on_where_they_were(
     assert not (short / "record.json").exists()
     again = torchrun(process_killer, short, environment)
     assert again.returncode == 0, again.stderr
-    assert "going on at" in again.stderr
+    assert "resuming at" in again.stderr
     weights = [load_file(folder / "model" / "weights.safetensors") for folder in (tmp_path / "whole", short)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -80,7 +80,7 @@ def test_killed_at_random_moments(toy_run: ToyRun, tmp_path: Path, attempt: int)
 
 
 @pytest.mark.slow
-def test_the_command_is_killed_and_goes_on(
+def test_the_command_is_killed_and_resumes(
     toy_run: ToyRun, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     """The same, as a person sees it: `aaren train run.toml`, killed from outside, typed again."""
@@ -111,7 +111,7 @@ def test_the_command_is_killed_and_goes_on(
             assert process.returncode == 0, error
             break
     assert out.startswith("test.mse ")
-    assert "going on at" in error
+    assert "resuming at" in error
     train(config, whole)
     assert_same(whole, killed)
     assert json.loads((killed / "record.json").read_text())["resumed"] >= 1
@@ -136,5 +136,5 @@ def test_asked_to_stop_it_saves_and_says_so(
     process.send_signal(number)
     _, error = process.communicate()
     assert process.returncode == 130
-    assert "the same command goes on from there." in error
+    assert "the same command resumes there." in error
     assert len(list((folder / "checkpoints").glob("update-*"))) == 1

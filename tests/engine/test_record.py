@@ -77,7 +77,9 @@ def test_foreign_and_broken_files(text: str, words: str, tmp_path: Path) -> None
 
 
 def test_missing_record(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the run has not finished\. Go on with the command that began it"):
+    with pytest.raises(
+        DataError, match=r"the run has not finished\. Resume it with the command that began it"
+    ):
         read_record(tmp_path / "record.json")
 
 

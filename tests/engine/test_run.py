@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from aaren.cli.main import app
 from aaren.engine.config import RunConfig
 from aaren.engine.loop import PausedError
 from aaren.engine.presets import make_run
-from aaren.engine.progress import Silent
+from aaren.engine.progress import Observer
 from aaren.engine.record import read_record
-from aaren.engine.run import train
+from aaren.engine.run import FIGURES, train
+from aaren.engine.use import draw_run
 from aaren.errors import ConfigError, DataError, StateError
 from aaren.files.lock import locked
 from support.toy_task import ToyExperiment
@@ -54,7 +57,7 @@ def test_a_finished_run_is_not_run_again(
     monkeypatch.setattr(ToyExperiment, "build_model", pytest.fail)
     heard = []
 
-    class Listener(Silent):
+    class Listener(Observer):
         def say(self, message: str) -> None:
             heard.append(message)
 
@@ -77,14 +80,14 @@ def test_a_folder_in_use_is_refused(toy_run: ToyRun, tmp_path: Path) -> None:
         train(toy_run(), tmp_path)
 
 
-def test_a_paused_run_goes_on(toy_run: ToyRun, tmp_path: Path) -> None:
+def test_a_paused_run_resumes(toy_run: ToyRun, tmp_path: Path) -> None:
     calls = []
 
     def after_ten() -> bool:
         calls.append(1)
         return len(calls) == 10
 
-    with pytest.raises(PausedError, match="stopped at update 10; the same command goes on from there"):
+    with pytest.raises(PausedError, match="stopped at update 10; the same command resumes there"):
         train(toy_run(), tmp_path / "a", is_pause_wanted=after_ten)
     assert not (tmp_path / "a" / "record.json").exists()
     again, whole = train(toy_run(), tmp_path / "a"), train(toy_run(), tmp_path / "b")
@@ -154,12 +157,12 @@ def test_a_stopped_run_can_be_finished_as_it_is(toy_run: ToyRun, tmp_path: Path)
 
     with pytest.raises(PausedError):
         train(toy_run(), tmp_path, is_pause_wanted=after(3))
-    with pytest.raises(PausedError, match="nothing has been scored yet"):
-        train(toy_run(), tmp_path, is_cut_short=True)
+    with pytest.raises(PausedError, match="nothing has been evaluated yet"):
+        train(toy_run(), tmp_path, stop_early=True)
     asked.clear()
     with pytest.raises(PausedError):
         train(toy_run(), tmp_path, is_pause_wanted=after(7))
-    record = train(toy_run(), tmp_path, is_cut_short=True)
+    record = train(toy_run(), tmp_path, stop_early=True)
     assert (record.status, record.ended_by, record.updates, record.epochs) == (
         "finished",
         "request",
@@ -184,3 +187,30 @@ def test_predictions_that_a_setting_does_not_keep_are_refused_before_training(tm
         train(config, tmp_path / "run")
     record = read_record(tmp_path / "run" / "record.json")
     assert (record.status, record.updates) == ("failed", 0)
+
+
+def test_a_run_without_figures_leaves_no_file(toy_run: ToyRun, tmp_path: Path) -> None:
+    train(toy_run(epochs=1, checkpoint_seconds=1e9), tmp_path)
+    assert not (tmp_path / FIGURES).exists()
+    assert draw_run(tmp_path) is None
+
+
+def test_figures_are_the_same_at_the_end_and_afterwards(
+    toy_run: ToyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figures(self: ToyExperiment, model: object) -> dict[str, object]:
+        found = model(self.inputs[:3])  # with dropout it would change
+        assert not found.requires_grad
+        return {"forecast": found.flatten().tolist(), "nothing": float("nan")}
+
+    monkeypatch.setattr(ToyExperiment, "figures", figures)
+    train(toy_run(epochs=1, checkpoint_seconds=1e9), tmp_path)
+    at_the_end = json.loads((tmp_path / FIGURES).read_text())
+    assert len(at_the_end["forecast"]) == 3
+    assert at_the_end["nothing"] is None
+    (tmp_path / FIGURES).unlink()
+    assert draw_run(tmp_path) == tmp_path / FIGURES
+    (tmp_path / FIGURES).unlink()
+    result = CliRunner().invoke(app, ["evaluate", str(tmp_path), "--figures"])
+    assert (result.exit_code, result.stdout.strip()) == (0, str(tmp_path / FIGURES)), result.output
+    assert json.loads((tmp_path / FIGURES).read_text()) == at_the_end

@@ -1,20 +1,9 @@
-import multiprocessing
-import time
+import os
 from pathlib import Path
 
 import pytest
 
-from aaren.errors import DataError
-from aaren.files.atomic import locked, replacing
-
-
-def add_one(path: Path) -> None:
-    for _ in range(20):
-        with locked(path):
-            number = int(path.read_text())
-            time.sleep(0.001)
-            with replacing(path) as temporary:
-                temporary.write_text(str(number + 1))
+from aaren.files.atomic import remove_leftovers, replacing, write_bytes, write_text
 
 
 def test_a_failure_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
@@ -25,23 +14,40 @@ def test_a_failure_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
     assert [item.read_text() for item in tmp_path.iterdir()] == ["old"]
 
 
-def test_processes_wait_for_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "count.txt"
-    path.write_text("0")
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=add_one, args=(path,)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert path.read_text() == "40"
+def test_a_failure_leaves_the_old_folder_and_no_rubbish(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    write_text(path / "a.txt", "old")
+    with pytest.raises(FileExistsError), replacing(path) as temporary:  # noqa: PT012  # a folder, half full
+        write_text(temporary / "a.txt", "new")
+        temporary.mkdir()
+    assert [item.name for item in tmp_path.iterdir()] == ["folder"]
+    assert (path / "a.txt").read_text() == "old"
+    with replacing(path) as temporary:
+        temporary.mkdir()
+        (temporary / "b.txt").write_text("new")
+    assert [item.name for item in path.iterdir()] == ["b.txt"]
 
 
-def test_waiting_has_an_end(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    with (
-        locked(path),
-        pytest.raises(DataError, match="another process has been at"),
-        locked(path, wait_seconds=0.1),
-    ):
-        pass
+def test_links_and_permissions_stay(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    write_bytes(link, b"new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    write_text(tmp_path / "update-1", "kept")
+    child = os.fork()
+    if child == 0:
+        with replacing(tmp_path / "update-2") as temporary:
+            temporary.mkdir()
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_leftovers(tmp_path, "update-*")
+    assert [item.name for item in tmp_path.iterdir()] == ["update-1"]

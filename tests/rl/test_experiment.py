@@ -107,9 +107,9 @@ def test_parts_of_a_batch_weigh_as_many_steps_as_they_have() -> None:
     experiment = open_experiment(dataset="cartpole", context_steps=12, batch_size=9)
     model = experiment.build_model().eval()
     batch = next(batch for epoch in range(20) for batch in experiment.batches(epoch) if not batch.mask.all())
-    from aaren.engine.batches import share
+    from aaren.engine.batches import cut
 
-    parts = [share(batch, index, 3) for index in range(3)]
+    parts = [cut(batch, index, 3) for index in range(3)]
     with torch.no_grad():
         whole = experiment.loss(model, batch)
         added = sum(experiment.weight(part) * experiment.loss(model, part) for part in parts)

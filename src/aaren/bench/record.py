@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from aaren.engine import record as train_machine
 from aaren.engine.record import parse_json
 from aaren.errors import ConfigError, DataError
+from aaren.files.atomic import write_text
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]
@@ -53,10 +54,7 @@ class BenchRecord:
 
     def write(self, path: Path) -> None:
         """Write as JSON, all at once, so that a killed run leaves no half file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
 
     def find(self, **wanted: Scalar) -> Row | None:
         """Return the first measurement with these values, or None."""

@@ -23,18 +23,17 @@ from torch import Tensor
 
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import Sheet, Target, format_seconds, targets_sheet
+from aaren.engine.checkpoint import SHARE_OF_TIME, Checkpoints
 from aaren.engine.config import RunConfig
 from aaren.engine.determinism import choose_device, repeatable
-from aaren.engine.distributed import SOLO
+from aaren.engine.distributed import SINGLE
 from aaren.engine.experiment import Batch, Experiment
-from aaren.engine.fields import to_mapping
 from aaren.engine.loop import PausedError, Update, fit
-from aaren.engine.plan import Plan
-from aaren.engine.progress import Lines
-from aaren.engine.resume import SHARE_OF_TIME, Keeper
+from aaren.engine.plan import Plan, RunStatus
+from aaren.engine.progress import LogLines
 from aaren.engine.setting import find_setting
-from aaren.engine.status import RunStatus
 from aaren.errors import ConfigError, DataError
+from aaren.fields import to_mapping
 
 BATCHES = 16  # loaded in one call; the cost of beginning an epoch is shared among them
 
@@ -60,7 +59,7 @@ def contest(run: RunConfig) -> Iterator[Contest]:
         device = choose_device(run.engine.device)
         model = experiment.build_model().to(device).train()
         optimiser = experiment.build_optimiser(model)
-        update = Update(experiment, model, optimiser, engine=run.engine, world=SOLO, device=device)
+        update = Update(experiment, model, optimiser, engine=run.engine, world=SINGLE, device=device)
         moments = map(experiment.plan.moment, cycle(range(experiment.plan.max_updates)))
         load = _first_batches(lambda epoch: _epoch(experiment, epoch))
         batches = load()
@@ -172,7 +171,7 @@ def _target(row: Row) -> Target:
     )
 
 
-class _Watcher(Lines):
+class _Watcher(LogLines):
     """Writes the usual lines into memory, and knows the status."""
 
     def __init__(self) -> None:
@@ -189,8 +188,8 @@ def _measure(config: RunConfig, seconds: float) -> Row:
     # Long enough that time ends the run and patience does not.
     experiment.plan = replace(experiment.plan, max_updates=10**9, patience=None)
 
-    def run(folder: Path, is_pause_wanted: Callable[[], bool]) -> tuple[RunStatus, Keeper]:
-        keeper = Keeper(
+    def run(folder: Path, is_pause_wanted: Callable[[], bool]) -> tuple[RunStatus, Checkpoints]:
+        checkpoints = Checkpoints(
             folder=folder, config=to_mapping(config), every_seconds=config.engine.checkpoint_seconds
         )
         watcher = _Watcher()
@@ -199,12 +198,12 @@ def _measure(config: RunConfig, seconds: float) -> Row:
                 experiment,
                 seed=config.seed,
                 engine=config.engine,
-                keeper=keeper,
+                checkpoints=checkpoints,
                 observer=watcher,
                 is_pause_wanted=is_pause_wanted,
             )
         except PausedError:
-            return watcher.status, keeper
+            return watcher.status, checkpoints
         raise ConfigError("the run ended before its time was over: measure something that trains longer.")
 
     with tempfile.TemporaryDirectory() as folder:
@@ -216,18 +215,18 @@ def _measure(config: RunConfig, seconds: float) -> Row:
 
         run(Path(folder) / "warm", is_warm)  # kernels are compiled, caches filled
         deadline = time.monotonic() + seconds
-        status, keeper = run(Path(folder) / "measured", lambda: time.monotonic() >= deadline)
+        status, checkpoints = run(Path(folder) / "measured", lambda: time.monotonic() >= deadline)
     training, inside = status.seconds["training"], status.seconds["inside_updates"]
     loop_share = (training - inside) / training
     # The pause wrote a checkpoint; in a run they come at least so far apart.
-    interval = max(config.engine.checkpoint_seconds, keeper.save_seconds / SHARE_OF_TIME)
-    saving_share = keeper.save_seconds / (interval + keeper.save_seconds)
+    interval = max(config.engine.checkpoint_seconds, checkpoints.save_seconds / SHARE_OF_TIME)
+    saving_share = checkpoints.save_seconds / (interval + checkpoints.save_seconds)
     return {
         "updates": status.update,
         "update_seconds": training / status.update,
         "inside_seconds": inside / status.update,
         "loop_share": loop_share,
-        "saving_seconds": keeper.save_seconds,
+        "saving_seconds": checkpoints.save_seconds,
         "saving_share": saving_share,
         "outside_share": loop_share * (1.0 - saving_share) + saving_share,
     }

@@ -22,7 +22,7 @@ from aaren.classification.references import ReferenceClassifier
 from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import DataError, ShapeError
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 
 
 def classify_file(
@@ -62,8 +62,7 @@ def classify_file(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["case", "class", *(f"probability of {name}" for name in classes)])
     writer.writerows(rows)
-    with replacing(target) as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8")
+    write_text(target, text.getvalue())
 
 
 def scaled(

@@ -1,4 +1,4 @@
-"""`aaren train`: one run, from a preset or a TOML file; the same command goes on after anything."""
+"""`aaren train`: one run, from a preset or a TOML file; the same command resumes it."""
 
 import os
 import shlex
@@ -35,11 +35,12 @@ def train(
     json_log: Annotated[
         str | None, typer.Option("--json-log", metavar="FILE", help="Log JSON lines; - for stderr.")
     ] = None,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="Go no further: test a stopped run's best weights, record it.")
+    stop_early: Annotated[
+        bool,
+        typer.Option("--stop-early", help="Do not resume: test the best weights so far."),
     ] = False,
 ) -> None:
-    """Train one model; killed or stopped, the same command goes on where it was.
+    """Train one model; killed or stopped, the same command resumes it.
 
     [bold]aaren train forecasting ETTh1 --model aaren --profile cpu --set horizon=192[/]
     """
@@ -48,7 +49,7 @@ def train(
     from aaren.engine.distributed import process_rank
     from aaren.engine.loop import PausedError, pausing_on_signals
     from aaren.engine.presets import load_run, make_run
-    from aaren.engine.progress import Silent, choose_observer
+    from aaren.engine.progress import Observer, choose_observer
     from aaren.engine.run import train as train_run
 
     chosen = list(assignments or ())
@@ -75,7 +76,7 @@ def train(
     command += [word for assignment in chosen for word in ("--set", assignment)]
     folder = out or RUNS / config.setting / config.folder_name()
     is_first = process_rank() == 0
-    observer = choose_observer(json_log) if is_first else Silent()
+    observer = choose_observer(json_log) if is_first else Observer()
     with pausing_on_signals() as is_pause_wanted:
         try:
             record = train_run(
@@ -84,7 +85,7 @@ def train(
                 command=shlex.join(command),
                 observer=observer,
                 is_pause_wanted=is_pause_wanted,
-                is_cut_short=finish,
+                stop_early=stop_early,
             )
         except PausedError as pause:
             observer.say(str(pause))

@@ -37,8 +37,9 @@ from aaren.files.archive import (
     record_checksums,
     recorded_checksums,
 )
-from aaren.files.atomic import locked, replacing
+from aaren.files.atomic import replacing
 from aaren.files.download import Progress, UnreachableError, download, file_sha256
+from aaren.files.lock import locked_file
 
 Converter: TypeAlias = Callable[[tuple[Path, ...], tuple[Path, ...], Mapping[str, Fact]], None]
 
@@ -198,7 +199,7 @@ def fetch(
     target = folders.place(dataset.setting, dataset.files[0])
     if not dataset.urls:
         raise DataError(f"{dataset.name} cannot be downloaded: {_instead(dataset, target)}")
-    with locked(target):
+    with locked_file(target):
         if present := on_disk(dataset):  # another process was faster
             return present
         waiting = target.parent / ".downloads" / dataset.name

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -24,7 +25,7 @@ from aaren.datasets.settings import find_setting
 from aaren.errors import AarenError, MissingDependencyError
 from aaren.files import folders
 from aaren.files.archive import content_sha256
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 
 Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generated"]
 
@@ -104,11 +105,8 @@ def _compare(dataset: Dataset, measured: Mapping[str, Fact], *, has_files: bool)
 
 
 def _remember(dataset: Dataset, paths: tuple[Path, ...], finding: Finding) -> None:
-    try:
-        with replacing(_record(dataset, paths)) as temporary:
-            temporary.write_text(json.dumps(asdict(finding), indent=1), encoding="utf-8")
-    except OSError:
-        pass  # a closed disk: the next `aaren data list` does not know, and nothing else is lost
+    with suppress(OSError):  # a closed disk: the next `aaren data list` does not know; nothing else is lost
+        write_text(_record(dataset, paths), json.dumps(asdict(finding), indent=1))
 
 
 def _record(dataset: Dataset, paths: tuple[Path, ...]) -> Path:

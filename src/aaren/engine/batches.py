@@ -1,13 +1,7 @@
-"""What the batches of all settings check.
+"""Batches: walked through in an order that seed and epoch alone decide, cut into parts, moved to a device.
 
-Walk over a set in batches, in an order that depends on a seed and on the number of the epoch alone.
-
-Nothing is remembered between epochs, so a run that was stopped in epoch 7 sees the same epoch 7 when it goes
-on. Knows nothing of what a batch is: `take` makes one from the numbers of its items.
-
-Cut a batch into parts and move it: any dataclass of tensors whose first axis is the case.
-
-Parts serve gradient accumulation and many processes alike. Knows nothing of what the tensors mean.
+Nothing is remembered between epochs, so a run that was stopped in epoch 7 sees the same epoch 7 when it
+resumes. A batch is any dataclass of tensors whose first axis is the case.
 """
 
 import dataclasses
@@ -21,14 +15,8 @@ from torch import Tensor
 from aaren.engine.experiment import Batch
 from aaren.errors import ConfigError, ShapeError
 
-
-def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a tensor that does not fit the rest of its batch."""
-    if tensor.shape != shape:
-        raise ShapeError(f"{name} must be {shape} to fit the rest of the batch; got {tuple(tensor.shape)}.")
-
-
 B = TypeVar("B", covariant=True)
+SplitT = TypeVar("SplitT", bound=Batch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -70,13 +58,10 @@ class BatchLoader(Generic[B]):
         return torch.randperm(self.size, generator=generator)
 
 
-SplitT = TypeVar("SplitT", bound=Batch)
-
-
-def share(batch: SplitT, index: int, count: int) -> SplitT | None:
+def cut(batch: SplitT, index: int, count: int) -> SplitT | None:
     """Return part number `index` of `count` nearly equal parts; None if there are fewer cases than parts.
 
-    >>> [share(torch.arange(5), index, 2).tolist() for index in range(2)]
+    >>> [cut(torch.arange(5), index, 2).tolist() for index in range(2)]
     [[0, 1], [2, 3, 4]]
     """
     cases = len(batch)
@@ -89,6 +74,12 @@ def share(batch: SplitT, index: int, count: int) -> SplitT | None:
 def move(batch: SplitT, device: torch.device) -> SplitT:
     """Return the batch on a device; on the CPU, where it was made, it is the batch itself."""
     return batch if device.type == "cpu" else _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a tensor that does not fit the rest of its batch."""
+    if tensor.shape != shape:
+        raise ShapeError(f"{name} must be {shape} to fit the rest of the batch; got {tuple(tensor.shape)}.")
 
 
 def _map(batch: SplitT, function: Callable[[Tensor], Tensor]) -> SplitT:

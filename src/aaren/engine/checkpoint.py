@@ -1,30 +1,152 @@
-"""Checkpoints that survive anything: whole or not there, checksummed, the one before kept.
+"""Checkpoints: everything that a stopped run needs to resume bit for bit, whole on the disk or not there.
 
 A checkpoint is a folder `update-000000120` with safetensors files and a manifest that holds their sha256 and
-everything that is not a tensor. It is written under another name, flushed to the disk, and renamed. Nothing
-is pickled. Knows nothing of training: tensors by name in, tensors by name out.
+everything that is not a tensor; the one before is kept. Nothing is pickled.
 """
 
 import hashlib
 import json
-import os
 import shutil
+import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from aaren.errors import StateError
+from aaren.engine.config import differences
+from aaren.engine.distributed import World
+from aaren.engine.plan import RunStatus
+from aaren.errors import ConfigError, StateError
+from aaren.files.atomic import remove_leftovers, replacing
+from aaren.nn.generators import own_generator
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2  # checkpoints on disk: the newest and the one before
 MANIFEST = "manifest.json"
 _PREFIX = "update-"
+SHARE_OF_TIME = 0.02  # of a run that may go into saving
+HARMLESS = ("changed", "engine.checkpoint_seconds", "engine.predictions")  # keys that may differ
+_FACTS = ("config", "processes", "threads", "status")
 
 Tensors = Mapping[str, Tensor]
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class TrainingState:
+    """Everything that moves while a run trains."""
+
+    model: nn.Module
+    optimiser: Optimizer | None
+    status: RunStatus
+    device: torch.device
+    best: dict[str, Tensor] | None = None  # the weights of the best evaluation
+
+    def keep_best(self) -> None:
+        """Remember the weights as they are now."""
+        state = self.model.state_dict()
+        if self.best is None:
+            self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
+        else:
+            for name, tensor in state.items():
+                self.best[name].copy_(tensor)
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class Checkpoints:
+    """Saves and restores the training state of one run."""
+
+    folder: Path
+    config: Mapping[str, object]  # the run's, as a mapping; a checkpoint of another one is refused
+    every_seconds: float = 30.0
+    saved_update: int = -1
+    saved_at: float = field(default_factory=time.monotonic)
+    save_seconds: float = 0.0
+
+    def is_due(self) -> bool:
+        """Say whether it is time: not too often, and never more than a small share of the run's time."""
+        wait = max(self.every_seconds, self.save_seconds / SHARE_OF_TIME) if self.every_seconds else 0.0
+        return time.monotonic() - self.saved_at >= wait
+
+    def save(self, training: TrainingState, world: World, say: Callable[[str], None]) -> None:
+        """Write a checkpoint; if the disk is full the run continues with the checkpoints there are."""
+        update = training.status.update
+        if update == self.saved_update:
+            return
+        begin = time.monotonic()
+        random_numbers = {
+            f"{name}.{rank}": state
+            for name, mine in _random_state(training.device).items()
+            for rank, state in enumerate(world.gather(mine))
+        }
+        if world.is_first:
+            tensors: dict[str, Mapping[str, Tensor]] = {
+                "model": training.model.state_dict(),
+                "random": random_numbers,
+            }
+            facts: dict[str, object] = {
+                "config": self.config,
+                "processes": world.size,
+                "threads": torch.get_num_threads(),
+                "status": training.status.to_json(),
+            }
+            if training.best is not None:
+                tensors["best"] = training.best
+            if training.optimiser is not None:
+                tensors["optimiser"], facts["optimiser"] = _take_apart(training.optimiser)
+            try:
+                save(self.folder, update, Checkpoint(tensors=tensors, facts=facts))
+            except OSError as error:
+                say(f"no checkpoint at update {update}: {error}. Training continues; the last one is kept.")
+        self.saved_at, self.saved_update = time.monotonic(), update
+        self.save_seconds = self.saved_at - begin
+
+    def restore(self, training: TrainingState, world: World, say: Callable[[str], None]) -> bool:
+        """Bring a fresh training state to where the newest whole checkpoint was; False if there is none."""
+        newest = load_newest(self.folder, complain=say if world.is_first else _ignore, facts=_FACTS)
+        if newest is None:
+            return False
+        facts = newest.facts
+        require_same_config(
+            cast("Mapping[str, object]", facts["config"]), self.config, where=str(self.folder.parent)
+        )
+        if facts["processes"] != world.size:
+            raise ConfigError(
+                f"this run began with {facts['processes']} process(es) and cannot resume with {world.size}. "
+                "Use the same torchrun --nproc-per-node, or another folder (--out)."
+            )
+        torch.set_num_threads(cast("int", facts["threads"]))
+        training.model.load_state_dict(newest.tensors["model"])
+        if "best" in newest.tensors:
+            training.best = {
+                name: tensor.to(training.device) for name, tensor in newest.tensors["best"].items()
+            }
+        if training.optimiser is not None:
+            _put_together(training.optimiser, newest.tensors["optimiser"], facts["optimiser"])
+        mine = {
+            key.split(".")[0]: state
+            for key, state in newest.tensors["random"].items()
+            if key.endswith(f".{world.rank}")
+        }
+        _restore_random_state(mine, training.device)
+        training.status = RunStatus.from_json(cast("Mapping[str, object]", facts["status"]))
+        self.saved_update = training.status.update
+        return True
+
+
+def require_same_config(old: Mapping[str, object], new: Mapping[str, object], *, where: str) -> None:
+    """Refuse to resume with another config in the same folder, naming every key that differs."""
+    found = [line for line in differences(old, new) if line.split(": ")[0] not in HARMLESS]
+    if found:
+        raise ConfigError(
+            f"{where} holds a run of another config: {'; '.join(found)}. "
+            "Use the same values, or another folder (--out)."
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,32 +163,21 @@ def save(folder: Path, update: int, checkpoint: Checkpoint) -> None:
     Raises:
         OSError: The disk is full or not writable; nothing is left behind.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".partial-{os.getpid()}"
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        digests = {}
-        for name, tensors in checkpoint.tensors.items():
-            path = partial / f"{name}.safetensors"
-            save_file(_separate(tensors), path)
-            digests[path.name] = _flush_and_digest(path)
-        manifest = {"format": FORMAT, "update": update, "files": digests, "facts": checkpoint.facts}
-        text = json.dumps(manifest)
-        with (partial / MANIFEST).open("w", encoding="utf-8") as file:
-            json.dump({"sha256": hashlib.sha256(text.encode()).hexdigest(), "content": text}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        _flush_folder(partial)
-        final = folder / f"{_PREFIX}{update:09d}"
-        if final.exists():  # a damaged one of the same moment: the run came by again
-            shutil.rmtree(final)
-        partial.rename(final)
-        _flush_folder(folder)
+        # One that is replaced is a damaged one of the same moment: the run came by again.
+        with replacing(folder / f"{_PREFIX}{update:09d}") as place:
+            place.mkdir()
+            digests = {}
+            for name, tensors in checkpoint.tensors.items():
+                path = place / f"{name}.safetensors"
+                save_file(_separate(tensors), path)
+                digests[path.name] = _digest(path)
+            manifest = {"format": FORMAT, "update": update, "files": digests, "facts": checkpoint.facts}
+            text = json.dumps(manifest)
+            outer = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "content": text}
+            (place / MANIFEST).write_text(json.dumps(outer), encoding="utf-8")
     except SafetensorError as error:
         raise OSError(str(error)) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     for old in _newest_first(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -81,8 +192,7 @@ def load_newest(
         complain: Told of every one that is damaged.
         facts: What a whole one must hold beside tensors.
     """
-    for leftover in folder.glob(".partial-*"):  # of a process that was killed while it wrote
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove_leftovers(folder, f"{_PREFIX}*")
     found = _newest_first(folder)
     for place in found:
         try:
@@ -97,6 +207,52 @@ def load_newest(
 def remove(folder: Path) -> None:
     """Delete all checkpoints; a finished run needs none."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ignore(_message: str) -> None:
+    """Leave it to the first process to say."""
+
+
+def _take_apart(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """Split an optimiser's state into tensors and plain values."""
+    state = optimiser.state_dict()
+    tensors, values = {}, {}
+    for index, entry in state["state"].items():
+        for name, value in entry.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value
+            else:
+                values[f"{index}.{name}"] = value
+    return tensors, {"values": values, "groups": state["param_groups"]}
+
+
+def _put_together(optimiser: Optimizer, tensors: Mapping[str, Tensor], rest: object) -> None:
+    """Undo `_take_apart` into a fresh optimiser of the same parameters."""
+    plain = cast("dict[str, dict[str, object]]", rest)
+    state: dict[int, dict[str, object]] = {}
+    for key, value in {**tensors, **plain["values"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    groups = [
+        {name: tuple(value) if name == "betas" else value for name, value in group.items()}
+        for group in cast("list[dict[str, list[float]]]", plain["groups"])
+    ]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    """Return the state of the random generators that a run draws from."""
+    states = {"cpu": (own_generator() or torch.default_generator).get_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
+    """Set the generators back to what `_random_state` returned."""
+    (own_generator() or torch.default_generator).set_state(states["cpu"])
+    if "cuda" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def _load(place: Path, needed: Collection[str]) -> Checkpoint:
@@ -147,21 +303,6 @@ def _separate(tensors: Tensors) -> dict[str, Tensor]:
     return separate
 
 
-def _flush_and_digest(path: Path) -> str:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-    return _digest(path)
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
-from aaren.engine.fields import NONE, Text, build, flatten, to_mapping, unknown_key
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, unknown_name
+from aaren.fields import NONE, Text, build, faults_error, flatten, to_mapping, unknown_key
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -188,13 +188,6 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[st
         for key in sorted(before.keys() | after.keys())
         if before.get(key, "absent") != after.get(key, "absent")
     ]
-
-
-def faults_error(faults: Sequence[str], source: str) -> ConfigError:
-    """Put all faults into one error."""
-    if len(faults) == 1:
-        return ConfigError(f"{source}: {faults[0]}" + ("" if faults[0][-1] in ".?" else "."))
-    return ConfigError(f"{source}: {len(faults)} faults\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
 def _short(key: str) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 import torch
 import torch.utils.deterministic
-from torch import Tensor, nn
+from torch import nn
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.distributed import World, device_number
@@ -58,7 +58,7 @@ def repeatable(engine: EngineConfig, *, seed: int, is_guest: bool = False) -> It
         yield
 
 
-def build(model: Callable[[], nn.Module]) -> nn.Module:
+def build_seeded(model: Callable[[], nn.Module]) -> nn.Module:
     """Build a model whose first weights come from the random numbers of the block around."""
     own = own_generator()
     if own is None:
@@ -143,7 +143,7 @@ def _deterministic_algorithms() -> Iterator[None]:
                 _switches.clear()
 
 
-def part_ways(seed: int, world: World) -> None:
+def seed_rank(seed: int, world: World) -> None:
     """Give every process but the first its own random numbers, once their equal first weights are drawn."""
     if world.rank:
         torch.manual_seed((seed * 1_000_003 + world.rank) % 2**63)
@@ -156,18 +156,3 @@ def choose_device(name: str) -> torch.device:
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", device_number())
-
-
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of the random generators that a run draws from."""
-    states = {"cpu": (own_generator() or torch.default_generator).get_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
-    """Set the generators back to what `random_state` returned."""
-    (own_generator() or torch.default_generator).set_state(states["cpu"])
-    if "cuda" in states and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,4 +1,4 @@
-"""The processes of one run: one by default, many under `torchrun`. Knows nothing of what they compute."""
+"""The processes of one run: one by default, many under `torchrun`."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class World:
         """Say whether this process writes and talks for all."""
         return self.rank == 0
 
-    def tell(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the first process's value in every process."""
         if self.size == 1:
             return value
@@ -51,12 +51,12 @@ class World:
         return float(torch.stack(self.gather(tensor)).mean())
 
     def wait(self) -> None:
-        """Go on when all processes have come here."""
+        """Wait until all processes have come here."""
         if self.size > 1:
             torch.distributed.barrier()
 
 
-SOLO = World()
+SINGLE = World()
 
 
 def process_count() -> int:
@@ -91,7 +91,7 @@ def _count(variable: str, default: str, *, least: int) -> int:
 def connected() -> Iterator[World]:
     """Join the other processes for the time of a block."""
     if process_count() == 1:
-        yield SOLO
+        yield SINGLE
         return
     # Tensors of the CPU (states of random generators) travel by gloo, gradients by whatever their device has.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"

@@ -32,15 +32,15 @@ ConfigT = TypeVar("ConfigT", bound="DataclassInstance")
 
 
 class Experiment(ABC, Generic[BatchT]):
-    """A task with its config and its data: everything that the training loop asks for.
+    """A setting with its config and its data: everything that the training loop asks for.
 
-    Randomness: the order of batches is a function of seed and epoch, so that a stopped run goes on in the
+    Randomness: the order of batches is a function of seed and epoch, so that a stopped run resumes in the
     middle of an epoch. Dropout and initial weights draw from torch's global generator, whose state is in
     every checkpoint. Whatever else is random gets its own generator, seeded by the seed and the moment.
     """
 
     plan: Plan
-    data_checksums: Mapping[str, str] = MappingProxyType({})  # of the files read; `Task.open` sets it
+    data_checksums: Mapping[str, str] = MappingProxyType({})  # of the files read; `Setting.open` sets it
     uses_all_parameters: bool = True  # False: some get no loss and no penalty, such as spare heads (rl)
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Experiment(ABC, Generic[BatchT]):
         return {}
 
     def preprocessing(self) -> Mapping[str, Json]:
-        """Return what was learned from the data outside the model (scales, names), for `Task.predict`."""
+        """Return what was learned from the data outside the model (scales, names), for `Setting.predict`."""
         return {}
 
     def checksums(self) -> Mapping[str, str]:

@@ -1,14 +1,7 @@
-"""How a run can end before its plan does, and how a person or a scheduler asks for it.
+"""The one training loop: an Experiment gives batches, loss, metrics and the Plan; `fit` trains its model.
 
-Score a model on one part of its data: one pass, numbers out, nothing else moved.
-
-One update: forward, backward and optimiser over the parts of a batch. Knows no setting and no checkpoint.
-
-However a batch is cut, into parts for memory or among processes, the gradient is that of the whole batch.
-
-The one training loop. Knows nothing of settings: an Experiment gives batches, loss, metrics and the Plan.
-
-A run can be killed at any moment: what it needs to go on, bit for bit, is in the newest checkpoint.
+A run can be killed at any moment: what it needs to resume, bit for bit, is in the newest checkpoint. However
+a batch is cut, into parts for memory or among processes, the gradient is that of the whole batch.
 """
 
 import contextlib
@@ -29,15 +22,20 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from aaren.engine.batches import move, share
+from aaren.engine.batches import cut, move
+from aaren.engine.checkpoint import Checkpoints, TrainingState
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import build, choose_device, part_ways, repeatable, untouched_random_numbers
-from aaren.engine.distributed import SOLO, World
+from aaren.engine.determinism import (
+    build_seeded,
+    choose_device,
+    repeatable,
+    seed_rank,
+    untouched_random_numbers,
+)
+from aaren.engine.distributed import SINGLE, World
 from aaren.engine.experiment import BatchT, Experiment, Part
-from aaren.engine.plan import Moment
-from aaren.engine.progress import Observer, Silent
-from aaren.engine.resume import Keeper, Snapshot
-from aaren.engine.status import RunStatus
+from aaren.engine.plan import Moment, RunStatus
+from aaren.engine.progress import Observer
 from aaren.errors import AarenError
 
 
@@ -46,7 +44,7 @@ class DivergedError(AarenError, ArithmeticError):
 
 
 class PausedError(AarenError):
-    """A run that was asked to stop; the same command goes on."""
+    """A run that was asked to stop; the same command resumes it."""
 
 
 @contextmanager
@@ -85,7 +83,7 @@ def evaluate(
 
 
 class Objective(nn.Module, Generic[BatchT]):
-    """What is minimised, as a module, so that compiling and sharing gradients see any model's loss."""
+    """What is minimised, as a module: what torch.compile and DistributedDataParallel wrap."""
 
     def __init__(self, experiment: Experiment[BatchT], model: nn.Module) -> None:
         super().__init__()
@@ -131,7 +129,7 @@ class Update(Generic[BatchT]):
             )
 
     def __call__(self, batch: BatchT, moment: Moment) -> Tensor:
-        """Make one update and return the loss, detached: this process's share of it."""
+        """Make one update and return the loss, detached: this process's part of it."""
         factor = self.experiment.plan.schedule(moment)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
@@ -144,7 +142,7 @@ class Update(Generic[BatchT]):
             if number and self.world.size == 1 and self.is_pause_wanted():
                 raise PausedError(
                     f"stopped within the update after {moment.update}, part {number} of {len(parts)}; "
-                    "the same command goes on from the last checkpoint."
+                    "the same command resumes from the last checkpoint."
                 )
             with self._syncing(number == len(parts) - 1):
                 with self._casting():
@@ -173,13 +171,13 @@ class Update(Generic[BatchT]):
         whole = self.experiment.weight(batch)
         parts = []
         for number in range(accumulate):
-            part = share(batch, self.world.rank * accumulate + number, count)
+            part = cut(batch, self.world.rank * accumulate + number, count)
             if part is not None:
                 # Gradients are averaged over processes, but the parts' losses are to be summed.
                 factor = self.world.size * self.experiment.weight(part) / whole
                 parts.append((move(part, self.device), factor))
         if not parts:  # fewer cases than processes: take part in the exchange, count for nothing
-            first = share(batch, 0, len(batch)) or batch
+            first = cut(batch, 0, len(batch)) or batch
             parts.append((move(first, self.device), 0.0))
         return parts
 
@@ -194,7 +192,7 @@ class Update(Generic[BatchT]):
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
-HOUSEKEEPING = 10  # updates between two looks around where each costs an exchange or a wait for the device
+CHECK_EVERY = 10  # updates between two checks, where each costs an exchange or a wait for the device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -211,12 +209,12 @@ def fit(
     *,
     seed: int,
     engine: EngineConfig | None = None,
-    keeper: Keeper | None = None,
+    checkpoints: Checkpoints | None = None,
     observer: Observer | None = None,
-    world: World = SOLO,
+    world: World = SINGLE,
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
-    is_cut_short: bool = False,
+    stop_early: bool = False,
     is_guest: bool = False,
 ) -> Fitted:
     """Train a model until its plan is fulfilled or patience ends, and return it with its best weights.
@@ -225,22 +223,22 @@ def fit(
         experiment: What to train.
         seed: Of first weights and dropout; the order of batches is the experiment's.
         engine: How to compute.
-        keeper: Where checkpoints go and come from; None: nowhere.
+        checkpoints: Where they go and come from; None: nowhere.
         observer: Who is told.
         world: This process among those of the run.
         name: What to call the run.
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
             Also asked between the parts of one update, which is then left undone, without a checkpoint.
-        is_cut_short: Train no further than the checkpoint, and return the best weights so far.
+        stop_early: Train no further than the newest checkpoint, and return the best weights so far.
         is_guest: Train in a process that others use too: see `repeatable`.
     """
-    engine, observer = engine or EngineConfig(), observer or Silent()
+    engine, observer = engine or EngineConfig(), observer or Observer()
     with repeatable(engine, seed=seed, is_guest=is_guest):
         device = choose_device(engine.device)
-        model = build(experiment.build_model).to(device)
-        part_ways(seed, world)
+        model = build_seeded(experiment.build_model).to(device)
+        seed_rank(seed, world)
         optimiser = experiment.build_optimiser(model) if experiment.plan.max_updates else None
-        snapshot = Snapshot(model=model, optimiser=optimiser, status=RunStatus(), device=device)
+        training = TrainingState(model=model, optimiser=optimiser, status=RunStatus(), device=device)
         update = None
         if optimiser is not None:
             update = Update(
@@ -252,28 +250,28 @@ def fit(
                 device=device,
                 is_pause_wanted=is_pause_wanted,
             )
-        if keeper is not None and keeper.restore(snapshot, world, observer.say):
-            snapshot.status.resumed += 1
-        if is_cut_short:
-            _cut_short(snapshot)
-        loop = _Loop(experiment, snapshot, update, keeper, observer, world, is_pause_wanted)
-        observer.begin(name, experiment.plan, snapshot.status)
+        if checkpoints is not None and checkpoints.restore(training, world, observer.say):
+            training.status.resumed += 1
+        if stop_early:
+            _stop_early(training)
+        loop = _Loop(experiment, training, update, checkpoints, observer, world, is_pause_wanted)
+        observer.begin(name, experiment.plan, training.status)
         try:
             loop.run()
         finally:
             observer.end()
-        if snapshot.best is not None:
-            model.load_state_dict(snapshot.best)
-        return Fitted(model=model.eval(), status=snapshot.status, threads=torch.get_num_threads())
+        if training.best is not None:
+            model.load_state_dict(training.best)
+        return Fitted(model=model.eval(), status=training.status, threads=torch.get_num_threads())
 
 
-def _cut_short(snapshot: Snapshot) -> None:
+def _stop_early(training: TrainingState) -> None:
     """End a run where its checkpoint is."""
-    status = snapshot.status
-    if snapshot.best is None:
+    status = training.status
+    if training.best is None:
         raise PausedError(
-            f"at update {status.update} nothing has been scored yet, so there is nothing to finish with; "
-            "the same command without --finish goes on."
+            f"at update {status.update} nothing has been evaluated yet: there are no best weights to test; "
+            "the same command without --stop-early resumes."
         )
     if not status.is_done:
         status.is_done, status.ended_by = True, "request"
@@ -285,27 +283,28 @@ class _Loop(Generic[BatchT]):
     def __init__(
         self,
         experiment: Experiment[BatchT],
-        snapshot: Snapshot,
+        training: TrainingState,
         update: Update[BatchT] | None,
-        keeper: Keeper | None,
+        checkpoints: Checkpoints | None,
         observer: Observer,
         world: World,
         is_pause_wanted: Callable[[], bool],
     ) -> None:
-        self.experiment, self.plan, self.snapshot, self.update = experiment, experiment.plan, snapshot, update
-        self.status, self.keeper, self.observer, self.world = snapshot.status, keeper, observer, world
+        self.experiment, self.plan, self.training, self.update = experiment, experiment.plan, training, update
+        self.status, self.checkpoints = training.status, checkpoints
+        self.observer, self.world = observer, world
         self.is_pause_wanted = is_pause_wanted
-        self.is_cheap = world.size == 1 and snapshot.device.type == "cpu"
+        self.is_cheap = world.size == 1 and training.device.type == "cpu"
         self.loss_total = torch.full(
-            (), self.status.loss_total, dtype=torch.float64, device=snapshot.device
+            (), self.status.loss_total, dtype=torch.float64, device=training.device
         )  # on the device, so that nobody waits for it
         self.clock = time.perf_counter()
 
     def run(self) -> None:
         """Train to the end."""
-        self.snapshot.model.train()
+        self.training.model.train()
         if self.update is None and not self.status.is_done:
-            self.look()
+            self.evaluate()
         while self.update is not None and not self.status.is_done:
             self.run_epoch(self.update)
 
@@ -315,12 +314,12 @@ class _Loop(Generic[BatchT]):
             self.loss_total += update(batch, self.plan.moment(self.status.update))
             self.status.update += 1
             self.status.loss_count += 1
-            is_look_due = self.plan.is_look_due(self.status.update)
-            if is_look_due or self.is_cheap or self.status.update % HOUSEKEEPING == 0:
+            is_evaluation_due = self.plan.is_evaluation_due(self.status.update)
+            if is_evaluation_due or self.is_cheap or self.status.update % CHECK_EVERY == 0:
                 self.require_finite_loss()
                 self.observer.updated(self.status, self.mean_loss)
-                if is_look_due:
-                    self.look()
+                if is_evaluation_due:
+                    self.evaluate()
                 self.save_or_pause()
             if self.status.is_done:
                 return
@@ -344,17 +343,17 @@ class _Loop(Generic[BatchT]):
                 "Lower the learning rate, clip gradients (clip_norm), or look for absurd values in the data."
             )
 
-    def look(self) -> None:
-        """Score the validation part, keep the weights if they are the best, decide whether to stop."""
+    def evaluate(self) -> None:
+        """Evaluate on the validation part, keep the weights if they are the best, decide whether to stop."""
         status, moment = self.status, self.plan.moment(self.status.update)
         mean_loss = self.world.mean(self.mean_loss())
-        self.book("training")
-        first, model = self.world.is_first, self.snapshot.model
-        metrics = self.world.tell(
+        self.add_seconds("training")
+        first, model = self.world.is_first, self.training.model
+        metrics = self.world.broadcast(
             dict(evaluate(self.experiment, model, "validation", moment)) if first else {}
         )
-        self.book("looking")
-        is_best = status.take(
+        self.add_seconds("looking")
+        is_best = status.add(
             {
                 "update": moment.update,
                 "epoch": -(-moment.update // self.plan.updates_per_epoch),
@@ -367,28 +366,28 @@ class _Loop(Generic[BatchT]):
             self.plan,
         )
         if is_best:
-            self.snapshot.keep_best()
+            self.training.keep_best()
         self.loss_total.zero_()
-        self.observer.looked(status, status.curve[-1])
+        self.observer.evaluated(status, status.curve[-1])
 
     def save_or_pause(self) -> None:
         """Write a checkpoint if one is due, and stop here if that is wanted."""
-        is_due = self.keeper is not None and self.keeper.is_due()
-        is_pausing, is_due = self.world.tell((self.is_pause_wanted(), is_due))
-        if self.keeper is not None and (is_pausing or is_due or self.status.is_done):
+        is_due = self.checkpoints is not None and self.checkpoints.is_due()
+        is_pausing, is_due = self.world.broadcast((self.is_pause_wanted(), is_due))
+        if self.checkpoints is not None and (is_pausing or is_due or self.status.is_done):
             self.status.loss_total = float(self.loss_total)
-            self.book("training")
-            self.keeper.save(self.snapshot, self.world, self.observer.say)
-            self.book("saving")
+            self.add_seconds("training")
+            self.checkpoints.save(self.training, self.world, self.observer.say)
+            self.add_seconds("saving")
         if is_pausing and not self.status.is_done:
-            raise PausedError(f"stopped at update {self.status.update}; the same command goes on from there.")
+            raise PausedError(f"stopped at update {self.status.update}; the same command resumes there.")
 
     def mean_loss(self) -> float:
-        """Return the mean training loss since the last look."""
+        """Return the mean training loss since the last evaluation."""
         return float(self.loss_total) / max(1, self.status.loss_count)
 
-    def book(self, what: str) -> None:
-        """Add the time since the last booking to one of the status's accounts."""
+    def add_seconds(self, what: str) -> None:
+        """Add the time since the last call to one of the status's accounts."""
         now = time.perf_counter()
         self.status.seconds[what] += now - self.clock
         self.clock = now

@@ -1,12 +1,12 @@
-"""The course of a training run in numbers: how long, how fast, when to look, what to keep, when to stop.
+"""The course of a training run in numbers: what is planned (Plan), and how far it has come (RunStatus).
 
-Everything is counted in updates (optimiser steps). Knows nothing of data, models or settings.
+Everything is counted in updates (optimiser steps).
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, cast
 
 from aaren.errors import ConfigError
 
@@ -53,7 +53,7 @@ def epochs_in_motion(schedule: Schedule, *, at_most: int) -> int:
     """Count the epochs before a falling learning rate has become too small to matter.
 
     That is where its factor drops below the last digit of float32: a weight that a full step would move by
-    its own size no longer changes. What follows could only repeat the same look.
+    its own size no longer changes. What follows could only repeat the same evaluation.
 
     >>> epochs_in_motion(halving(every_epochs=5), at_most=100), epochs_in_motion(constant, at_most=100)
     (25, 100)
@@ -98,7 +98,7 @@ class Criterion:
 class Plan:
     """How a run goes.
 
-    Epochs of 100 batches, at most 10 of them, a look after each, patience 3:
+    Epochs of 100 batches, at most 10 of them, an evaluation after each, patience 3:
 
     >>> Plan.in_epochs(10, updates_per_epoch=100, selects=Criterion(metric="mse"), patience=3).max_updates
     1000
@@ -106,12 +106,10 @@ class Plan:
 
     updates_per_epoch: int
     max_updates: int  # 0: nothing to learn, as in a baseline that repeats the last value
-    evaluate_every: (
-        int  # updates between two looks at the validation part; the last update is always followed by one
-    )
-    selects: Criterion  # whose best look gives the weights that are kept
+    evaluate_every: int  # updates between two evaluations on the validation part; the last update has one
+    selects: Criterion  # whose best evaluation gives the weights that are kept
     stops: Criterion | None = None  # what patience watches; default: the same as selects
-    patience: int | None = None  # looks without improvement before training ends; default: never
+    patience: int | None = None  # evaluations without improvement before training ends; default: never
     schedule: Schedule = constant
     clip_norm: float | None = None  # of the gradient of all parameters together
 
@@ -142,7 +140,7 @@ class Plan:
         schedule: Schedule = constant,
         clip_norm: float | None = None,
     ) -> "Plan":
-        """Plan a run that looks at the validation part after every epoch."""
+        """Plan a run that is evaluated after every epoch."""
         return cls(
             updates_per_epoch=updates_per_epoch,
             max_updates=epochs * updates_per_epoch,
@@ -163,6 +161,85 @@ class Plan:
         """Say where a run stands after so many updates."""
         return Moment(update, update // self.updates_per_epoch)
 
-    def is_look_due(self, update: int) -> bool:
-        """Say whether the validation part is looked at after so many updates."""
+    def is_evaluation_due(self, update: int) -> bool:
+        """Say whether the model is evaluated on the validation part after so many updates."""
         return update % self.evaluate_every == 0 or update >= self.max_updates
+
+
+class Evaluation(TypedDict):
+    """One row of the learning curve: the model on the validation part."""
+
+    update: int
+    epoch: int
+    loss: float  # mean training loss since the evaluation before
+    learning_rate_factor: float
+    seconds: float  # of the whole run so far
+    is_best: bool
+    validation: dict[str, float]
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """What the loop must remember beside weights, optimiser and random numbers."""
+
+    update: int = 0
+    is_done: bool = False
+    ended_by: str = ""  # "patience", "max_updates" or, stopped early by a person, "request"
+    best_value: float | None = None
+    best_index: int | None = None  # its place in the curve
+    watched_value: float | None = None  # the best of what patience watches
+    without_improvement: int = 0  # evaluations since the last one
+    loss_total: float = 0.0  # since the last evaluation
+    loss_count: int = 0
+    seconds: dict[str, float] = field(
+        default_factory=lambda: {"training": 0.0, "inside_updates": 0.0, "looking": 0.0, "saving": 0.0}
+    )
+    curve: list[Evaluation] = field(default_factory=list)
+    resumed: int = 0  # how often the run was stopped and resumed
+
+    @property
+    def best(self) -> Evaluation | None:
+        """Return the evaluation whose weights are kept."""
+        return None if self.best_index is None else self.curve[self.best_index]
+
+    @property
+    def total_seconds(self) -> float:
+        """Return the time spent on the run by all processes that worked on it, one after the other."""
+        return sum(self.seconds[account] for account in ("training", "looking", "saving"))
+
+    def add(self, evaluation: Evaluation, plan: Plan) -> bool:
+        """Add an evaluation to the curve, decide whether to stop, and say whether it is the best so far."""
+        value = _metric(evaluation["validation"], plan.selects)
+        is_best = plan.selects.improves(value, best=self.best_value)
+        self.curve.append({**evaluation, "is_best": is_best})
+        if is_best:
+            self.best_value, self.best_index = value, len(self.curve) - 1
+        watched = _metric(evaluation["validation"], plan.watches)
+        if plan.watches.improves(watched, best=self.watched_value):
+            self.watched_value, self.without_improvement = watched, 0
+        else:
+            self.without_improvement += 1
+        if plan.patience is not None and self.without_improvement >= plan.patience:
+            self.is_done, self.ended_by = True, "patience"
+        elif self.update >= plan.max_updates:
+            self.is_done, self.ended_by = True, "max_updates"
+        self.loss_total, self.loss_count = 0.0, 0
+        return is_best
+
+    def to_json(self) -> dict[str, object]:
+        """Return everything as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> "RunStatus":
+        """Read back what `to_json` gave."""
+        return cls(**cast("dict[str, object]", dict(values)))  # type: ignore[arg-type]  # as written by to_json
+
+
+def _metric(metrics: Mapping[str, float], criterion: Criterion) -> float:
+    if criterion.metric not in metrics:
+        raise ConfigError(
+            f"the plan selects or stops by {criterion.metric!r}, but the validation part gives only: "
+            f"{', '.join(sorted(metrics))}."
+        )
+    return metrics[criterion.metric]

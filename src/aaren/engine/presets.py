@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import get_type_hints
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.config import PROFILES, RunConfig, faults_error, from_mapping, override, read_toml
-from aaren.engine.fields import Text, WrongValueError, flatten, is_writable, read_text, unknown_key
+from aaren.engine.config import PROFILES, RunConfig, from_mapping, override, read_toml
 from aaren.engine.setting import find_setting, import_setting
 from aaren.errors import ConfigError
+from aaren.fields import Text, WrongValueError, faults_error, flatten, is_writable, read_text, unknown_key
 
 __all__ = ["load_run", "make_run"]
 

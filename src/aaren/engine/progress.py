@@ -1,20 +1,18 @@
-"""Who watches a run: nobody, a progress bar, one line per look, or JSON lines.
+"""The progress of a run: a bar on the terminal, one line per evaluation in a log, or JSON lines.
 
-Watching must not slow the run down, so a watcher is told of every update but asks for the loss only when it
-wants to show it. Nor must it end the run: where nothing can be written (a full disk, a closed pipe), nothing
-is. Knows nothing of how a run trains.
+Showing it must not slow the run down, so an observer is told of every update but asks for the loss only when
+it shows it. Nor must it end the run: where nothing can be written (a full disk, a closed pipe), nothing is.
 """
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from aaren.engine.plan import Plan
+from aaren.engine.plan import Evaluation, Plan, RunStatus
 from aaren.engine.record import strict_json
-from aaren.engine.status import Look, RunStatus
 from aaren.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,17 +23,17 @@ REFRESH_SECONDS = 0.5
 LINE_SECONDS = 1.0  # epochs shorter than this do not get a line each
 
 
-class Observer(Protocol):
-    """What the loop tells."""
+class Observer:
+    """What the loop tells of a run; this one says nothing, for tests and for use as a library."""
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """The run begins, or goes on."""
+        """The run begins or resumes."""
 
     def updated(self, status: RunStatus, loss: Callable[[], float]) -> None:
-        """An update was made; `loss` gives the mean since the last look."""
+        """An update was made; `loss` gives the mean since the last evaluation."""
 
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """The validation part was looked at."""
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
+        """The model was evaluated on the validation part."""
 
     def say(self, message: str) -> None:
         """Something happened that a person should know."""
@@ -44,107 +42,65 @@ class Observer(Protocol):
         """The run is over, well or not."""
 
 
-class Silent:
-    """Say nothing: for tests and for use as a library."""
+class Observers(Observer):
+    """Several observers as one."""
 
-    def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """See Observer."""
-
-    def updated(self, status: RunStatus, loss: Callable[[], float]) -> None:
-        """See Observer."""
-
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """See Observer."""
-
-    def say(self, message: str) -> None:
-        """See Observer."""
-
-    def end(self) -> None:
-        """See Observer."""
-
-
-class Several:
-    """Tell several observers."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, *observers: Observer) -> None:
         self.observers = observers
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """See Observer."""
         for observer in self.observers:
             observer.begin(name, plan, status)
 
     def updated(self, status: RunStatus, loss: Callable[[], float]) -> None:
-        """See Observer."""
         for observer in self.observers:
             observer.updated(status, loss)
 
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """See Observer."""
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         for observer in self.observers:
-            observer.looked(status, look)
+            observer.evaluated(status, evaluation)
 
     def say(self, message: str) -> None:
-        """See Observer."""
         for observer in self.observers:
             observer.say(message)
 
     def end(self) -> None:
-        """See Observer."""
         for observer in self.observers:
             observer.end()
 
 
-class Pace:
-    """How fast updates go, looks included, and how long the rest will take."""
-
-    def __init__(self, plan: Plan, status: RunStatus) -> None:
-        self.total, self.first, self.begin = plan.max_updates, status.update, time.monotonic()
-
-    def rate(self, update: int) -> float:
-        """Return updates per second since this process began."""
-        return (update - self.first) / max(1e-9, time.monotonic() - self.begin)
-
-    def left(self, update: int) -> str:
-        """Return the time to the last planned update, in words."""
-        rate = self.rate(update)
-        return duration((self.total - update) / rate) if rate else "?"
-
-
-class Lines(Silent):
-    """One line per look, for logs; at most one per second, but always the last."""
+class LogLines(Observer):
+    """One line per evaluation, for logs; at most one per second, but always the last."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.shown = 0.0
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """Say what begins."""
         self.plan, self.pace = plan, Pace(plan, status)
         self.say(
             f"{name}: {plan.max_updates} updates"
-            + (f", going on at {status.update}" if status.update else "")
+            + (f", resuming at {status.update}" if status.update else "")
         )
 
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """Print the look."""
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         if time.monotonic() - self.shown < LINE_SECONDS and not status.is_done:
             return
         self.shown = time.monotonic()
-        metrics = ", ".join(f"{key} {value:.4g}" for key, value in look["validation"].items())
+        metrics = ", ".join(f"{key} {value:.4g}" for key, value in evaluation["validation"].items())
+        best = " (best)" if evaluation["is_best"] else ""
         self.say(
-            f"epoch {look['epoch']}, update {look['update']}/{self.plan.max_updates}: "
-            f"loss {look['loss']:.4g}, validation {metrics}{' (best)' if look['is_best'] else ''}, "
+            f"epoch {evaluation['epoch']}, update {evaluation['update']}/{self.plan.max_updates}: "
+            f"loss {evaluation['loss']:.4g}, validation {metrics}{best}, "
             f"{self.pace.rate(status.update):.1f} updates/s, {self.pace.left(status.update)} left"
         )
 
     def say(self, message: str) -> None:
-        """Print a line."""
         write_line(message, self.stream)
 
 
-class JsonLines(Silent):
-    """One JSON object per event, for machines: begin, look, message, end."""
+class JsonLines(Observer):
+    """One JSON object per event, for machines: begin, look (an evaluation), message, end."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -154,19 +110,15 @@ class JsonLines(Silent):
             raise ConfigError(f"--json-log {path}: it cannot be written ({reason}).") from error
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """Write what begins."""
         self._write("begin", {"name": name, "max_updates": plan.max_updates, "update": status.update})
 
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """Write the look."""
-        self._write("look", {**look, "is_done": status.is_done})
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
+        self._write("look", {**evaluation, "is_done": status.is_done})
 
     def say(self, message: str) -> None:
-        """Write a message."""
         self._write("message", {"text": message})
 
     def end(self) -> None:
-        """Write that it is over."""
         self._write("end", {})
         if self.file is not sys.stderr:
             with contextlib.suppress(OSError, ValueError):  # what it still holds cannot be written either
@@ -177,11 +129,10 @@ class JsonLines(Silent):
         write_line(line, self.file)
 
 
-class Bar(Silent):
+class ProgressBar(Observer):
     """A progress bar on the terminal: updates, loss, validation metric, rate, time left."""
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """Show the bar."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -210,11 +161,10 @@ class Bar(Silent):
         with contextlib.suppress(OSError, ValueError):
             self.bar.update(self.task, completed=status.update, facts=facts, refresh=True)
 
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """Take up the metric that selects."""
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         name = self.plan.selects.metric
         best = status.best["validation"][name] if status.best else float("nan")
-        self.metric = f"{name} {look['validation'][name]:.4g} (best {best:.4g})  "
+        self.metric = f"{name} {evaluation['validation'][name]:.4g} (best {best:.4g})  "
         with contextlib.suppress(OSError, ValueError):
             self.bar.update(self.task, completed=status.update, refresh=True)
 
@@ -227,7 +177,6 @@ class Bar(Silent):
             write_line(message, sys.stderr)
 
     def end(self) -> None:
-        """Leave the bar as it stands."""
         if hasattr(self, "bar"):
             with contextlib.suppress(OSError, ValueError):
                 self.bar.refresh()
@@ -235,10 +184,10 @@ class Bar(Silent):
 
 
 def choose_observer(json_log: str | None) -> Observer:
-    """Watch as the place asks for: JSON lines on request, a bar on a terminal, lines elsewhere."""
+    """Choose what suits the place: JSON lines on request, a bar on a terminal, lines elsewhere."""
     if json_log is not None:
         return JsonLines(json_log)
-    return Bar() if sys.stderr is not None and sys.stderr.isatty() else Lines()
+    return ProgressBar() if sys.stderr is not None and sys.stderr.isatty() else LogLines()
 
 
 def write_line(text: str, stream: TextIO | None) -> None:
@@ -260,3 +209,19 @@ def duration(seconds: float) -> str:
     return (
         f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
     )
+
+
+class Pace:
+    """How fast updates go, evaluations included, and how long the rest will take."""
+
+    def __init__(self, plan: Plan, status: RunStatus) -> None:
+        self.total, self.first, self.begin = plan.max_updates, status.update, time.monotonic()
+
+    def rate(self, update: int) -> float:
+        """Return updates per second since this process began."""
+        return (update - self.first) / max(1e-9, time.monotonic() - self.begin)
+
+    def left(self, update: int) -> str:
+        """Return the time to the last planned update, in words."""
+        rate = self.rate(update)
+        return duration((self.total - update) / rate) if rate else "?"

@@ -1,8 +1,7 @@
-"""On what a number was computed: versions and processor. No host, user or path.
+"""RunRecord: what was run, on what, and what came out, as JSON. Every number in a table comes from one.
 
-RunRecord: what was run, on what, and what came out, as JSON. Every number in a table comes from one.
-
-Strict JSON: a number that is not finite is null. Knows nothing of settings beyond their names for things.
+Strict JSON: a number that is not finite is null. Of the machine it tells versions and processor, but no host,
+user or path.
 """
 
 import json
@@ -23,9 +22,19 @@ import torch
 
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
+from aaren.files.atomic import write_text
 from aaren.version import __version__
 
+FORMAT = 1
 PACKAGES = ("torch", "numpy", "numba", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
+KIND = "run"
+_DIGITS = 20  # of an integer of 64 bits, and its sign
+_ADDED = {"higher_is_better"}  # fields that older records of this format do not have
+
+
+def now() -> str:
+    """Return the time of day, everywhere the same."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:
@@ -42,14 +51,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-@cache  # a look-up reads files, and a worker writes many records
-def _installed(package: str) -> str | None:
-    try:
-        return installed_version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def machine() -> dict[str, str | int | None]:
     """Describe the processor and memory."""
     return {
@@ -59,32 +60,6 @@ def machine() -> dict[str, str | int | None]:
         "platform": f"{platform.system()} {platform.machine()}",
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _cpu_model() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        for line in information.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
-def _memory_bytes() -> int | None:
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-FORMAT = 1
-KIND = "run"
-_DIGITS = 20  # of an integer of 64 bits, and its sign
-_ADDED = {"higher_is_better"}  # fields that older records of this format do not have
-
-
-def now() -> str:
-    """Return the time of day, everywhere the same."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,14 +74,12 @@ class RunRecord:
     changed: list[str]  # keys that were set by hand on top of the profile
     config: dict[str, Json]
     command: str  # what to type to run it again
-    metrics: dict[
-        str, dict[str, float]
-    ]  # of "test", and of the "best" and "last" look at the validation part
+    metrics: dict[str, dict[str, float]]  # of "test", and "best" and "last" of the validation part
     reports: list[str]  # which of them are the published numbers: "test.mse"
     parameters: int
     updates: int
     epochs: float
-    ended_by: str  # "max_updates", "patience", "request" (cut short) or "error"
+    ended_by: str  # "max_updates", "patience", "request" (stopped early) or "error"
     best_update: int | None
     resumed: int
     seconds: dict[str, float]
@@ -146,7 +119,7 @@ def read_record(path: Path) -> RunRecord:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(
-            f"no record at {path}: the run has not finished. Go on with the command that began it."
+            f"no record at {path}: the run has not finished. Resume it with the command that began it."
         ) from error
     except ValueError as error:
         raise DataError(
@@ -172,38 +145,6 @@ def read_record(path: Path) -> RunRecord:
     if strange:
         raise DataError(f"{path} is no sound record: {', '.join(strange)} cannot be what it holds.")
     return RunRecord(**found)
-
-
-def _fits(value: object, hint: object) -> bool:
-    """Compare a value from JSON with the type of a field; a number that was not finite is null."""
-    origin, inside = get_origin(hint), get_args(hint)
-    if isinstance(hint, str):
-        return True  # Json, which is anything
-    if origin is UnionType:
-        return any(_fits(value, one) for one in inside)
-    if origin is Literal:
-        return value in inside
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, inside[0]) for item in value)
-    if origin in (dict, Mapping):
-        return isinstance(value, dict) and all(_fits(item, inside[1]) for item in value.values())
-    if hint is float:
-        return value is None or isinstance(value, int | float)
-    return isinstance(value, cast("type", hint))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that is whole or not there, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def parse_json(text: str) -> Any:
@@ -244,3 +185,44 @@ def _strict(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fits(value: object, hint: object) -> bool:
+    """Compare a value from JSON with the type of a field; a number that was not finite is null."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if isinstance(hint, str):
+        return True  # Json, which is anything
+    if origin is UnionType:
+        return any(_fits(value, one) for one in inside)
+    if origin is Literal:
+        return value in inside
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, inside[0]) for item in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(item, inside[1]) for item in value.values())
+    if hint is float:
+        return value is None or isinstance(value, int | float)
+    return isinstance(value, cast("type", hint))
+
+
+@cache  # a look-up reads files, and a worker writes many records
+def _installed(package: str) -> str | None:
+    try:
+        return installed_version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _memory_bytes() -> int | None:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,8 +1,6 @@
-"""figures.json: the few numbers of a run that its figures are drawn from. Knows no setting.
+"""One run from config to record: open, train or resume, test once, leave everything in its folder.
 
-One run from config to record: open, train or go on, test once, leave everything in its folder.
-
-The run is finished when record.json says so; until then the same command goes on. Knows no setting.
+The run is finished when record.json says so; until then the same command resumes it.
 """
 
 import contextlib
@@ -19,19 +17,19 @@ from safetensors.torch import save_file
 from torch import nn
 
 from aaren.engine import checkpoint
+from aaren.engine.checkpoint import Checkpoints, require_same_config
 from aaren.engine.config import RunConfig, read_toml, to_toml
 from aaren.engine.determinism import repeatable, untouched_random_numbers
 from aaren.engine.distributed import World, connected
 from aaren.engine.experiment import Batch, BatchT, Experiment, Json
-from aaren.engine.fields import to_mapping
 from aaren.engine.loop import Fitted, PausedError, evaluate, fit
-from aaren.engine.plan import Plan
-from aaren.engine.progress import Observer, Several, Silent
-from aaren.engine.record import RunRecord, read_record, strict_json, write_text
-from aaren.engine.resume import Keeper, require_same_config
+from aaren.engine.plan import Evaluation, Plan, RunStatus
+from aaren.engine.progress import Observer, Observers
+from aaren.engine.record import RunRecord, read_record, strict_json
 from aaren.engine.setting import find_setting
-from aaren.engine.status import Look, RunStatus
-from aaren.errors import ConfigError, StateError
+from aaren.errors import ConfigError, UnwritableError
+from aaren.fields import to_mapping
+from aaren.files.atomic import write_text
 from aaren.files.lock import locked
 
 if TYPE_CHECKING:
@@ -40,32 +38,10 @@ if TYPE_CHECKING:
     from aaren.engine.setting import Setting
 
 
-FIGURES = "figures.json"
-
-
-def collect_figures(experiment: Experiment[BatchT], model: nn.Module) -> Mapping[str, Json]:
-    """Ask the experiment, without dropout, gradients, or a trace in the random numbers of the training."""
-    was_training = model.training
-    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-    model.eval()
-    try:
-        with torch.no_grad(), untouched_random_numbers(list(devices)):
-            return experiment.figures(model)
-    finally:
-        model.train(was_training)
-
-
-def write_figures(figures: Mapping[str, Json], folder: Path) -> Path | None:
-    """Write what there is to draw into a run's folder; nothing to draw leaves no file."""
-    if not figures:
-        return None
-    write_text(folder / FIGURES, strict_json(figures) + "\n")
-    return folder / FIGURES
-
-
 CONFIG, RECORD, CURVE = "run.toml", "record.json", "curve.jsonl"
 MODEL = "model"  # a folder: the selected weights
 PREPROCESSING = "preprocessing.json"  # what was learned from the data outside the model
+FIGURES = "figures.json"  # the few numbers that figures are drawn from
 PREDICTIONS = "predictions.safetensors"  # if asked
 CHECKPOINTS = "checkpoints"  # a folder, while the run is not finished
 
@@ -77,26 +53,26 @@ def train(
     command: str = "",
     observer: Observer | None = None,
     is_pause_wanted: Callable[[], bool] = lambda: False,
-    is_cut_short: bool = False,
+    stop_early: bool = False,
 ) -> RunRecord:
-    """Carry out a run in its folder, or go on with it, or return the record if it is finished.
+    """Train a run in its folder, or resume it, or return the record if it is finished.
 
     Args:
         config: The run.
         folder: Its folder; made if need be, locked meanwhile.
         command: What a person would type to repeat it, for the record.
-        observer: Who is told how it goes.
+        observer: Who is told of the progress.
         is_pause_wanted: See `fit`.
-        is_cut_short: Test the best weights of a stopped run instead of going on; the record says so.
+        stop_early: Test the best weights of a stopped run instead of resuming; the record says so.
     """
     with connected() as world, _held(folder, world):
-        finished = world.tell(_claim(config, folder) if world.is_first else None)
+        finished = world.broadcast(_claim(config, folder) if world.is_first else None)
         if finished is not None:
             if observer is not None and world.is_first:
                 observer.say(f"{folder} is finished already; this is its record.")
             return finished
         curve = _CurveFile(folder / CURVE if world.is_first else None)
-        watching = Several([observer or Silent(), curve]) if world.is_first else curve
+        watching = Observers(observer or Observer(), curve) if world.is_first else curve
         setting = find_setting(config.setting)
         try:
             experiment = setting.open(config.task, seed=config.seed)
@@ -104,7 +80,7 @@ def train(
                 raise ConfigError(
                     f"the setting {config.setting!r} keeps no predictions: leave out engine.predictions."
                 )
-            keeper = Keeper(
+            checkpoints = Checkpoints(
                 folder=folder / CHECKPOINTS,
                 config={**to_mapping(config), "data": dict(experiment.checksums())},
                 every_seconds=config.engine.checkpoint_seconds,
@@ -113,12 +89,12 @@ def train(
                 experiment,
                 seed=config.seed,
                 engine=config.engine,
-                keeper=keeper,
+                checkpoints=checkpoints,
                 observer=watching,
                 world=world,
                 name=" ".join(map(str, config.cell().values())),
                 is_pause_wanted=is_pause_wanted,
-                is_cut_short=is_cut_short,
+                stop_early=stop_early,
             )
             record = None
             if world.is_first:
@@ -129,100 +105,7 @@ def train(
             if world.is_first:
                 _fail(config, folder, curve.status, error, command=command, world=world)
             raise
-        return cast("RunRecord", world.tell(record))
-
-
-@contextmanager
-def _held(folder: Path, world: World) -> Iterator[None]:
-    if world.is_first:
-        with locked(folder):
-            yield
-    else:
-        yield
-
-
-def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
-    """Make the folder this run's; return the record if there is nothing left to do."""
-    if (folder / CONFIG).exists():
-        record = read_record(folder / RECORD) if (folder / RECORD).exists() else None
-        if record is None or record.status == "finished" or _has_checkpoint(folder):
-            require_same_config(read_toml(folder / CONFIG), tomllib.loads(to_toml(config)), where=str(folder))
-        if record is not None and record.status == "finished":
-            return record
-    with writing(folder):
-        write_text(folder / CONFIG, to_toml(config))
-    return None
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    """Tell whether anything would be lost; a run that failed before may be mended by another config."""
-    return any((folder / CHECKPOINTS).glob("update-*"))
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Say in one line that a disk is full or closed."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise StateError(
-            f"cannot write to {folder}: {error}. Free some space or choose another folder (--out); "
-            "the same command then goes on from the last checkpoint."
-        ) from error
-
-
-def _finish(
-    config: RunConfig,
-    folder: Path,
-    setting: "Setting[DataclassInstance, Batch]",
-    experiment: Experiment[Batch],
-    fitted: Fitted,
-    *,
-    command: str,
-    world: World,
-) -> RunRecord:
-    """Touch the test part, once, and write everything down; the record last: it says that all is there."""
-    model, status, plan = fitted.model, fitted.status, experiment.plan
-    with repeatable(replace(config.engine, threads=fitted.threads), seed=config.seed):
-        test = dict(evaluate(experiment, model, "test", plan.moment(status.update)))
-        with torch.no_grad():
-            said = dict(experiment.predictions(model)) if config.engine.predictions else {}
-        drawn = collect_figures(experiment, model)
-    record = replace(
-        _record(config, status, command=command, world=world),
-        status="finished",
-        metrics={"test": test, **_looks(status)},
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        epochs=round(status.update / plan.updates_per_epoch, 3),
-        data=dict(experiment.checksums()),
-        facts=dict(experiment.facts()),
-        threads=fitted.threads,
-    )
-    with writing(folder):
-        if said:
-            save_file(
-                {name: tensor.cpu().contiguous() for name, tensor in said.items()}, folder / PREDICTIONS
-            )
-        (folder / MODEL).mkdir(exist_ok=True)
-        setting.save_model(model.to("cpu"), folder / MODEL)
-        write_figures(drawn, folder)
-        write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")
-        write_text(folder / CURVE, "".join(strict_json(look) + "\n" for look in status.curve))
-        record.write(folder / RECORD)
-    checkpoint.remove(folder / CHECKPOINTS)
-    return record
-
-
-def _fail(
-    config: RunConfig, folder: Path, status: RunStatus, error: Exception, *, command: str, world: World
-) -> None:
-    """Leave a record of the failure; if even that fails, the error itself is what matters."""
-    record = _record(config, status, command=command, world=world)
-    text = f"{type(error).__name__}: {error}"
-    try:
-        replace(record, metrics=_looks(status), ended_by="error", error=text).write(folder / RECORD)
-    except OSError:
-        return
+        return cast("RunRecord", world.broadcast(record))
 
 
 def blank_record(config: RunConfig, *, command: str) -> RunRecord:
@@ -253,6 +136,119 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
     )
 
 
+def collect_figures(experiment: Experiment[BatchT], model: nn.Module) -> Mapping[str, Json]:
+    """Ask the experiment, without dropout, gradients, or a trace in the random numbers of the training."""
+    was_training = model.training
+    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    model.eval()
+    try:
+        with torch.no_grad(), untouched_random_numbers(list(devices)):
+            return experiment.figures(model)
+    finally:
+        model.train(was_training)
+
+
+def write_figures(figures: Mapping[str, Json], folder: Path) -> Path | None:
+    """Write what there is to draw into a run's folder; nothing to draw leaves no file."""
+    if not figures:
+        return None
+    write_text(folder / FIGURES, strict_json(figures) + "\n")
+    return folder / FIGURES
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say in one line that a disk is full or closed."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise UnwritableError(
+            f"cannot write to {folder}: {error}. Free some space or choose another folder (--out); "
+            "the same command then resumes from the last checkpoint."
+        ) from error
+
+
+@contextmanager
+def _held(folder: Path, world: World) -> Iterator[None]:
+    if world.is_first:
+        with locked(folder):
+            yield
+    else:
+        yield
+
+
+def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
+    """Make the folder this run's; return the record if there is nothing left to do."""
+    if (folder / CONFIG).exists():
+        record = read_record(folder / RECORD) if (folder / RECORD).exists() else None
+        if record is None or record.status == "finished" or _has_checkpoint(folder):
+            require_same_config(read_toml(folder / CONFIG), tomllib.loads(to_toml(config)), where=str(folder))
+        if record is not None and record.status == "finished":
+            return record
+    with writing(folder):
+        write_text(folder / CONFIG, to_toml(config))
+    return None
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Tell whether anything would be lost; a run that failed before may be mended by another config."""
+    return any((folder / CHECKPOINTS).glob("update-*"))
+
+
+def _finish(
+    config: RunConfig,
+    folder: Path,
+    setting: "Setting[DataclassInstance, Batch]",
+    experiment: Experiment[Batch],
+    fitted: Fitted,
+    *,
+    command: str,
+    world: World,
+) -> RunRecord:
+    """Touch the test part, once, and write everything down; the record last: it says that all is there."""
+    model, status, plan = fitted.model, fitted.status, experiment.plan
+    with repeatable(replace(config.engine, threads=fitted.threads), seed=config.seed):
+        test = dict(evaluate(experiment, model, "test", plan.moment(status.update)))
+        with torch.no_grad():
+            said = dict(experiment.predictions(model)) if config.engine.predictions else {}
+        drawn = collect_figures(experiment, model)
+    record = replace(
+        _record(config, status, command=command, world=world),
+        status="finished",
+        metrics={"test": test, **_evaluations(status)},
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        epochs=round(status.update / plan.updates_per_epoch, 3),
+        data=dict(experiment.checksums()),
+        facts=dict(experiment.facts()),
+        threads=fitted.threads,
+    )
+    with writing(folder):
+        if said:
+            save_file(
+                {name: tensor.cpu().contiguous() for name, tensor in said.items()}, folder / PREDICTIONS
+            )
+        (folder / MODEL).mkdir(exist_ok=True)
+        setting.save_model(model.to("cpu"), folder / MODEL)
+        write_figures(drawn, folder)
+        write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")
+        write_text(folder / CURVE, _curve_lines(status))
+        record.write(folder / RECORD)
+    checkpoint.remove(folder / CHECKPOINTS)
+    return record
+
+
+def _fail(
+    config: RunConfig, folder: Path, status: RunStatus, error: Exception, *, command: str, world: World
+) -> None:
+    """Leave a record of the failure; if even that fails, the error itself is what matters."""
+    record = _record(config, status, command=command, world=world)
+    text = f"{type(error).__name__}: {error}"
+    try:
+        replace(record, metrics=_evaluations(status), ended_by="error", error=text).write(folder / RECORD)
+    except OSError:
+        return
+
+
 def _record(config: RunConfig, status: RunStatus, *, command: str, world: World) -> RunRecord:
     return replace(
         blank_record(config, command=command),
@@ -266,33 +262,35 @@ def _record(config: RunConfig, status: RunStatus, *, command: str, world: World)
     )
 
 
-def _looks(status: RunStatus) -> dict[str, dict[str, float]]:
-    """Return the best and the last look at the validation part."""
-    looks: Mapping[str, Look | None] = {
+def _evaluations(status: RunStatus) -> dict[str, dict[str, float]]:
+    """Return the best and the last evaluation on the validation part."""
+    found: Mapping[str, Evaluation | None] = {
         "best": status.best,
         "last": status.curve[-1] if status.curve else None,
     }
-    return {name: dict(look["validation"]) for name, look in looks.items() if look is not None}
+    return {name: dict(one["validation"]) for name, one in found.items() if one is not None}
 
 
-class _CurveFile(Silent):
-    """Keeps curve.jsonl beside a run, line by line; a run that goes on rewrites it from its checkpoint."""
+def _curve_lines(status: RunStatus) -> str:
+    return "".join(strict_json(evaluation) + "\n" for evaluation in status.curve)
+
+
+class _CurveFile(Observer):
+    """Keeps curve.jsonl beside a run, line by line; a run that resumes rewrites it from its checkpoint."""
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.status = path, RunStatus()
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
-        """Write the looks so far."""
         del name, plan
         self.status = status
         if self.path is not None:
             with writing(self.path.parent):
-                write_text(self.path, "".join(strict_json(look) + "\n" for look in status.curve))
+                write_text(self.path, _curve_lines(status))
 
-    def looked(self, status: RunStatus, look: Look) -> None:
-        """Append the look."""
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         del status
         if self.path is not None:
             # A full disk does not end the run: the curve is in every checkpoint and written again at the end.
             with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as file:
-                file.write(strict_json(look) + "\n")
+                file.write(strict_json(evaluation) + "\n")

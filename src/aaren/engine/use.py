@@ -1,9 +1,4 @@
-"""Use a finished run: score it again, or let it speak about new data. Knows no setting.
-
-Score a finished run several times, one key of its config changed; the answers lie beside its record.
-
-Knows no setting: a key is any that `--set` takes.
-"""
+"""Use a finished run: evaluate it again, also for several values of a key, or predict from new data."""
 
 import json
 import os
@@ -17,13 +12,13 @@ import torch
 from aaren.engine.config import RunConfig, load, override
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
-from aaren.engine.fields import flatten, to_mapping
 from aaren.engine.loop import evaluate
-from aaren.engine.record import RunRecord, now, read_record, strict_json, write_text
+from aaren.engine.record import RunRecord, now, read_record, strict_json
 from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, collect_figures, write_figures, writing
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, DataError, unknown_name
-from aaren.files.atomic import replacing
+from aaren.fields import flatten, to_mapping
+from aaren.files.atomic import replacing, write_text
 
 _OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as settings call them
 
@@ -31,7 +26,7 @@ _OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as
 def evaluate_run(
     folder: Path, *, part: str = "test", assignments: Sequence[str] = ()
 ) -> tuple[RunRecord, Mapping[str, float]]:
-    """Score the selected weights of a run on a part of its data, as its config says or with changes to it."""
+    """Evaluate the selected weights of a run on a part of its data, if asked with changes to its config."""
     found = [name for name in PARTS if name == part]
     if not found:
         raise unknown_name("part", part, PARTS)
@@ -58,7 +53,7 @@ def draw_run(folder: Path) -> Path | None:
 
 
 def predict_run(folder: Path, *, source: Path, target: Path) -> None:
-    """Read new data, write what the run's model says about it, whole or not at all.
+    """Read new data and write the predictions of the run's model, whole or not at all.
 
     Args:
         folder: Of a finished run.
@@ -66,7 +61,7 @@ def predict_run(folder: Path, *, source: Path, target: Path) -> None:
         target: A new file, or one that may be replaced; a symbolic link stands for what it points to.
     """
     if not os.path.isfile(source):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
-        raise DataError(f"no file {source}: --data needs the new data to speak about.")
+        raise DataError(f"no file {source}: --data needs the new data to predict from.")
     _require_writable(folder, source, target)
     config, _record = open_run(folder)
     setting = find_setting(config.setting)
@@ -75,52 +70,6 @@ def predict_run(folder: Path, *, source: Path, target: Path) -> None:
         model = setting.load_model(folder / MODEL).eval()
         with replacing(target) as temporary:
             setting.predict(model, config.task, preprocessing, source=source, target=temporary)
-
-
-def _require_writable(folder: Path, source: Path, target: Path) -> None:
-    """Raise for a target that is no file name, or whose file is needed: the data, or a part of the run."""
-    place = Path(os.path.realpath(target))
-    try:
-        is_there = place.exists()
-        is_writable = place.is_file() if is_there else place.parent.is_dir() and not place.is_symlink()
-    except OSError:  # a name that no disk can hold; above: links in a circle
-        is_there = is_writable = False
-    if not is_writable:
-        raise ConfigError(f"{target} cannot be written: -o needs a file name in a folder that exists.")
-    if is_there and place.samefile(source):
-        raise ConfigError(
-            f"-o {target} is the file of --data, {source}: it would be lost. Name another file."
-        )
-    if is_there and any(path.is_file() and place.samefile(path) for path in folder.rglob("*")):
-        raise ConfigError(
-            f"-o {target} is a file of the run in {folder}: it would be lost. Name another file."
-        )
-
-
-def _warn_of_other_data(folder: Path, record: RunRecord, experiment: Experiment[Batch]) -> None:
-    """Say so if the data is not what the run was trained on."""
-    for name, found in experiment.checksums().items():
-        trained = record.data.get(name)
-        if record.data and found != trained:
-            what = f"it had {trained[:12]}... then" if trained else f"that was {', '.join(record.data)}"
-            warnings.warn(
-                f"{folder} was trained on other data: {name} has sha256 {found[:12]}..., {what}. These "
-                "numbers are not comparable with its record.",
-                stacklevel=3,
-            )
-
-
-def _overridden(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
-    """Change what evaluating depends on; a key of the training would change nothing, and is refused."""
-    new = override(config, assignments)
-    before, after = flatten(to_mapping(config)), flatten(to_mapping(new))
-    for key in after:
-        if after[key] != before.get(key) and key.startswith(_OF_TRAINING):
-            raise ConfigError(
-                f"{key.removeprefix('task.')} is part of what was trained: evaluating with another value "
-                "would change nothing. Train a run with it."
-            )
-    return new
 
 
 def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
@@ -201,3 +150,49 @@ def sweep_run(
     with writing(folder):
         write_text(target, strict_json(content, indent=1) + "\n")
     return target
+
+
+def _require_writable(folder: Path, source: Path, target: Path) -> None:
+    """Raise for a target that is no file name, or whose file is needed: the data, or a part of the run."""
+    place = Path(os.path.realpath(target))
+    try:
+        is_there = place.exists()
+        is_writable = place.is_file() if is_there else place.parent.is_dir() and not place.is_symlink()
+    except OSError:  # a name that no disk can hold; above: links in a circle
+        is_there = is_writable = False
+    if not is_writable:
+        raise ConfigError(f"{target} cannot be written: -o needs a file name in a folder that exists.")
+    if is_there and place.samefile(source):
+        raise ConfigError(
+            f"-o {target} is the file of --data, {source}: it would be lost. Name another file."
+        )
+    if is_there and any(path.is_file() and place.samefile(path) for path in folder.rglob("*")):
+        raise ConfigError(
+            f"-o {target} is a file of the run in {folder}: it would be lost. Name another file."
+        )
+
+
+def _warn_of_other_data(folder: Path, record: RunRecord, experiment: Experiment[Batch]) -> None:
+    """Say so if the data is not what the run was trained on."""
+    for name, found in experiment.checksums().items():
+        trained = record.data.get(name)
+        if record.data and found != trained:
+            what = f"it had {trained[:12]}... then" if trained else f"that was {', '.join(record.data)}"
+            warnings.warn(
+                f"{folder} was trained on other data: {name} has sha256 {found[:12]}..., {what}. These "
+                "numbers are not comparable with its record.",
+                stacklevel=3,
+            )
+
+
+def _overridden(config: RunConfig, assignments: Sequence[str]) -> RunConfig:
+    """Change what evaluating depends on; a key of the training would change nothing, and is refused."""
+    new = override(config, assignments)
+    before, after = flatten(to_mapping(config)), flatten(to_mapping(new))
+    for key in after:
+        if after[key] != before.get(key) and key.startswith(_OF_TRAINING):
+            raise ConfigError(
+                f"{key.removeprefix('task.')} is part of what was trained: evaluating with another value "
+                "would change nothing. Train a run with it."
+            )
+    return new

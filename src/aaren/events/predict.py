@@ -16,7 +16,7 @@ from aaren.events.config import EventsConfig
 from aaren.events.experiment import PREDICTION_WORDS, events_of, read_own
 from aaren.events.forecaster import EventForecaster
 from aaren.events.sequences import EventSequences
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 
 QUANTILES = (0.05, 0.5, 0.95)
 HEADER = (
@@ -66,8 +66,7 @@ def forecast_file(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
     writer.writerows(rows)
-    with replacing(target) as part:
-        part.write_text(text.getvalue(), encoding="utf-8")
+    write_text(target, text.getvalue())
 
 
 def _rows(

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from aaren.errors import AarenError, DataError
-from aaren.files.atomic import replacing
+from aaren.files.atomic import replacing, write_text
 
 MAX_ARCHIVE_RATIO = 200  # text of numbers shrinks 3- to 20-fold
 UNPACKED_LIMIT_BYTES = 4_000_000_000
@@ -179,8 +179,7 @@ def recorded_checksums(path: Path) -> dict[str, str]:
 
 def record_checksums(path: Path, checksums: Mapping[str, str]) -> None:
     """Write checksums beside a file, its own among them: from now on it is compared whenever it is read."""
-    with replacing(_record(path)) as temporary:
-        temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in checksums.items()))
+    write_text(_record(path), "".join(f"{digest}  {name}\n" for name, digest in checksums.items()))
 
 
 def _record(path: Path) -> Path:

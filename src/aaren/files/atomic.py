@@ -1,8 +1,4 @@
-"""Files that are whole or not there, and one writer at a time.
-
-A reader never sees half a file, and two processes that want the same one wait for each other. Knows nothing
-of what is written.
-"""
+"""Files and folders that are whole or not there: a reader never sees half of one."""
 
 import os
 import shutil
@@ -11,17 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aaren.errors import DataError
-from aaren.files.lock import try_lock, unlock
-
-WAIT_SECONDS = 3_600.0
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`; on success it takes its place, on failure it vanishes.
 
-    A symbolic link stays one, and what it points to is replaced; a file that was there keeps its permissions.
+    What is written there may be a file or a folder; it is flushed to the disk before it is renamed. A
+    symbolic link stays one, and what it points to is replaced; a file that was there keeps its permissions.
     """
     if path.is_symlink():
         path = Path(os.path.realpath(path))
@@ -32,26 +24,53 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         if path.is_file():
             shutil.copymode(path, temporary)
+        _flush(temporary)
+        if path.is_dir():
+            shutil.rmtree(path)
         temporary.replace(path)
+        _flush_entries(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
-@contextmanager
-def locked(path: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold the lock that belongs to `path`; others wait for it. A dead process holds no lock."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    deadline = time.monotonic() + wait_seconds
-    with lock.open("a+b") as handle:
-        while not try_lock(handle.fileno()):
-            if time.monotonic() > deadline:
-                raise DataError(
-                    f"another process has been at {path} for {wait_seconds:.0f} s. "
-                    f"Wait for it or end it; its lock is {lock}."
-                )
-            time.sleep(0.05)
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in UTF-8, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def remove_leftovers(folder: Path, name: str) -> None:
+    """Delete what killed processes were writing into a folder under names that match a pattern."""
+    for leftover in folder.glob(f".{name}.*"):
+        _remove(leftover)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    if path.is_dir():
+        for inside in path.iterdir():
+            _flush(inside)
+        _flush_entries(path)
+    else:
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _flush_entries(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            yield
+            os.fsync(descriptor)
         finally:
-            unlock(handle.fileno())
+            os.close(descriptor)

@@ -1,40 +1,29 @@
-"""Where data lies: the roots in `$AAREN_DATA`, then the user's cache folder.
+"""Where files lie: data in the roots of `$AAREN_DATA`, then in the user's cache; there also parsed arrays.
 
-A file is `<root>/<setting>/<file name>`, plain, `.gz` or `.xz`. Knows folders and names only,
-not what is inside the files nor which datasets exist.
-
-Keep what took long to parse as plain arrays in the user's cache folder.
-
-An entry belongs to one content, by its checksum, and to one version of the parser; anything else is parsed
-anew. A cache that cannot be read or written costs time, never correctness.
+A data file is `<root>/<setting>/<file name>`, plain, `.gz` or `.xz`.
 """
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from aaren.errors import DataError
 from aaren.files.atomic import replacing
 
 VARIABLE = "AAREN_DATA"
+Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 SUFFIXES = ("", ".gz", ".xz")  # in the order in which they are looked for
 
 
 def cache_folder() -> Path:
     """Return the folder of this user and machine that holds what can be had again."""
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]).expanduser() / "aaren"
-    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"]) / "aaren"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "aaren"
-    return Path.home() / ".cache" / "aaren"
+    return platformdirs.user_cache_path("aaren", appauthor=False, opinion=False)
 
 
 def roots() -> tuple[Path, ...]:
@@ -85,19 +74,12 @@ def place(setting: str, filename: str) -> Path:
     return folder / filename
 
 
-def _is_writable(folder: Path) -> bool:
-    while not folder.exists():
-        folder = folder.parent
-    # The mode counts, not only os.access: for the root user access() is always granted, and a folder
-    # that somebody closed on purpose stays closed.
-    return folder.is_dir() and bool(folder.stat().st_mode & 0o222) and os.access(folder, os.W_OK)
-
-
-Arrays: TypeAlias = dict[str, NDArray[np.generic]]
-
-
 def cached(sha256: str, version: str, build: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
-    """Return the arrays that `build` makes of the content with this checksum, or the cache's copy of them."""
+    """Return the arrays that `build` makes of the content with this checksum, or the cache's copy of them.
+
+    An entry belongs to one content and to one version of the parser; anything else is parsed anew. A cache
+    that cannot be read or written costs time, never correctness.
+    """
     kind = version.partition(" ")[0]
     key = hashlib.sha256(f"{version}\n{sha256}".encode()).hexdigest()[:32]
     entry = cache_folder() / "parsed" / f"{kind}-{key}.npz"
@@ -113,3 +95,11 @@ def cached(sha256: str, version: str, build: Callable[[], Mapping[str, NDArray[n
     except OSError:
         pass  # a full or closed disk must not stop a run
     return arrays
+
+
+def _is_writable(folder: Path) -> bool:
+    while not folder.exists():
+        folder = folder.parent
+    # The mode counts, not only os.access: for the root user access() is always granted, and a folder
+    # that somebody closed on purpose stays closed.
+    return folder.is_dir() and bool(folder.stat().st_mode & 0o222) and os.access(folder, os.W_OK)

@@ -1,24 +1,95 @@
-"""A lock on an open file, which dies with its process. Knows nothing of waiting or of whom to tell.
+"""One process at a time in a folder or at a file. A lock dies with its process, also with one that is killed.
 
-One process per run folder. The lock dies with its process, so a killed run leaves none behind.
+`filelock` has no lock that several share and that also tells who holds it, so the system's own are used.
 """
 
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from aaren.errors import StateError
+from aaren.errors import StateError, UnwritableError
+
+LOCK_FILE = ".lock"  # in the folder
+WAIT_SECONDS = 3_600.0
+
+
+class InUseError(StateError):
+    """Another process holds a folder or file; `holder` is its number, or "unknown"."""
+
+    def __init__(self, message: str, *, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+@contextmanager
+def locked(folder: Path, *, is_shared: bool = False) -> Iterator[None]:
+    """Hold a folder, which is made if need be, alone or with others that share it, or say who holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / LOCK_FILE).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UnwritableError(f"cannot write to {folder}: {error}. Choose another folder (--out).") from error
+    with opened as file:
+        if not _try_lock(file.fileno(), is_shared=is_shared):
+            holder = _holder(file)
+            raise InUseError(
+                f"{folder} is in use by process {holder}. Wait for it, end it, or choose another folder "
+                "(--out).",
+                holder=holder,
+            )
+        with _named(file):
+            yield
+
+
+@contextmanager
+def locked_file(path: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+    """Hold a file that is to be written, by a lock beside it, once whoever holds it is done."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    deadline = time.monotonic() + wait_seconds
+    with lock.open("a+", encoding="utf-8") as file:
+        while not _try_lock(file.fileno(), is_shared=False):
+            if time.monotonic() > deadline:
+                holder = _holder(file)
+                raise InUseError(
+                    f"{path} has been in use by process {holder} for {wait_seconds:.0f} s. "
+                    f"Wait for it or end it; its lock is {lock}.",
+                    holder=holder,
+                )
+            time.sleep(0.05)
+        with _named(file):
+            yield
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    return file.read().strip() or "unknown"
+
+
+@contextmanager
+def _named(file: TextIO) -> Iterator[None]:
+    """Write this process's number into a lock that is held, and give the lock back at the end."""
+    try:
+        file.truncate(0)
+        with contextlib.suppress(OSError):  # on a full disk the lock holds, without a name
+            file.write(str(os.getpid()))
+            file.flush()
+        yield
+    finally:
+        _unlock(file.fileno())
+
 
 if sys.platform == "win32":
     import msvcrt
 
     _PLACE = 1 << 30  # far behind any text: a locked byte cannot be read by others
 
-    def try_lock(descriptor: int, *, is_shared: bool = False) -> bool:
-        """Take the lock unless another process has it, and tell whether it was taken."""
+    def _try_lock(descriptor: int, *, is_shared: bool) -> bool:
         if is_shared:
             return True  # there are none here: who shares is not kept out, and keeps nobody out
         os.lseek(descriptor, _PLACE, os.SEEK_SET)
@@ -28,8 +99,7 @@ if sys.platform == "win32":
             return False
         return True
 
-    def unlock(descriptor: int) -> None:
-        """Give the lock back."""
+    def _unlock(descriptor: int) -> None:
         os.lseek(descriptor, _PLACE, os.SEEK_SET)
         with contextlib.suppress(OSError):  # a shared one was never taken
             msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
@@ -37,43 +107,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def try_lock(descriptor: int, *, is_shared: bool = False) -> bool:
-        """Take the lock unless another process has it, and tell whether it was taken."""
+    def _try_lock(descriptor: int, *, is_shared: bool) -> bool:
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             return False
         return True
 
-    def unlock(descriptor: int) -> None:
-        """Give the lock back."""
+    def _unlock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-LOCK_FILE = ".lock"
-
-
-@contextmanager
-def locked(folder: Path, *, is_shared: bool = False) -> Iterator[None]:
-    """Hold a run folder for the time of a block, alone or with others that share it, or say who holds it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        opened = (folder / LOCK_FILE).open("a+", encoding="utf-8")
-    except OSError as error:
-        raise StateError(f"cannot write to {folder}: {error}. Choose another folder (--out).") from error
-    with opened as file:
-        if not try_lock(file.fileno(), is_shared=is_shared):
-            file.seek(0)
-            holder = file.read().strip()
-            raise StateError(
-                f"{folder} is in use by process {holder or 'unknown'}. "
-                "Wait for it, end it, or choose another folder (--out)."
-            )
-        try:
-            file.truncate(0)
-            with contextlib.suppress(OSError):  # on a full disk the lock holds, without a name
-                file.write(str(os.getpid()))
-                file.flush()
-            yield
-        finally:
-            unlock(file.fileno())

@@ -21,7 +21,7 @@ from aaren.datasets.numbers import LARGEST
 from aaren.errors import DataError, require_extra, unknown_name
 from aaren.files import folders
 from aaren.files.archive import parsing, read
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 from aaren.files.folders import cached
 
 PAST_STEPS = 96
@@ -106,8 +106,7 @@ def write_series(series: Series, target: Path) -> Path:
     lines += [
         ",".join((date, *map(repr, row))) for date, row in zip(dates, series.values.tolist(), strict=True)
     ]
-    with replacing(target) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(target, "\n".join(lines) + "\n")
     return target
 
 

@@ -23,7 +23,7 @@ from aaren.engine.determinism import take_threads
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.progress import choose_observer
 from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_bytes, write_text
 from aaren.forecasting.calendar import Dates, continue_dates
 from aaren.forecasting.data import NUM_MARKS
 from aaren.forecasting.frames import (
@@ -273,10 +273,8 @@ class AarenForecaster:
             "history": self.history_,
         }
         folder = save_model(self.model_, folder)
-        with replacing(folder / STATE) as temporary:
-            temporary.write_bytes(self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
-        with replacing(folder / DESCRIPTION) as temporary:
-            temporary.write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+        write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
+        write_text(folder / DESCRIPTION, json.dumps(described, indent=1) + "\n")
         return folder
 
     @classmethod

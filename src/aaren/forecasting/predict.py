@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 from aaren.forecasting.calendar import continue_dates
 from aaren.forecasting.config import ForecastingConfig
 from aaren.forecasting.data import Series, read_series, time_marks
@@ -112,5 +112,4 @@ def write_table(
         ",".join((stamp, *(f"{value:.6g}" for value in row)))
         for stamp, row in zip(stamps, values.tolist(), strict=True)
     ]
-    with replacing(target) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(target, "\n".join(lines) + "\n")

@@ -14,11 +14,10 @@ from typing import Literal, TypeAlias
 
 from aaren.engine.config import RunConfig
 from aaren.engine.loop import PausedError, fit
-from aaren.engine.plan import Plan
-from aaren.engine.progress import Silent
+from aaren.engine.plan import Evaluation, Plan, RunStatus
+from aaren.engine.progress import Observer
 from aaren.engine.record import RunRecord
 from aaren.engine.setting import find_setting
-from aaren.engine.status import Look, RunStatus
 from aaren.lab.plan import PlannedRun
 from aaren.lab.records import FoundRecord
 
@@ -99,7 +98,7 @@ def probe_run(config: RunConfig) -> float | None:
     return watch.total_seconds(experiment.plan)
 
 
-class _Watch(Silent):
+class _Watch(Observer):
     """Times updates and looks."""
 
     def __init__(self) -> None:
@@ -115,9 +114,9 @@ class _Watch(Silent):
         (self.looks if self.has_looked else self.updates).append(now - self.last)
         self.last, self.has_looked = now, False
 
-    def looked(self, status: RunStatus, look: Look) -> None:
+    def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         """Remember that a look came after the last update."""
-        del status, look
+        del status, evaluation
         self.has_looked = True
 
     def is_enough(self) -> bool:

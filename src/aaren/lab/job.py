@@ -15,12 +15,11 @@ import torch
 
 from aaren.engine.config import RunConfig, from_mapping, to_toml
 from aaren.engine.loop import PausedError
-from aaren.engine.plan import Plan
-from aaren.engine.progress import Silent
+from aaren.engine.plan import Evaluation, Plan, RunStatus
+from aaren.engine.progress import Observer
 from aaren.engine.record import RunRecord
 from aaren.engine.run import train
 from aaren.engine.setting import import_setting
-from aaren.engine.status import Look, RunStatus
 from aaren.engine.use import Sweep, SweepRow, sweep_run
 from aaren.errors import StateError
 
@@ -150,7 +149,7 @@ def _kind(error: Exception) -> Event:
     return "failed"
 
 
-class _Teller(Silent):
+class _Teller(Observer):
     """Tells how a run goes, seldom enough not to slow it down."""
 
     def __init__(self, tell: Tell) -> None:
@@ -171,7 +170,7 @@ class _Teller(Silent):
                 Message(event="progress", text=text, update=status.update, max_updates=self.plan.max_updates)
             )
 
-    def looked(self, status: RunStatus, look: Look) -> None:
+    def evaluated(self, status: RunStatus, look: Evaluation) -> None:
         """Tell the metric by which weights are chosen, and its best."""
         name = self.plan.selects.metric
         best = status.best["validation"][name] if status.best else look["validation"][name]

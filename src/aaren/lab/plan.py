@@ -17,12 +17,12 @@ from aaren.datasets.dataset import Dataset
 from aaren.datasets.fetch import on_disk
 from aaren.datasets.settings import BUILT_IN, setting_names
 from aaren.engine.config import PROFILES, RunConfig, from_mapping
-from aaren.engine.fields import flatten, to_mapping
 from aaren.engine.presets import make_run
 from aaren.engine.run import MODEL
 from aaren.engine.setting import CellGroup, find_setting, import_setting
 from aaren.engine.use import Sweep
 from aaren.errors import ConfigError, unknown_name
+from aaren.fields import flatten, to_mapping
 from aaren.lab.records import Collected, FoundRecord, collect
 
 MAX_SEEDS = 1000

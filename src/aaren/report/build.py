@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from aaren.engine.record import write_text
 from aaren.errors import ConfigError, DataError
+from aaren.files.atomic import write_text
 from aaren.report.gathered import Gathered, gather
 from aaren.report.markdown import render_markdown
 from aaren.report.page import render_page

@@ -29,7 +29,7 @@ from aaren.datasets.numbers import flags, narrow, wholes
 from aaren.errors import ConfigError, DataError, require_extra, unknown_name
 from aaren.files import folders, npz
 from aaren.files.archive import parsing
-from aaren.files.atomic import locked
+from aaren.files.lock import locked_file
 from aaren.rl import policies
 from aaren.rl.environments import normalised_score
 from aaren.rl.rollout_worker import Episode, PolicyUse, RolloutWorker
@@ -99,7 +99,7 @@ def make(
     if found is not None:
         return _require_same(found, settings)
     target = folders.place("rl", filename)
-    with locked(target):
+    with locked_file(target):
         if target.is_file():  # another process has just made it
             return _require_same(target, settings)
         shards = EpisodeShards(target.parent / ".shards" / f"{recipe.name}-{_key(settings)}")

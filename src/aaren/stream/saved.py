@@ -7,8 +7,7 @@ noticed.
 
 import hashlib
 import json
-import os
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -19,6 +18,8 @@ from torch import Tensor, nn
 
 from aaren.datasets.settings import DataSetting, find_setting, setting_names
 from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.fields import build, faults_error
+from aaren.files.atomic import write_bytes, write_text
 from aaren.nn import FoldedAttention
 from aaren.nn.generators import building_from
 from aaren.version import __version__
@@ -67,9 +68,8 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / WEIGHTS_FILE, weights)
-    _replace(folder / CONFIG_FILE, (json.dumps(described, indent=2) + "\n").encode())
+    write_bytes(folder / WEIGHTS_FILE, weights)
+    write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
     return folder
 
 
@@ -78,7 +78,7 @@ def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.
     folder = Path(folder)
     described = _read_description(folder / CONFIG_FILE)
     model_class = _model_class(str(described.get("class", "")))
-    config = build_config(model_class.config_type, described.get("config"), where=str(folder / CONFIG_FILE))
+    config = _read_config(folder / CONFIG_FILE, model_class.config_type, described.get("config"))
     tensors = _read_weights(folder / WEIGHTS_FILE, str(described.get("weights_sha256", "")))
     model = _build(model_class, config)
     try:
@@ -125,22 +125,14 @@ def _require_as_built(model: nn.Module, fresh: nn.Module) -> None:
         )
 
 
-def build_config(config_type: type, values: object, *, where: str) -> object:
-    """Build a config dataclass from a mapping; every unknown and every missing key is named."""
+def _read_config(path: Path, config_type: type, values: object) -> object:
     if not isinstance(values, dict):
-        raise DataError(f"{where}: expected a config with named values; got {type(values).__name__}.")
-    known = {field.name: field for field in fields(config_type)}
-    faults = [str(unknown_name("key", key, known)) for key in values if key not in known]
-    faults += [
-        f"missing key {name!r}"
-        for name, field in known.items()
-        if name not in values and field.default is MISSING and field.default_factory is MISSING
-    ]
+        raise DataError(f"{path}: expected a config with named values; got {type(values).__name__}.")
+    faults: list[str] = []
+    config = build(config_type, values, faults)
     if faults:
-        raise ConfigError(f"{where}: {' '.join(faults)}")
-    return config_type(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    )
+        raise faults_error(faults, str(path))
+    return config
 
 
 def _read_description(path: Path) -> dict[str, Any]:
@@ -184,15 +176,3 @@ def _read_weights(path: Path, digest: str) -> dict[str, Tensor]:
         return safetensors.torch.load(content)
     except SafetensorError as error:
         raise DataError(f"{path}: not a safetensors file ({error}).") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

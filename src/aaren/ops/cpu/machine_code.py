@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from aaren.files.atomic import write_bytes
 from aaren.ops.cpu.team import PROTOTYPE, Function
 
 if TYPE_CHECKING:
@@ -145,10 +146,7 @@ def _read(path: Path) -> bytes | None:
 
 def _write(path: Path, code: bytes) -> bool:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_bytes(hashlib.sha256(code).digest() + code)
-        partial.replace(path)  # whole or not at all, whoever else compiles now
+        write_bytes(path, hashlib.sha256(code).digest() + code)
     except OSError:
         return False
     return True

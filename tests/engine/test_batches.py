@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.engine.batches import move, share
+from aaren.engine.batches import cut, move
 from aaren.errors import ShapeError
 
 
@@ -21,7 +21,7 @@ class Pair:
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_parts_make_the_whole(count: int) -> None:
     batch = Pair(values=torch.arange(14).reshape(7, 2), ends=torch.arange(7))
-    parts = [share(batch, index, count) for index in range(count)]
+    parts = [cut(batch, index, count) for index in range(count)]
     assert torch.equal(torch.cat([part.values for part in parts]), batch.values)
     assert torch.equal(torch.cat([part.ends for part in parts]), batch.ends)
     assert {part.unit for part in parts} == {"hours"}
@@ -29,14 +29,14 @@ def test_parts_make_the_whole(count: int) -> None:
 
 def test_more_parts_than_cases_leave_some_empty() -> None:
     batch = Pair(values=torch.zeros(2, 1), ends=None)
-    parts = [share(batch, index, 3) for index in range(3)]
+    parts = [cut(batch, index, 3) for index in range(3)]
     assert sum(len(part) for part in parts if part is not None) == 2
     assert parts.count(None) == 1
 
 
 def test_the_whole_is_not_copied() -> None:
     batch = Pair(values=torch.zeros(2, 1), ends=None)
-    assert share(batch, 0, 1) is batch
+    assert cut(batch, 0, 1) is batch
     assert move(batch, torch.device("cpu")) is batch
 
 
@@ -44,4 +44,4 @@ def test_a_batch_of_something_else() -> None:
     with pytest.raises(
         ShapeError, match="a batch must be a dataclass of tensors, to be cut or moved; got list"
     ):
-        share([1, 2, 3], 0, 2)
+        cut([1, 2, 3], 0, 2)

@@ -1,12 +1,13 @@
-"""Plain mappings into dataclasses and back, with every fault named by its key. Knows no particular config.
+"""Plain mappings into dataclasses and back, with every fault named by its key.
 
-Values come from TOML, already typed, or from a command line, as `Text` that is read as the field's type says.
+Values come from TOML or JSON, already typed, or from a command line, as `Text` that is read as the field's
+type says.
 """
 
 import dataclasses
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -83,6 +84,13 @@ def build(
         if len(faults) == before:
             raise
     return built if len(faults) == before else None
+
+
+def faults_error(faults: Sequence[str], source: str) -> ConfigError:
+    """Put all faults into one error."""
+    if len(faults) == 1:
+        return ConfigError(f"{source}: {faults[0]}" + ("" if faults[0][-1] in ".?" else "."))
+    return ConfigError(f"{source}: {len(faults)} faults\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
 def unknown_key(key: str, known: list[str]) -> str:

@@ -3,8 +3,8 @@ from typing import Literal
 
 import pytest
 
-from aaren.engine.fields import Text, WrongValueError, build, flatten, read_text, to_mapping
 from aaren.errors import ConfigError
+from aaren.fields import Text, WrongValueError, build, flatten, read_text, to_mapping
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from aaren.engine.config import RunConfig
 from aaren.engine.loop import fit
-from aaren.engine.progress import Bar, JsonLines, Lines, Several, choose_observer, duration
+from aaren.engine.progress import JsonLines, LogLines, Observers, ProgressBar, choose_observer, duration
 from aaren.engine.run import train
 from aaren.lab import view
 from support.toy_task import ToyExperiment
@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 def test_lines_are_few_and_say_everything(toy: Toy) -> None:
     stream = io.StringIO()
-    fit(toy(epochs=5), seed=0, observer=Lines(stream), name="line aaren")
+    fit(toy(epochs=5), seed=0, observer=LogLines(stream), name="line aaren")
     lines = stream.getvalue().splitlines()
     assert lines[0] == "line aaren: 40 updates"
     assert lines[1].startswith("epoch 1, update 8/40: loss ")
@@ -54,7 +54,7 @@ def test_the_bar_shows_loss_metric_rate_and_time_left(toy: Toy, monkeypatch: pyt
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("aaren.engine.progress.REFRESH_SECONDS", 0.0)
     observer = choose_observer(None)
-    assert isinstance(observer, Bar)
+    assert isinstance(observer, ProgressBar)
     observer.say("before the bar")
     fit(toy(epochs=2), seed=0, observer=observer, name="line aaren")
     shown = terminal.getvalue()
@@ -74,13 +74,13 @@ def test_the_bar_shows_loss_metric_rate_and_time_left(toy: Toy, monkeypatch: pyt
 
 def test_the_place_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(choose_observer(None), Lines)
+    assert isinstance(choose_observer(None), LogLines)
     assert isinstance(choose_observer("-"), JsonLines)
 
 
 def test_several_are_all_told(toy: Toy) -> None:
     streams = io.StringIO(), io.StringIO()
-    observer = Several([Lines(stream) for stream in streams])
+    observer = Observers(*map(LogLines, streams))
     observer.say("x")
     fit(toy(epochs=1), seed=0, observer=observer)
     assert streams[0].getvalue().startswith("x\n")
@@ -106,7 +106,7 @@ def test_what_cannot_be_written_does_not_end_a_run(
             with view.LiveBoard(console) as live:
                 live.note("finished")
             return
-        observer = {"json": lambda: JsonLines("/dev/full"), "lines": Lines, "bar": Bar}[kind]()
+        observer = {"json": lambda: JsonLines("/dev/full"), "lines": LogLines, "bar": ProgressBar}[kind]()
         assert train(toy_run(), tmp_path / "run", observer=observer).status == "finished"
         observer.say("all is well")
     finally:
