@@ -27,7 +27,7 @@ PUBLIC = {
         "save_model",
         "scan_attention",
     },
-    "aaren.ops": {"ScanState", "attend", "combine", "decay", "read", "scan_attention", "update"},
+    "aaren.ops": {"ScanState", "attend", "combine", "decay", "read", "scan_attention", "step", "update"},
     "aaren.nn": {
         "GRU",
         "LSTM",

@@ -46,5 +46,5 @@ def test_streams_of_an_impossible_number(batch_size: Any, fitted: AarenClassifie
 
 def test_the_published_embedding_cannot_be_streamed() -> None:
     model = small(embedding="circular", epochs=1).fit(*waves(4))
-    with pytest.raises(ConfigError, match="cannot go along a stream"):
+    with pytest.raises(ConfigError, match="cannot be streamed"):
         model.stream()

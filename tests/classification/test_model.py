@@ -125,7 +125,7 @@ def test_circular_steps_see_the_end_and_causal_ones_do_not(values: Tensor) -> No
 
 def test_folding_step_equals_follow_and_ends_in_forward(causal: Classifier, values: Tensor) -> None:
     stepped, last = fold(causal, values, causal.init_state(BATCH))
-    followed, final = causal.follow(values)
+    followed, final = causal.score_steps(values)
     torch.testing.assert_close(stepped, followed, **EXACT)
     torch.testing.assert_close(followed[:, -1], causal(values), **EXACT)
     torch.testing.assert_close(causal.read(final), causal.read(last), **EXACT)
@@ -135,9 +135,9 @@ def test_folding_step_equals_follow_and_ends_in_forward(causal: Classifier, valu
 
 @pytest.mark.parametrize("cut", [0, 1, 6])
 def test_any_split_with_carried_state_equals_the_whole(causal: Classifier, values: Tensor, cut: int) -> None:
-    whole, final = causal.follow(values)
-    first, state = causal.follow(values[:, :cut])
-    second, state = causal.follow(values[:, cut:], state)
+    whole, final = causal.score_steps(values)
+    first, state = causal.score_steps(values[:, :cut])
+    second, state = causal.score_steps(values[:, cut:], state)
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **EXACT)
     torch.testing.assert_close(state.total, final.total, **EXACT)
     assert torch.equal(state.tail, final.tail)
@@ -149,7 +149,7 @@ def test_steps_that_are_masked_out_are_no_steps(causal: Classifier, values: Tens
     mask[0, [0, 3, 4, 10]] = False
     mask[1] = False
     holed = values.masked_fill(~mask.unsqueeze(-1), torch.nan)
-    scores, final = causal.follow(holed, mask=mask)
+    scores, final = causal.score_steps(holed, mask=mask)
     state, stepped = causal.init_state(BATCH), []
     for row, real in zip(holed.unbind(1), mask.unbind(1), strict=True):
         found, state = causal.step(row, state, mask=real)
@@ -159,17 +159,17 @@ def test_steps_that_are_masked_out_are_no_steps(causal: Classifier, values: Tens
     torch.testing.assert_close(scores[1], causal.head.bias.expand(LENGTH, -1), **EXACT)
     assert final.position.tolist() == state.position.tolist() == [7, 0, 11]
     # Streams that stand at different places go on together.
-    more, _ = causal.follow(values[:2, :3], final.select([0, 1]))
-    alone, _ = causal.follow(values[:1, :3], final.select([0]))
-    padded, _ = causal.follow(values[:1], final.select([0]), mask=torch.arange(LENGTH).unsqueeze(0) < 3)
+    more, _ = causal.score_steps(values[:2, :3], final.select([0, 1]))
+    alone, _ = causal.score_steps(values[:1, :3], final.select([0]))
+    padded, _ = causal.score_steps(values[:1], final.select([0]), mask=torch.arange(LENGTH).unsqueeze(0) < 3)
     torch.testing.assert_close(padded[:, :3], alone, **EXACT)
     torch.testing.assert_close(more[:1], alone, **EXACT)
 
 
 def test_a_stream_without_a_step_keeps_its_state_bit_for_bit(causal: Classifier, values: Tensor) -> None:
-    _, state = causal.follow(values)
+    _, state = causal.score_steps(values)
     if causal.config.head == "flattened":
-        _, state = causal.follow(values[:, :-1])
+        _, state = causal.score_steps(values[:, :-1])
     mask = torch.tensor([True, False, True])
     row = values[:, 0].clone()
     row[1] = torch.nan
@@ -182,10 +182,10 @@ def test_a_stream_without_a_step_keeps_its_state_bit_for_bit(causal: Classifier,
 
 def test_a_full_stream_may_wait_beside_one_that_goes_on(values: Tensor) -> None:
     model = small(embedding="causal")
-    _, full = model.follow(values[:1])
-    _, begun = model.follow(values[1:2, :4])
+    _, full = model.score_steps(values[:1])
+    _, begun = model.score_steps(values[1:2, :4])
     tail, position, total = (torch.cat([getattr(s, n) for s in (full, begun)]) for n in full._fields[1:])
-    encoder = model.follow(values[:2])[1].encoder
+    encoder = model.score_steps(values[:2])[1].encoder
     both = ClassifierState(encoder=encoder, tail=tail, position=position, total=total)
     scores, _ = model.step(values[:2, 0], both, mask=torch.tensor([False, True]))
     torch.testing.assert_close(scores[0], model(values[:1])[0], **EXACT)
@@ -193,8 +193,8 @@ def test_a_full_stream_may_wait_beside_one_that_goes_on(values: Tensor) -> None:
 
 def test_the_state_has_constant_size(head: str, values: Tensor) -> None:
     model = small(embedding="causal", head=head)
-    _, early = model.follow(values[:, :2])
-    _, late = model.follow(values)
+    _, early = model.score_steps(values[:, :2])
+    _, late = model.score_steps(values)
     assert early.nbytes == late.nbytes
     assert len(early.to_bytes()) == len(late.to_bytes())
 
@@ -202,7 +202,7 @@ def test_the_state_has_constant_size(head: str, values: Tensor) -> None:
 def test_the_pooled_head_takes_streams_of_any_length(rng: torch.Generator) -> None:
     model = small(embedding="causal", head="pooled")
     values = torch.randn(1, 5 * LENGTH, CHANNELS, generator=rng, dtype=torch.float64)
-    scores, state = model.follow(values)
+    scores, state = model.score_steps(values)
     torch.testing.assert_close(scores[:, -1], model(values), **EXACT)
     assert state.nbytes == model.init_state(1).nbytes
     assert small(head="pooled")(values).shape == (1, CLASSES)  # circular too, though not as a stream
@@ -271,10 +271,10 @@ def test_the_circular_model_cannot_be_streamed_and_names_the_cure(values: Tensor
     for attempt in (
         lambda: model.stream(),
         lambda: model.init_state(1),
-        lambda: model.follow(values),
+        lambda: model.score_steps(values),
         lambda: model.step(values[:, 0], small(embedding="causal").init_state(BATCH)),
     ):
-        with pytest.raises(ConfigError, match=r"cannot go along a stream. Train one with embedding='causal'"):
+        with pytest.raises(ConfigError, match=r"cannot be streamed. Train one with embedding='causal'"):
             attempt()
 
 
@@ -291,7 +291,7 @@ def test_a_stream_longer_than_the_flattened_head_names_the_cure(values: Tensor) 
     with pytest.raises(ShapeError, match=r"weights for 11 steps.*has 22"):
         model(longer)
     with pytest.raises(ShapeError, match=r"weights for 11 steps.*has 22"):
-        model.follow(longer)
+        model.score_steps(longer)
 
 
 @pytest.mark.parametrize("mixer", ["aaren", "softmax"])
@@ -300,7 +300,7 @@ def test_no_series_gives_no_scores(mixer: str, head: str, values: Tensor) -> Non
     nothing = values[:0]
     assert model(nothing).shape == (0, CLASSES)
     for mask in (None, torch.ones(0, LENGTH, dtype=torch.bool)):
-        scores, state = model.follow(nothing, mask=mask)
+        scores, state = model.score_steps(nothing, mask=mask)
         assert scores.shape == (0, LENGTH, CLASSES)
         assert state.position.shape == (0,)
     assert model.stream(0).push(nothing[:, 0]).shape == (0, CLASSES)
@@ -313,7 +313,7 @@ def test_every_stream_takes_one_step(causal: Classifier, values: Tensor) -> None
         with pytest.raises(StateError, match=words):
             causal.step(values[:count, 0], state)
         with pytest.raises(StateError, match=words):
-            causal.follow(values[:count], state)
+            causal.score_steps(values[:count], state)
 
 
 def test_nan_in_a_stream_is_refused() -> None:
@@ -329,7 +329,7 @@ def test_what_does_not_fit_is_said(values: Tensor) -> None:
         model(values.transpose(1, 2))
     with pytest.raises(ShapeError, match=r"values must be \(b, 3\)"):
         model.step(values, model.init_state(BATCH))
-    with pytest.raises(ShapeError, match=r"mask must be bool \(3, 11\), True = real; got torch.float32"):
+    with pytest.raises(ShapeError, match=r"mask must be bool, True = real item; got torch.float32"):
         model(values, mask=torch.ones(BATCH, LENGTH))
     with pytest.raises(ShapeError, match="padding must stand at the end"):
         model(values, mask=torch.arange(LENGTH).expand(BATCH, -1) > 2)

@@ -92,5 +92,5 @@ def test_one_law_tells_of_one_mark(law: NextEvent) -> None:
             law.log_mark(wrong)
     with pytest.raises(DataError, match="from 0 to 0; got 1"):
         NextEvent(gap=law.gap).log_density(0.5, 1)
-    with pytest.raises(ShapeError, match=r"marks must be \(3, 2\) like the laws.*got \(4,\)"):
+    with pytest.raises(ShapeError, match=r"marks must be \(3, 2\) like the distributions.*got \(4,\)"):
         law.log_mark(torch.zeros(4, dtype=torch.int64))

@@ -269,7 +269,7 @@ def test_what_does_not_fit_is_said(events: Events) -> None:
         model(Events(events.gaps[:, 0], events.marks[:, 0]))
     with pytest.raises(ShapeError, match=r"marks must be \(b, t\) int64.*Without marks, give zeros"):
         model(Events(events.gaps, events.marks.float()))
-    with pytest.raises(ShapeError, match=r"mask must be \(b,\) bool"):
+    with pytest.raises(ShapeError, match=r"mask must be bool, True = real item; got torch.float32"):
         model.step(Events(events.gaps[:, 0], events.marks[:, 0]), model.init_state(2), mask=torch.ones(2))
     with pytest.raises(StateError, match="EventState; got EncoderState"):
         model(events, model.init_state(2).encoder)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn.encoder_config import MIXERS
+from aaren.nn.encoder import MIXERS
 
 
 @pytest.fixture(autouse=True)

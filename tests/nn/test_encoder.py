@@ -8,7 +8,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn import AarenAttention, Encoder, EncoderConfig, EncoderState, SoftmaxAttention
-from aaren.nn.encoder_config import MIXERS
+from aaren.nn.encoder import MIXERS
 from support.mixers import fold_steps
 
 

@@ -69,8 +69,8 @@ def test_a_window_drops_what_it_does_not_reach() -> None:
 
 def test_detached_caches_share_memory_and_clones_do_not() -> None:
     cache = KVCache.of(*items(0)).reserve(1).append(*items(1))
-    assert state_tree.detach(cache).keys.data_ptr() == cache.keys.data_ptr()
-    cloned = state_tree.clone(cache)
+    assert state_tree.map_tensors(torch.Tensor.detach, cache).keys.data_ptr() == cache.keys.data_ptr()
+    cloned = state_tree.map_tensors(torch.Tensor.clone, cache)
     cloned.reserve(1).append(*items(1))
     gone_on = cache.reserve(1).append(*items(1))
     assert gone_on.keys.data_ptr() == cache.keys.data_ptr()  # the clone's write was not ours
@@ -80,7 +80,7 @@ def test_a_detached_cache_still_branches_safely() -> None:
     cache = KVCache.of(*items(0)).reserve(1).append(*items(1))
     ahead = cache.reserve(1).append(*items(1))
     before = filled(ahead).clone()
-    state_tree.detach(cache).reserve(1).append(*items(1))
+    state_tree.map_tensors(torch.Tensor.detach, cache).reserve(1).append(*items(1))
     assert torch.equal(filled(ahead), before)
 
 

@@ -3,7 +3,7 @@ import math
 import torch
 
 from aaren.nn import AarenAttention
-from aaren.nn.block import LearnedDecay
+from aaren.nn.encoder import LearnedDecay
 
 
 def test_half_lives_start_spread_out() -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from aaren.nn import Encoder, EncoderConfig
-from aaren.nn.encoder_config import MIXERS
+from aaren.nn.encoder import MIXERS
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

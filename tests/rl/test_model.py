@@ -228,8 +228,10 @@ def test_what_does_not_fit_is_said(rng: torch.Generator) -> None:
     steps = draw(model, rng)
     with pytest.raises(ShapeError, match=r"states must be \(2, 9, 5\) .* got \(2, 9, 4\)"):
         model(steps._replace(states=steps.states[..., 1:]))
-    with pytest.raises(ShapeError, match=r"mask must be \(2, 9\) bool"):
+    with pytest.raises(ShapeError, match="mask must be bool"):
         model(steps, mask=torch.ones(2, 9))
+    with pytest.raises(ShapeError, match=r"mask must be \(b, k\) = \(2, 9\); got \(2, 8\)"):
+        model(steps, mask=torch.ones(2, 8, dtype=torch.bool))
     with pytest.raises(StateError, match="DecisionState"):
         model(steps, model.encoder.init_state(2))
     with pytest.raises(ConfigError, match="unknown kind of actions 'multi'"):

@@ -3,7 +3,9 @@ import torch
 
 from aaren.errors import StateError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.stream.session import check_streams, count_streams
+from aaren.nn.checks import check_model_state
+from aaren.ops import ScanState
+from aaren.stream.session import count_streams
 
 
 @pytest.mark.parametrize("mixer", ["aaren", "softmax", "gru", "lstm", "wkv"])
@@ -16,6 +18,7 @@ def test_streams_are_counted_in_every_kind_of_state(mixer: str) -> None:
 
 
 def test_the_numbers_and_the_cure_are_said() -> None:
-    check_streams(2, 2)
+    state = ScanState.empty((3, 1), 1)
+    check_model_state(state, ScanState, 3)
     with pytest.raises(StateError, match=r"of 3 streams; items for 1 came.*mask=False.*init_state\(1\)"):
-        check_streams(3, 1)
+        check_model_state(state, ScanState, 1)

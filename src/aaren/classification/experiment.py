@@ -254,7 +254,7 @@ def accuracy_by_fraction(
             scores = None
             if is_followed:
                 assert isinstance(model, Classifier)
-                scores, _ = model.follow(values, mask=mask)
+                scores, _ = model.score_steps(values, mask=mask)
             for mean, fraction in zip(means, fractions, strict=True):
                 steps = steps_of(lengths, fraction)
                 if scores is not None:

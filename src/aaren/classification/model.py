@@ -1,21 +1,10 @@
-"""ClassifierConfig: what a classifier of series is made of. The defaults are the published ones.
-
-Heads of a classifier: from the encoder's outputs over time to one score per class.
-
-Both are sums over time, so an answer can be had after every step: `amounts` says what each step adds to the
-total, `read` turns a total into scores. Know nothing of encoders and streams.
-
-ClassifierState: all that a classifier remembers of its streams, as one value.
-
-ClassifierSession: a stream whose answer is a probability for every class, after every step.
-
-Classifier: a whole series in, one score per class out; with the causal embedding also step by step.
+"""Classifier: a whole series in, one score per class out; with the causal embedding also step by step.
 
 The Transformer of the Time-Series-Library for classification, its causal self-attention replaceable by any
-mixer. Knows nothing of labels' names and of how series are standardised.
+mixer. Both heads are sums over time, so a stream has an answer after every step: `amounts` is what each step
+adds to the total, `read` turns a total into scores.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -25,18 +14,18 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn import state as state_tree
+from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
-from aaren.nn.inputs import hide_padding, wrong_kind
-from aaren.nn.linear import frozen_copy, refuse_hooks
-from aaren.nn.state import fingerprint_around, state_from_bytes, state_to_bytes
-from aaren.ops.state import Target, settle_targets
+from aaren.nn.mixer import frozen_copy, refuse_hooks
+from aaren.nn.state import State, fingerprint_around
+from aaren.ops.checks import check_mask
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Item, Session, check_mask, check_streams
+from aaren.stream.session import Item, Session
 
 EMBEDDINGS = ("circular", "causal")
 HEADS = ("flattened", "pooled")
+NUM_MARKS = 4  # numbers that describe a date, for a layer that is there and never used
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +33,7 @@ class ClassifierConfig:
     """What a `Classifier` is made of.
 
     `embedding="circular"` is the Time-Series-Library's convolution: centred, and its ends see each other. It
-    gives the published comparison and cannot go along a stream. `"causal"` sees the past alone and can.
+    gives the published comparison and cannot be streamed. `"causal"` sees the past alone and can.
 
     `head="flattened"` is the published one, with weights for every step up to `length`; `"pooled"` takes the
     mean over time, and together with the causal embedding knows no positions either: streams of any length.
@@ -78,7 +67,7 @@ class ClassifierConfig:
 
     @property
     def is_causal(self) -> bool:
-        """Tell whether the model can go along a stream."""
+        """Tell whether the model can be streamed."""
         return self.embedding == "causal"
 
     @property
@@ -89,16 +78,275 @@ class ClassifierConfig:
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config."""
-        return EncoderConfig(
-            width=self.width,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ff_width=self.ff_width,
-            dropout=self.dropout,
-            activation=self.activation,
-            mixer=self.mixer,
-            final_norm=True,
+        return EncoderConfig.of(self, final_norm=True)
+
+
+class _ClassifierParts(NamedTuple):
+    encoder: EncoderState
+    tail: Tensor  # (b, 2, channels)  the last two steps, for the convolution
+    position: Tensor  # (b,) int64  steps so far
+    total: Tensor  # (b, classes) or, pooled, (b, c)  what the head has summed up; always float64
+
+
+class ClassifierState(_ClassifierParts, State):
+    """With an Aaren its size depends on the model and the number of streams, never on how many steps came."""
+
+    __slots__ = ()
+
+
+class Classifier(nn.Module):
+    """Score the classes of series of up to `length` steps.
+
+    >>> model = Classifier(ClassifierConfig(num_channels=12, num_classes=9, length=29, mixer="softmax"))
+    >>> sum(p.numel() for p in model.parameters())
+    436233
+    >>> model(torch.randn(2, 29, 12)).shape
+    torch.Size([2, 9])
+
+    A causal one can be streamed:
+
+    >>> config = ClassifierConfig(num_channels=12, num_classes=9, length=29, embedding="causal")
+    >>> session = Classifier(config).stream()
+    >>> session.push(torch.randn(12)).sum().round(decimals=4)
+    tensor(1.)
+    """
+
+    config_type: ClassVar[type[ClassifierConfig]] = ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.value = ValueEmbedding(config.num_channels, config.width, padding=config.embedding)
+        # The base code makes a layer for dates and never uses it; the published totals count its weights.
+        self.mark = None if config.is_causal else nn.Linear(NUM_MARKS, config.width, bias=False)
+        if config.has_positions:
+            # No buffer: what is not saved cannot be loaded after `to_empty`.
+            self._position = position_encoding(config.length, config.width)
+        self.encoder = Encoder(config.encoder)
+        self.head: FlattenedHead | PooledHead
+        if config.head == "flattened":
+            self.head = FlattenedHead(
+                length=config.length, width=config.width, num_classes=config.num_classes
+            )
+        else:
+            self.head = PooledHead(width=config.width, num_classes=config.num_classes)
+
+    def extra_repr(self) -> str:
+        return f"length={self.config.length}, head={self.config.head!r}"
+
+    def forward(self, values: Tensor, *, mask: Mask | None = None) -> Tensor:
+        """Score whole series.
+
+        Args:
+            values: (b, t, channels). Shorter than `length` is as good as padded to it.
+            mask: (b, t) bool, True = real; padding stands at the end and may hold anything.
+
+        Returns:
+            (b, classes); a softmax of them gives probabilities.
+        """
+        self._check(values, ("b", "t"), mask)
+        self._check_length(values.shape[1])
+        _require_padding_at_the_end(mask)
+        values = hide_padding(values.to(self.value.weight.dtype), mask)
+        missing = self.config.length - values.shape[1]
+        if missing > 0 and not self.config.is_causal:  # where the series ends, its beginning follows
+            if mask is None:
+                mask = values.new_ones(values.shape[:2], dtype=torch.bool)
+            values, mask = F.pad(values, (0, 0, 0, missing)), F.pad(mask, (0, missing))
+        x = self.value(values)
+        if self.config.has_positions:
+            x = x + self._positions(values.shape[1]).to(x.device, x.dtype)
+        # Padding follows all that is real, so causality alone hides it.
+        encoded, _ = self.encoder(self._drop(x))
+        scores: Tensor = self.head(hide_padding(self._finish(encoded), mask), mask)
+        return scores
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> ClassifierState:
+        """Return the state before the first step, for `batch_size` streams."""
+        self._require_causal()
+        device = device or self.value.weight.device
+        return ClassifierState(
+            encoder=self.encoder.init_state(batch_size, dtype=dtype, device=device),
+            tail=self.value.init_tail(batch_size, device=device),
+            position=torch.zeros(batch_size, dtype=torch.int64, device=device),
+            total=torch.zeros(batch_size, self.head.total_size, dtype=torch.float64, device=device),
         )
+
+    def score_steps(
+        self, values: Tensor, state: ClassifierState | None = None, *, mask: Mask | None = None
+    ) -> tuple[Tensor, ClassifierState]:
+        """Take in many steps at once and score the classes after every one of them.
+
+        Args:
+            values: (b, t, channels).
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real, in any order. A step with False is no step: the scores there are
+                the last ones.
+
+        Returns:
+            The scores after each step, (b, t, classes), the last of them what `forward` gives for the whole
+            series; and the state.
+        """
+        self._require_causal()
+        self._check(values, ("b", "t"), mask)
+        values = values.to(self.value.weight.dtype)
+        if state is None:
+            state = self.init_state(values.shape[0], device=values.device)
+        check_model_state(state, ClassifierState, values.shape[0])
+        if mask is None:
+            return self._score_steps(values, state, None)
+        before = self.read(state).unsqueeze(1)
+        order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)  # real steps to the front
+        in_front = hide_padding(values, mask).gather(1, order.unsqueeze(-1).expand_as(values))
+        scores, final = self._score_steps(in_front, state, mask.gather(1, order))
+        counts = mask.cumsum(1).unsqueeze(-1).expand(*mask.shape, scores.shape[-1])
+        return torch.cat([before, scores], dim=1).gather(1, counts), final
+
+    def step(
+        self, row: Tensor, state: ClassifierState, *, mask: TokenMask | None = None
+    ) -> tuple[Tensor, ClassifierState]:
+        """Take in one step per stream, (b, channels), and return the scores after it, (b, classes).
+
+        Args:
+            row: (b, channels).
+            state: from `init_state`, `score_steps` or an earlier `step`.
+            mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its scores.
+        """
+        self._require_causal()
+        self._check(row, ("b",), mask)
+        check_model_state(state, ClassifierState, row.shape[0])
+        row = row.to(self.value.weight.dtype)
+        if mask is not None:  # what stands in a missing row, even NaN, has no effect
+            row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
+        position = self._check_positions(state.position, 1 if mask is None else mask)
+        x = self.value.step(row, state.tail)
+        if self.config.has_positions:
+            x = x + self._position.to(x.device)[position].to(x.dtype)
+        output, encoded = self.encoder.step(self._drop(x), state.encoder, mask=mask)
+        after = ClassifierState(
+            encoder=encoded,
+            tail=torch.cat([state.tail[:, 1:], row.to(state.tail.dtype).unsqueeze(1)], dim=1),
+            position=state.position + 1,
+            total=state.total + self.head.amount(self._finish(output), position),
+        )
+        if mask is not None:
+            after = after._replace(
+                tail=torch.where(mask[:, None, None], after.tail, state.tail),
+                position=torch.where(mask, after.position, state.position),
+                total=torch.where(mask.unsqueeze(-1), after.total, state.total),
+            )
+        return self.read(after), after
+
+    def read(self, state: ClassifierState) -> Tensor:
+        """Return the scores of each stream as it stands, (b, classes); no step is taken in."""
+        check_model_state(state, ClassifierState)
+        return self.head.read(state.total, state.position)
+
+    def stream(self, batch_size: int | None = None) -> "ClassifierSession":
+        """Open a session that holds the state: push steps, read class probabilities.
+
+        Args:
+            batch_size: how many streams go side by side; None: one, whose steps and answers lack that axis.
+        """
+        self._require_causal()
+        return ClassifierSession(self.fold(), batch_size=batch_size)
+
+    def fold(self) -> "Classifier":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        folded = frozen_copy(self)
+        refuse_hooks(self.head, "head")  # of which a stream reads the weight
+        folded.encoder = self.encoder.fold()
+        return folded
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        return fingerprint_around(self.encoder, self)
+
+    def _score_steps(
+        self, values: Tensor, state: ClassifierState, mask: Mask | None
+    ) -> tuple[Tensor, ClassifierState]:
+        """Take in steps whose padding, if any, stands at the end."""
+        steps = values.shape[1]
+        counts = torch.full_like(state.position, steps) if mask is None else mask.sum(1)
+        self._check_positions(state.position, counts)
+        places = state.position.unsqueeze(1) + torch.arange(steps, device=values.device)
+        if self.config.head == "flattened":
+            places = places.clamp(max=self.config.length - 1)  # of padding beyond the end
+        x = self.value(values, state.tail)
+        if self.config.has_positions:
+            x = x + self._position.to(x.device)[places].to(x.dtype)
+        outputs, encoded = self.encoder(self._drop(x), state.encoder, mask=mask)
+        amounts = self.head.amounts(hide_padding(self._finish(outputs), mask), places)
+        totals = state.total.unsqueeze(1) + amounts.double().cumsum(1)
+        passed = torch.arange(1, steps + 1, device=values.device).clamp(max=counts.unsqueeze(1))
+        scores = self.head.read(totals, state.position.unsqueeze(1) + passed)
+        streams = torch.arange(len(values), device=values.device)
+        rows = torch.cat([state.tail, values.to(state.tail.dtype)], dim=1)
+        final = ClassifierState(
+            encoder=encoded,
+            tail=torch.stack([rows[streams, counts + place] for place in range(2)], dim=1),
+            position=state.position + counts,
+            total=torch.cat([state.total.unsqueeze(1), totals], dim=1)[streams, counts],
+        )
+        return scores, final
+
+    def _finish(self, encoded: Tensor) -> Tensor:
+        """Bring the encoder's outputs into the form that the head sums up."""
+        return self._drop(F.gelu(encoded))
+
+    def _positions(self, steps: int) -> Activations:
+        known = self._position
+        return known[:steps] if steps <= len(known) else position_encoding(steps, self.config.width)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return drop(x, self.config.dropout) if self.training else x
+
+    def _require_causal(self) -> None:
+        if not self.config.is_causal:
+            raise ConfigError(
+                "embedding='circular' looks one step ahead, and its ends see each other, so this model "
+                "cannot be streamed. Train one with embedding='causal' (model aaren-causal)."
+            )
+
+    def _check_positions(self, position: Tensor, more: Tensor | int) -> Tensor:
+        """Return positions that have weights, or say that a stream would become too long."""
+        if self.config.head == "pooled":
+            return position
+        longest = int((position + more).max()) if len(position) else 0
+        self._check_length(longest)
+        return position.clamp(max=self.config.length - 1)  # of streams at their end that get no step
+
+    def _check_length(self, steps: int) -> None:
+        if steps > self.config.length and self.config.head == "flattened":
+            raise ShapeError(
+                f"the flattened head has weights for {self.config.length} steps, the longest series of "
+                f"training; this one has {steps}. Cut it, begin the stream anew (session.reset()), or train "
+                f"with head='pooled', which takes any length."
+            )
+
+    def _check(self, values: Tensor, axes: tuple[str, ...], mask: Tensor | None) -> None:
+        channels = self.config.num_channels
+        if values.ndim != len(axes) + 1 or values.shape[-1] != channels:
+            raise ShapeError(
+                f"values must be ({', '.join(axes)}, {channels}), the channels that this model was built "
+                f"for, time before channels; got {tuple(values.shape)}."
+            )
+        check_mask(mask, values.shape[:-1], "(b, t)" if len(axes) == 2 else "(b,)")
+
+
+class ClassifierSession(Session[ClassifierState]):
+    """One or more streams being classified; made by `model.stream()`."""
+
+    def push(self, item: Item, **extras: Item) -> Tensor:
+        """Take in one step of every stream and return the class probabilities after it.
+
+        Args:
+            item: (b, channels), or without b in a session of one stream.
+            **extras: `mask`, (b,) bool: streams with False got no step and repeat their answer.
+        """
+        return super().push(item, **extras).softmax(dim=-1)
 
 
 class FlattenedHead(nn.Linear):
@@ -184,322 +432,11 @@ class PooledHead(nn.Linear):
         return F.linear(mean.to(self.weight.dtype), self.weight, self.bias)
 
 
-class ClassifierState(NamedTuple):
-    """With an Aaren its size depends on the model and the number of streams, never on how many steps came."""
-
-    encoder: EncoderState
-    tail: Tensor  # (b, 2, channels)  the last two steps, for the convolution
-    position: Tensor  # (b,) int64  steps so far
-    total: Tensor  # (b, classes) or, pooled, (b, c)  what the head has summed up; always float64
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return state_tree.count_bytes(self)
-
-    def to(
-        self,
-        *targets: Target,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> "ClassifierState":
-        """Return the state with its encoder's part in another dtype, all on another device, or both."""
-        dtype, device = settle_targets(targets, dtype, device)
-        moved = state_tree.convert(self, device=device)
-        return moved._replace(encoder=moved.encoder.to(dtype=dtype))
-
-    def detach(self) -> "ClassifierState":
-        """Return the state cut off from the graph that made it."""
-        return state_tree.detach(self)
-
-    def clone(self) -> "ClassifierState":
-        """Return a copy in its own memory."""
-        return state_tree.clone(self)
-
-    def select(self, streams: Sequence[int] | Tensor) -> "ClassifierState":
-        """Return the states of some streams, in the order given; an index may come twice."""
-        return state_tree.select(self, streams)
-
-    def to_bytes(self, *, fingerprint: str = "") -> bytes:
-        """Return the state as bytes that `from_bytes` checks; `fingerprint` names the model's weights."""
-        return state_to_bytes(self, fingerprint=fingerprint)
-
-    @classmethod
-    def from_bytes(cls, blob: bytes, *, like: "ClassifierState", fingerprint: str = "") -> "ClassifierState":
-        """Return the state that `to_bytes` wrote; `like` is any state of the model that is to go on."""
-        return state_from_bytes(blob, like=like, fingerprint=fingerprint)
-
-
-class ClassifierSession(Session[ClassifierState]):
-    """One or more streams being classified; made by `model.stream()`."""
-
-    def push(self, item: Item, **extras: Item) -> Tensor:
-        """Take in one step of every stream and return the class probabilities after it.
-
-        Args:
-            item: (b, channels), or without b in a session of one stream.
-            **extras: `mask`, (b,) bool: streams with False got no step and repeat their answer.
-        """
-        return super().push(item, **extras).softmax(dim=-1)
-
-
-NUM_MARKS = 4  # numbers that describe a date, for a layer that is there and never used
-
-
-class Classifier(nn.Module):
-    """Score the classes of series of up to `length` steps.
-
-    >>> model = Classifier(ClassifierConfig(num_channels=12, num_classes=9, length=29, mixer="softmax"))
-    >>> sum(p.numel() for p in model.parameters())
-    436233
-    >>> model(torch.randn(2, 29, 12)).shape
-    torch.Size([2, 9])
-
-    Causal, it goes along a stream:
-
-    >>> config = ClassifierConfig(num_channels=12, num_classes=9, length=29, embedding="causal")
-    >>> session = Classifier(config).stream()
-    >>> session.push(torch.randn(12)).sum().round(decimals=4)
-    tensor(1.)
-    """
-
-    config_type: ClassVar[type[ClassifierConfig]] = ClassifierConfig
-
-    def __init__(self, config: ClassifierConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.value = ValueEmbedding(config.num_channels, config.width, padding=config.embedding)
-        # The base code makes a layer for dates and never uses it; the published totals count its weights.
-        self.mark = None if config.is_causal else nn.Linear(NUM_MARKS, config.width, bias=False)
-        if config.has_positions:
-            # No buffer: what is not saved cannot be loaded after `to_empty`.
-            self._position = position_encoding(config.length, config.width)
-        self.encoder = Encoder(config.encoder)
-        self.head: FlattenedHead | PooledHead
-        if config.head == "flattened":
-            self.head = FlattenedHead(
-                length=config.length, width=config.width, num_classes=config.num_classes
-            )
-        else:
-            self.head = PooledHead(width=config.width, num_classes=config.num_classes)
-
-    def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
-        return f"length={self.config.length}, head={self.config.head!r}"
-
-    def forward(self, values: Tensor, *, mask: Mask | None = None) -> Tensor:
-        """Score whole series.
-
-        Args:
-            values: (b, t, channels). Shorter than `length` is as good as padded to it.
-            mask: (b, t) bool, True = real; padding stands at the end and may hold anything.
-
-        Returns:
-            (b, classes); a softmax of them gives probabilities.
-        """
-        self._check(values, ("b", "t"), mask)
-        self._check_length(values.shape[1])
-        _require_padding_at_the_end(mask)
-        values = hide_padding(values.to(self.value.weight.dtype), mask)
-        missing = self.config.length - values.shape[1]
-        if missing > 0 and not self.config.is_causal:  # where the series ends, its beginning follows
-            if mask is None:
-                mask = values.new_ones(values.shape[:2], dtype=torch.bool)
-            values, mask = F.pad(values, (0, 0, 0, missing)), F.pad(mask, (0, missing))
-        x = self.value(values)
-        if self.config.has_positions:
-            x = x + self._positions(values.shape[1]).to(x.device, x.dtype)
-        # Padding follows all that is real, so causality alone hides it.
-        encoded, _ = self.encoder(self._drop(x))
-        scores: Tensor = self.head(hide_padding(self._finish(encoded), mask), mask)
-        return scores
-
-    def init_state(
-        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> ClassifierState:
-        """Return the state before the first step, for `batch_size` streams."""
-        self._require_causal()
-        device = device or self.value.weight.device
-        return ClassifierState(
-            encoder=self.encoder.init_state(batch_size, dtype=dtype, device=device),
-            tail=self.value.init_tail(batch_size, device=device),
-            position=torch.zeros(batch_size, dtype=torch.int64, device=device),
-            total=torch.zeros(batch_size, self.head.total_size, dtype=torch.float64, device=device),
-        )
-
-    def follow(
-        self, values: Tensor, state: ClassifierState | None = None, *, mask: Mask | None = None
-    ) -> tuple[Tensor, ClassifierState]:
-        """Take in many steps at once and score the classes after every one of them.
-
-        Args:
-            values: (b, t, channels).
-            state: what came before; default: nothing.
-            mask: (b, t) bool, True = real, in any order. A step with False is no step: the scores there are
-                the last ones.
-
-        Returns:
-            The scores after each step, (b, t, classes), the last of them what `forward` gives for the whole
-            series; and the state.
-        """
-        self._require_causal()
-        self._check(values, ("b", "t"), mask)
-        values = values.to(self.value.weight.dtype)
-        streams = values.shape[0]
-        state = self.init_state(streams, device=values.device) if state is None else self._own(state, streams)
-        if mask is None:
-            return self._follow(values, state, None)
-        before = self.read(state).unsqueeze(1)
-        order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)  # real steps to the front
-        in_front = hide_padding(values, mask).gather(1, order.unsqueeze(-1).expand_as(values))
-        scores, final = self._follow(in_front, state, mask.gather(1, order))
-        counts = mask.cumsum(1).unsqueeze(-1).expand(*mask.shape, scores.shape[-1])
-        return torch.cat([before, scores], dim=1).gather(1, counts), final
-
-    def step(
-        self, row: Tensor, state: ClassifierState, *, mask: TokenMask | None = None
-    ) -> tuple[Tensor, ClassifierState]:
-        """Take in one step per stream, (b, channels), and return the scores after it, (b, classes).
-
-        Args:
-            row: (b, channels).
-            state: from `init_state`, `follow` or an earlier `step`.
-            mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its scores.
-        """
-        self._require_causal()
-        self._check(row, ("b",), mask)
-        state = self._own(state, row.shape[0])
-        row = row.to(self.value.weight.dtype)
-        if mask is not None:  # what stands in a missing row, even NaN, has no effect
-            row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
-        position = self._require_room(state.position, 1 if mask is None else mask)
-        x = self.value.step(row, state.tail)
-        if self.config.has_positions:
-            x = x + self._position.to(x.device)[position].to(x.dtype)
-        output, encoded = self.encoder.step(self._drop(x), state.encoder, mask=mask)
-        after = ClassifierState(
-            encoder=encoded,
-            tail=torch.cat([state.tail[:, 1:], row.to(state.tail.dtype).unsqueeze(1)], dim=1),
-            position=state.position + 1,
-            total=state.total + self.head.amount(self._finish(output), position),
-        )
-        if mask is not None:
-            after = after._replace(
-                tail=torch.where(mask[:, None, None], after.tail, state.tail),
-                position=torch.where(mask, after.position, state.position),
-                total=torch.where(mask.unsqueeze(-1), after.total, state.total),
-            )
-        return self.read(after), after
-
-    def read(self, state: ClassifierState) -> Tensor:
-        """Return the scores of each stream as it stands, (b, classes); no step is taken in."""
-        state = self._own(state)
-        return self.head.read(state.total, state.position)
-
-    def stream(self, batch_size: int | None = None) -> ClassifierSession:
-        """Open a session that holds the state: push steps, read class probabilities.
-
-        Args:
-            batch_size: how many streams go side by side; None: one, whose steps and answers lack that axis.
-        """
-        self._require_causal()
-        return ClassifierSession(self.fold(), batch_size=batch_size)
-
-    def fold(self) -> "Classifier":
-        """Return a frozen copy for inference; states pass between it and the original."""
-        folded = frozen_copy(self)
-        refuse_hooks(self.head, "head")  # of which a stream reads the weight
-        folded.encoder = self.encoder.fold()
-        return folded
-
-    def fingerprint(self) -> str:
-        """Return a short name of these weights, to be kept with saved states."""
-        return fingerprint_around(self.encoder, self)
-
-    def _follow(
-        self, values: Tensor, state: ClassifierState, mask: Mask | None
-    ) -> tuple[Tensor, ClassifierState]:
-        """Take in steps whose padding, if any, stands at the end."""
-        steps = values.shape[1]
-        counts = torch.full_like(state.position, steps) if mask is None else mask.sum(1)
-        self._require_room(state.position, counts)
-        places = state.position.unsqueeze(1) + torch.arange(steps, device=values.device)
-        if self.config.head == "flattened":
-            places = places.clamp(max=self.config.length - 1)  # of padding beyond the end
-        x = self.value(values, state.tail)
-        if self.config.has_positions:
-            x = x + self._position.to(x.device)[places].to(x.dtype)
-        outputs, encoded = self.encoder(self._drop(x), state.encoder, mask=mask)
-        amounts = self.head.amounts(hide_padding(self._finish(outputs), mask), places)
-        totals = state.total.unsqueeze(1) + amounts.double().cumsum(1)
-        passed = torch.arange(1, steps + 1, device=values.device).clamp(max=counts.unsqueeze(1))
-        scores = self.head.read(totals, state.position.unsqueeze(1) + passed)
-        streams = torch.arange(len(values), device=values.device)
-        rows = torch.cat([state.tail, values.to(state.tail.dtype)], dim=1)
-        final = ClassifierState(
-            encoder=encoded,
-            tail=torch.stack([rows[streams, counts + place] for place in range(2)], dim=1),
-            position=state.position + counts,
-            total=torch.cat([state.total.unsqueeze(1), totals], dim=1)[streams, counts],
-        )
-        return scores, final
-
-    def _finish(self, encoded: Tensor) -> Tensor:
-        """Bring the encoder's outputs into the form that the head sums up."""
-        return self._drop(F.gelu(encoded))
-
-    def _positions(self, steps: int) -> Activations:
-        known = self._position
-        return known[:steps] if steps <= len(known) else position_encoding(steps, self.config.width)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.config.dropout) if self.training else x
-
-    def _own(self, state: ClassifierState, streams: int | None = None) -> ClassifierState:
-        if not isinstance(state, ClassifierState):
-            raise wrong_kind(ClassifierState, state)
-        if streams is not None:
-            check_streams(state.position.shape[0], streams)
-        return state
-
-    def _require_causal(self) -> None:
-        if not self.config.is_causal:
-            raise ConfigError(
-                "embedding='circular' looks one step ahead, and its ends see each other, so this model "
-                "cannot go along a stream. Train one with embedding='causal' (model aaren-causal)."
-            )
-
-    def _require_room(self, position: Tensor, more: Tensor | int) -> Tensor:
-        """Return positions that have weights, or say that a stream would become too long."""
-        if self.config.head == "pooled":
-            return position
-        longest = int((position + more).max()) if len(position) else 0
-        self._check_length(longest)
-        return position.clamp(max=self.config.length - 1)  # of streams at their end that get no step
-
-    def _check_length(self, steps: int) -> None:
-        if steps > self.config.length and self.config.head == "flattened":
-            raise ShapeError(
-                f"the flattened head has weights for {self.config.length} steps, the longest series of "
-                f"training; this one has {steps}. Cut it, begin the stream anew (session.reset()), or train "
-                f"with head='pooled', which takes any length."
-            )
-
-    def _check(self, values: Tensor, axes: tuple[str, ...], mask: Tensor | None) -> None:
-        channels = self.config.num_channels
-        if values.ndim != len(axes) + 1 or values.shape[-1] != channels:
-            raise ShapeError(
-                f"values must be ({', '.join(axes)}, {channels}), the channels that this model was built "
-                f"for, time before channels; got {tuple(values.shape)}."
-            )
-        check_mask(mask, values.shape[:-1])
-
-
 def _require_padding_at_the_end(mask: Mask | None) -> None:
     if mask is None or torch.compiler.is_compiling():
         return
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise ShapeError(
             "padding must stand at the end of a series: real steps (True) first, then padding (False). Move "
-            "the real steps to the front, or use `follow`, which skips steps anywhere."
+            "the real steps to the front, or use `score_steps`, which skips steps anywhere."
         )

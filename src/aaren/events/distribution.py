@@ -1,12 +1,10 @@
-"""NextEvent: when the next event comes and of what kind, as one joint law. Knows no model.
+"""NextEvent: when the next event comes and of what kind, as one joint distribution.
 
-The gap may follow any law with the verbs of `GapLaw`; the mark is drawn from a softmax, independent of the
-gap given the past.
-
-LogNormalMixture: the law of the next gap as a weighted sum of log-normals. Knows no model and no marks.
+The gap may have any distribution with the methods of `GapDistribution`, usually a `LogNormalMixture`; the
+mark is drawn from a softmax, independent of the gap given the past.
 
 Everything is computed in float64, whatever the model's dtype: gaps from 1e-9 to 1e9 and scales near 0 stay
-finite, and so do their gradients. Scales have no floor: a scale of 40 gives an infinite mean, and says so.
+finite, and so do their gradients. Scales have no floor: a scale of 40 gives an infinite mean.
 """
 
 import math
@@ -20,6 +18,11 @@ from torch import Tensor
 
 from aaren.errors import DataError, ShapeError
 
+PROTOCOL_CLAMP = 1e-5  # the published code keeps each component's cdf this far from 0 and 1
+OFFSET = 1e-12  # added to every gap before its logarithm, in the model's unit of time
+BISECTIONS = 64  # halve a range of logarithms down to float64's last digit
+LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
 
 class Events(NamedTuple):
     """Events as models take them: (b, t) for whole sequences, (b,) for one event per stream."""
@@ -28,8 +31,8 @@ class Events(NamedTuple):
     marks: Tensor  # int64, 0 .. num_marks - 1; 0 where there is only one kind
 
 
-class GapLaw(Protocol):
-    """A law of positive numbers, one for each of the `...`."""
+class GapDistribution(Protocol):
+    """A distribution of positive numbers, one for each of the `...`."""
 
     @property
     def shape(self) -> torch.Size:
@@ -39,7 +42,7 @@ class GapLaw(Protocol):
     def device(self) -> torch.device:
         """Return where its numbers are."""
 
-    def __getitem__(self, index: Tensor | int | slice) -> "GapLaw":
+    def __getitem__(self, index: Tensor | int | slice) -> "GapDistribution":
         """Pick among the first axis."""
 
     def log_density(self, gaps: Tensor | float) -> Tensor:
@@ -68,7 +71,7 @@ class GapLaw(Protocol):
 class NextEvent:
     """What a model says of the next event, for each of the `...` (streams; or streams and positions)."""
 
-    gap: GapLaw
+    gap: GapDistribution
     mark_logits: Tensor | None = None  # (..., num_marks); None: there is only one kind
 
     def __getitem__(self, index: Tensor | int | slice) -> "NextEvent":
@@ -112,7 +115,7 @@ class NextEvent:
             shape = np.broadcast_shapes(kinds.shape, self.shape)
         except ValueError as error:
             raise ShapeError(
-                f"marks must be {tuple(self.shape)} like the laws, or one number for all; got "
+                f"marks must be {tuple(self.shape)} like the distributions, or one number for all; got "
                 f"{tuple(kinds.shape)}."
             ) from error
         if self.mark_logits is None:
@@ -150,28 +153,22 @@ class NextEvent:
         return Events(gaps, marks.T.reshape(gaps.shape))
 
 
-PROTOCOL_CLAMP = 1e-5  # the published code keeps each component's cdf this far from 0 and 1
-OFFSET = 1e-12  # added to every gap before its logarithm, in the model's unit of time
-BISECTIONS = 64  # halve a range of logarithms down to float64's last digit
-LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class LogNormalMixture:
     """Positive numbers whose logarithm is a mixture of k normals; `...` are streams, positions, whatever.
 
-    >>> law = LogNormalMixture(
+    >>> mixture = LogNormalMixture(
     ...     log_weights=torch.zeros(1, dtype=torch.float64),
     ...     locations=torch.zeros(1, dtype=torch.float64),
     ...     scales=torch.ones(1, dtype=torch.float64),
     ... )
-    >>> round(float(law.median()), 6), round(float(law.mean()), 6), round(float(law.survival(1.0)), 6)
-    (1.0, 1.648721, 0.5)
+    >>> [round(float(number), 6) for number in (mixture.median(), mixture.mean(), mixture.survival(1.0))]
+    [1.0, 1.648721, 0.5]
     """
 
     log_weights: Tensor  # (..., k) float64, their exponentials sum to 1
     locations: Tensor  # (..., k) float64, means of the logarithm
-    scales: Tensor  # (..., k) float64, deviations of the logarithm
+    scales: Tensor  # (..., k) float64, standard deviations of the logarithm
     offset: float = 0.0  # added to gaps before the logarithm, so that a gap of 0 has one
 
     @classmethod
@@ -180,7 +177,7 @@ class LogNormalMixture:
 
         Args:
             numbers: logits of the weights, locations, and scales before a softplus.
-            time_scale: How long the model's unit of time is; the law speaks of the unit that this is in.
+            time_scale: How long the model's unit of time is; the distribution is in the unit that this is in.
         """
         logits, locations, raw_scales = numbers.double().chunk(3, dim=-1)
         return cls(
@@ -266,7 +263,7 @@ class LogNormalMixture:
         return ((0.5 * (low + high)).exp() - self.offset).clamp(min=0.0)
 
     def sample(self, count: int, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw `count` gaps from every one of the laws, (count, ...)."""
+        """Draw `count` gaps from every one of the distributions, (count, ...)."""
         flat = self.log_weights.exp().reshape(-1, self.log_weights.shape[-1])
         chosen = torch.multinomial(flat, count, replacement=True, generator=generator)  # (n, count)
         locations = self.locations.reshape_as(flat).gather(1, chosen)

@@ -1,21 +1,11 @@
-"""EventState: all that an event model remembers of its streams, as one value.
+"""EventForecaster: what every event model can do, from `encode` and `decode` alone.
 
-Whole futures drawn from a state: branch it, draw an event, step, and so on. Knows any event forecaster.
-
-The futures of one state are independent; their share with some property is its probability.
-
-EventStream: an event model and the state of its streams, held together for people. Push times, get laws.
-
-The same manners as every `Session`; but people have times, not gaps, so this one keeps the clock too.
-
-EventForecaster: what every event model can do, from `encode` and `decode` alone. Knows no layer.
-
-After each event a model gives the joint law of the next one. `forward` for whole sequences, `step` for one
-event per stream; the law can be read from any state, and a state can be branched and simulated onwards.
+After each event a model gives the joint distribution of the next one: `forward` for whole sequences, `step`
+for one event per stream. The distribution can be read from any `EventState`; a state can be branched and
+simulated onwards (`simulate`), and `EventStream` holds one for users who have times instead of gaps.
 """
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,61 +14,29 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError
-from aaren.events.distribution import Events, GapLaw, NextEvent
+from aaren.events.distribution import Events, GapDistribution, NextEvent
 from aaren.nn import EncoderState
-from aaren.nn import state as state_tree
-from aaren.nn.inputs import wrong_kind
-from aaren.nn.state import state_from_bytes, state_to_bytes
-from aaren.ops.state import Target, settle_targets
+from aaren.nn.checks import check_model_state
+from aaren.nn.state import State
+from aaren.ops.checks import check_mask
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Session, check_streams, read_numbers
+from aaren.stream.session import Session, read_numbers
+
+Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
 
 
-class EventState(NamedTuple):
-    """Its size depends on the model and the number of streams, never on how many events have come."""
-
+class _EventParts(NamedTuple):
     encoder: EncoderState
-    output: Tensor  # (b, c)  the encoder's last output; the next event's law is read from it
+    output: Tensor  # (b, c)  the encoder's last output; the next event's distribution is read from it
     time: Tensor  # (b,) float64  when the last event came; before the first: when observation began
     start: Tensor  # (b,) float64  when observation began, or the first event came if that is unknown
     num_events: Tensor  # (b,) int64  so far
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return state_tree.count_bytes(self)
 
-    def to(
-        self,
-        *targets: Target,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> "EventState":
-        """Return the state with its encoder's part in another dtype, all on another device, or both."""
-        dtype, device = settle_targets(targets, dtype, device)
-        moved = state_tree.convert(self, device=device)
-        return moved._replace(encoder=moved.encoder.to(dtype=dtype))
+class EventState(_EventParts, State):
+    """Its size depends on the model and the number of streams, never on how many events have come."""
 
-    def detach(self) -> "EventState":
-        """Return the state cut off from the graph that made it."""
-        return state_tree.detach(self)
-
-    def clone(self) -> "EventState":
-        """Return a copy in its own memory."""
-        return state_tree.clone(self)
-
-    def select(self, streams: Sequence[int] | Tensor) -> "EventState":
-        """Return the states of some streams, in the order given; an index may come twice, as a branch."""
-        return state_tree.select(self, streams)
-
-    def to_bytes(self, *, fingerprint: str = "") -> bytes:
-        """Return the state as bytes that `from_bytes` checks; `fingerprint` names the model's weights."""
-        return state_to_bytes(self, fingerprint=fingerprint)
-
-    @classmethod
-    def from_bytes(cls, blob: bytes, *, like: "EventState", fingerprint: str = "") -> "EventState":
-        """Return the state that `to_bytes` wrote; `like` is any state of the model that is to go on."""
-        return state_from_bytes(blob, like=like, fingerprint=fingerprint)
+    __slots__ = ()
 
 
 class Futures(NamedTuple):
@@ -95,63 +53,145 @@ class Futures(NamedTuple):
         return self.mask.sum(-1)
 
 
-@torch.no_grad()
-def simulate(
-    model: "EventForecaster",
-    state: EventState,
-    *,
-    num_branches: int = 1,
-    horizon: float | None = None,
-    max_events: int = 1_000,
-    generator: torch.Generator | None = None,
-) -> Futures:
-    """Draw futures of every stream of a state.
+class EventForecaster(nn.Module):
+    """The verbs; a model brings `init_state`, `encode`, `encode_one`, `decode_gap` and `decode_marks`."""
 
-    Args:
-        model: What steps.
-        state: Where to begin, of b streams; it is branched and stays as it is.
-        num_branches: Futures of each stream.
-        horizon: How far to go, in time since the last event; None: max_events are drawn, however long it
-            takes.
-        max_events: Where to stop if the horizon does not come.
-        generator: Of the randomness.
-    """
-    if num_branches < 1 or max_events < 1 or (horizon is not None and not horizon > 0.0):
-        raise ConfigError(
-            f"num_branches and max_events must be at least 1 and horizon positive or None; got "
-            f"{num_branches}, {max_events} and {horizon}."
+    num_marks: int
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> EventState:
+        """Return the state before the first event, for `batch_size` streams, observed from time 0."""
+        raise NotImplementedError
+
+    def encode(
+        self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
+    ) -> tuple[Activations, EventState]:
+        """Take in whole sequences, (b, t); return what is known after each event, (b, t, c), and the state.
+
+        Padding, where the mask is False, may stand anywhere and hold anything; its outputs mean nothing.
+        """
+        raise NotImplementedError
+
+    def encode_one(
+        self, event: Events, state: EventState, *, mask: TokenMask | None = None
+    ) -> tuple[Token, EventState]:
+        """Take in one event per stream, (b,); a stream whose mask is False keeps its state bit for bit."""
+        raise NotImplementedError
+
+    def decode_gap(self, outputs: Tensor) -> GapDistribution:
+        """Turn what is known, (..., c), into the distribution of the next gap."""
+        raise NotImplementedError
+
+    def decode_marks(self, outputs: Tensor) -> Tensor | None:
+        """Turn what is known, (..., c), into logits of the next mark, (..., marks); None: only one kind."""
+        raise NotImplementedError
+
+    def fold(self) -> "EventForecaster":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        raise NotImplementedError
+
+    def decode(self, outputs: Tensor) -> NextEvent:
+        """Turn what is known, (..., c), into the distribution of the next event."""
+        return NextEvent(gap=self.decode_gap(outputs), mark_logits=self.decode_marks(outputs))
+
+    def forward(
+        self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
+    ) -> tuple[NextEvent, EventState]:
+        """Take in whole sequences and say after each event how the next one comes.
+
+        Args:
+            events: gaps and marks, (b, t).
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real. Padding may hold anything; what is said there means nothing.
+        """
+        outputs, state = self.encode(events, state, mask=mask)
+        return self.decode(outputs), state
+
+    def step(
+        self, event: Events, state: EventState, *, mask: TokenMask | None = None
+    ) -> tuple[NextEvent, EventState]:
+        """Take in one event per stream and say how the next one comes; constant time and memory.
+
+        Args:
+            event: gaps and marks, (b,).
+            state: from `init_state`, `forward` or an earlier `step`; it stays valid, as a branch.
+            mask: (b,) bool; a stream with False has no event: it keeps its state and its answer.
+        """
+        output, state = self.encode_one(event, state, mask=mask)
+        return self.decode(output), state
+
+    def next_event(self, state: EventState) -> NextEvent:
+        """Return the distribution of each stream's next event as it stands; nothing is taken in.
+
+        Before the first event it is that of an empty past, which the likelihood, given the
+        first event, never trains.
+        """
+        check_model_state(state, EventState)
+        return self.decode(state.output)
+
+    def simulate(
+        self,
+        state: EventState,
+        *,
+        num_branches: int = 1,
+        horizon: float | None = None,
+        max_events: int = 1_000,
+        generator: torch.Generator | None = None,
+    ) -> Futures:
+        """Draw whole futures from a state, which is branched and stays as it is; see `simulate`."""
+        check_model_state(state, EventState)
+        return simulate(
+            self,
+            state,
+            num_branches=num_branches,
+            horizon=horizon,
+            max_events=max_events,
+            generator=generator,
         )
-    state = state.select(torch.arange(len(state.time)).repeat_interleave(num_branches))
-    limit = float("inf") if horizon is None else horizon
-    clock = torch.zeros(len(state.time), dtype=torch.float64, device=state.time.device)
-    is_going = torch.ones_like(clock, dtype=torch.bool)
-    times, marks, masks = [], [], []
-    for _ in range(max_events):
-        drawn = model.next_event(state).sample(1, generator=generator)
-        event = Events(drawn.gaps[0], drawn.marks[0])
-        clock = clock + event.gaps
-        is_going = is_going & (clock <= limit)
-        if not bool(is_going.any()):
-            break
-        times.append(clock.masked_fill(~is_going, 0.0))
-        marks.append(event.marks.masked_fill(~is_going, 0))
-        masks.append(is_going)
-        # Futures that are over go on as they are: what becomes of their state is never looked at.
-        _, state = model.encode_one(event, state)
-    return Futures(
-        times=_join(times, clock, num_branches),
-        marks=_join(marks, torch.zeros_like(clock, dtype=torch.int64), num_branches),
-        mask=_join(masks, is_going, num_branches),
-        is_cut=(is_going & (horizon is not None)).view(-1, num_branches),
-    )
 
+    def stream(self, batch_size: int | None = None, *, start: float | None = None) -> "EventStream":
+        """Open a session that holds the state: push events, read the distribution of the next one.
 
-def _join(columns: list[Tensor], like: Tensor, num_branches: int) -> Tensor:
-    joined = torch.stack(columns, dim=-1) if columns else like.new_zeros(len(like), 0)
-    return joined.view(len(like) // num_branches, num_branches, joined.shape[-1])
+        Args:
+            batch_size: How many streams go side by side; None: one, whose events lack that axis.
+            start: When observation began; None: unknown, so that the first event only sets the clock.
+        """
+        return EventStream(self.fold(), batch_size=batch_size, start=start)
 
-
-Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
+    def check(self, events: Events, mask: Tensor | None, axes: tuple[str, ...]) -> None:
+        """Raise unless gaps and marks fit together and hold what they may."""
+        gaps, marks = events
+        letters = f"({', '.join(axes)}{',' * (len(axes) == 1)})"
+        if gaps.ndim != len(axes) or not gaps.is_floating_point():
+            hint = " For one event per stream, call step." if gaps.ndim == 1 else ""
+            raise ShapeError(
+                f"gaps must be {letters} and floating; got {tuple(gaps.shape)} {gaps.dtype}.{hint}"
+            )
+        if marks.shape != gaps.shape or marks.dtype != torch.int64:
+            raise ShapeError(
+                f"marks must be {letters} int64 like the gaps {tuple(gaps.shape)}; got {tuple(marks.shape)} "
+                f"{marks.dtype}. Without marks, give zeros."
+            )
+        fine = (gaps >= 0.0) & (gaps < torch.inf) & (marks >= 0) & (marks < self.num_marks)  # NaN: False
+        if mask is not None:
+            check_mask(mask, gaps.shape, letters)
+            fine = fine | ~mask
+        if not bool(fine.all()):
+            place = tuple((~fine).nonzero()[0].tolist())
+            gap, mark = float(gaps[place]), int(marks[place])
+            if not 0.0 <= gap < math.inf:
+                raise DataError(
+                    f"the gap at {place} is {gap}; gaps are finite and 0 or more. Sort events by time, leave "
+                    f"out NaN."
+                )
+            raise DataError(
+                f"the mark at {place} is {mark}, outside 0..{self.num_marks - 1}, its known kinds."
+            )
 
 
 class EventStream(Session[EventState]):
@@ -159,7 +199,7 @@ class EventStream(Session[EventState]):
 
     Args:
         model: a model for inference, usually folded.
-        batch_size: how many streams go side by side; None: one, whose events and laws lack that axis.
+        batch_size: how many streams go side by side; None: one, whose events lack that axis.
         start: when observation began; None: unknown, so that the first event has the gap 0.
     """
 
@@ -170,12 +210,12 @@ class EventStream(Session[EventState]):
         self.start = start
         if start is not None and not math.isfinite(float(read_numbers("start", start))):
             raise DataError(f"start must be a finite time, or None if it is unknown; got {start}.")
-        super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # its step gives laws
+        super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # its step gives distributions
 
-    def push(  # type: ignore[override]  # an event is a time and a mark, and a law is no tensor
+    def push(  # type: ignore[override]  # an event is a time and a mark, and a distribution is no tensor
         self, time: Numbers, mark: Numbers | None = None, *, mask: Tensor | list[bool] | None = None
     ) -> NextEvent:
-        """Take in one event of every stream and return the law of the next one.
+        """Take in one event of every stream and return the distribution of the next one.
 
         Args:
             time: (b,), or one number for all streams; in the unit of the training data.
@@ -193,26 +233,27 @@ class EventStream(Session[EventState]):
         real = None if mask is None else self._mask(mask)
         self._require_whole(kinds, real)
         marks = kinds.to(torch.int64)
-        state = self.forecaster.own(self.state, times.shape[0])
+        state = self.state
+        check_model_state(state, EventState, times.shape[0])
         sets_clock = state.time.isnan() if real is None else state.time.isnan() & real
         before = torch.where(sets_clock, times, state.time)
         state = state._replace(time=before, start=torch.where(sets_clock, times, state.start))
         gaps = times - before
         self._require_later(gaps, real, times)
         with torch.no_grad():
-            law, new = self.forecaster.step(Events(gaps, marks), state, mask=real)
+            coming, new = self.forecaster.step(Events(gaps, marks), state, mask=real)
         self._require_finite_answer(new.output)
         # Not time + gap, which rounds: the next gap is to be measured from the very time that was pushed.
         self.state = new._replace(time=times.clone() if real is None else torch.where(real, times, new.time))
         self.count += 1
-        return law[0] if self.batch_size is None else law
+        return coming[0] if self.batch_size is None else coming
 
     @property
     def next_event(self) -> NextEvent:
-        """Return the law of the next event as things stand."""
+        """Return the distribution of the next event as things stand."""
         with torch.no_grad():
-            law = self.forecaster.next_event(self.state)
-        return law[0] if self.batch_size is None else law
+            coming = self.forecaster.next_event(self.state)
+        return coming[0] if self.batch_size is None else coming
 
     def _empty(self) -> EventState:
         state = super()._empty()
@@ -259,151 +300,57 @@ class EventStream(Session[EventState]):
             )
 
 
-class EventForecaster(nn.Module):
-    """The verbs; a model brings `init_state`, `encode`, `encode_one`, `decode_gap` and `decode_marks`."""
+@torch.no_grad()
+def simulate(
+    model: "EventForecaster",
+    state: EventState,
+    *,
+    num_branches: int = 1,
+    horizon: float | None = None,
+    max_events: int = 1_000,
+    generator: torch.Generator | None = None,
+) -> Futures:
+    """Draw futures of every stream of a state.
 
-    num_marks: int
-
-    def init_state(
-        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> EventState:
-        """Return the state before the first event, for `batch_size` streams, observed from time 0."""
-        raise NotImplementedError
-
-    def encode(
-        self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
-    ) -> tuple[Activations, EventState]:
-        """Take in whole sequences, (b, t); return what is known after each event, (b, t, c), and the state.
-
-        Padding, where the mask is False, may stand anywhere and hold anything; its outputs mean nothing.
-        """
-        raise NotImplementedError
-
-    def encode_one(
-        self, event: Events, state: EventState, *, mask: TokenMask | None = None
-    ) -> tuple[Token, EventState]:
-        """Take in one event per stream, (b,); a stream whose mask is False keeps its state bit for bit."""
-        raise NotImplementedError
-
-    def decode_gap(self, outputs: Tensor) -> GapLaw:
-        """Turn what is known, (..., c), into the law of the next gap."""
-        raise NotImplementedError
-
-    def decode_marks(self, outputs: Tensor) -> Tensor | None:
-        """Turn what is known, (..., c), into logits of the next mark, (..., marks); None: only one kind."""
-        raise NotImplementedError
-
-    def fold(self) -> "EventForecaster":
-        """Return a frozen copy for inference; states pass between it and the original."""
-        raise NotImplementedError
-
-    def fingerprint(self) -> str:
-        """Return a short name of these weights, to be kept with saved states."""
-        raise NotImplementedError
-
-    def decode(self, outputs: Tensor) -> NextEvent:
-        """Turn what is known, (..., c), into the law of the next event."""
-        return NextEvent(gap=self.decode_gap(outputs), mark_logits=self.decode_marks(outputs))
-
-    def forward(
-        self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
-    ) -> tuple[NextEvent, EventState]:
-        """Take in whole sequences and say after each event how the next one comes.
-
-        Args:
-            events: gaps and marks, (b, t).
-            state: what came before; default: nothing.
-            mask: (b, t) bool, True = real. Padding may hold anything; what is said there means nothing.
-        """
-        outputs, state = self.encode(events, state, mask=mask)
-        return self.decode(outputs), state
-
-    def step(
-        self, event: Events, state: EventState, *, mask: TokenMask | None = None
-    ) -> tuple[NextEvent, EventState]:
-        """Take in one event per stream and say how the next one comes; constant time and memory.
-
-        Args:
-            event: gaps and marks, (b,).
-            state: from `init_state`, `forward` or an earlier `step`; it stays valid, as a branch.
-            mask: (b,) bool; a stream with False has no event: it keeps its state and repeats its law.
-        """
-        output, state = self.encode_one(event, state, mask=mask)
-        return self.decode(output), state
-
-    def next_event(self, state: EventState) -> NextEvent:
-        """Return the law of each stream's next event as it stands; nothing is taken in.
-
-        Before the first event it is what the model says of an empty past, which the likelihood, given the
-        first event, never trains.
-        """
-        return self.decode(self.own(state).output)
-
-    def simulate(
-        self,
-        state: EventState,
-        *,
-        num_branches: int = 1,
-        horizon: float | None = None,
-        max_events: int = 1_000,
-        generator: torch.Generator | None = None,
-    ) -> Futures:
-        """Draw whole futures from a state, which is branched and stays as it is; see `simulate`."""
-        return simulate(
-            self,
-            self.own(state),
-            num_branches=num_branches,
-            horizon=horizon,
-            max_events=max_events,
-            generator=generator,
+    Args:
+        model: What steps.
+        state: Where to begin, of b streams; it is branched and stays as it is.
+        num_branches: Futures of each stream.
+        horizon: How far to go, in time since the last event; None: max_events are drawn, however long it
+            takes.
+        max_events: Where to stop if the horizon does not come.
+        generator: Of the randomness.
+    """
+    if num_branches < 1 or max_events < 1 or (horizon is not None and not horizon > 0.0):
+        raise ConfigError(
+            f"num_branches and max_events must be at least 1 and horizon positive or None; got "
+            f"{num_branches}, {max_events} and {horizon}."
         )
+    state = state.select(torch.arange(len(state.time)).repeat_interleave(num_branches))
+    limit = float("inf") if horizon is None else horizon
+    clock = torch.zeros(len(state.time), dtype=torch.float64, device=state.time.device)
+    is_going = torch.ones_like(clock, dtype=torch.bool)
+    times, marks, masks = [], [], []
+    for _ in range(max_events):
+        drawn = model.next_event(state).sample(1, generator=generator)
+        event = Events(drawn.gaps[0], drawn.marks[0])
+        clock = clock + event.gaps
+        is_going = is_going & (clock <= limit)
+        if not bool(is_going.any()):
+            break
+        times.append(clock.masked_fill(~is_going, 0.0))
+        marks.append(event.marks.masked_fill(~is_going, 0))
+        masks.append(is_going)
+        # Futures that are over are stepped too: what becomes of their state is never looked at.
+        _, state = model.encode_one(event, state)
+    return Futures(
+        times=_join(times, clock, num_branches),
+        marks=_join(marks, torch.zeros_like(clock, dtype=torch.int64), num_branches),
+        mask=_join(masks, is_going, num_branches),
+        is_cut=(is_going & (horizon is not None)).view(-1, num_branches),
+    )
 
-    def stream(self, batch_size: int | None = None, *, start: float | None = None) -> EventStream:
-        """Open a session that holds the state: push events, read the law of the next one.
 
-        Args:
-            batch_size: How many streams go side by side; None: one, whose events lack that axis.
-            start: When observation began; None: unknown, so that the first event only sets the clock.
-        """
-        return EventStream(self.fold(), batch_size=batch_size, start=start)
-
-    def own(self, state: EventState, streams: int | None = None) -> EventState:
-        """Return the state, or say that it is of another kind or, if asked, of another number of streams."""
-        if not isinstance(state, EventState):
-            raise wrong_kind(EventState, state)
-        if streams is not None:
-            check_streams(state.time.shape[0], streams)
-        return state
-
-    def check(self, events: Events, mask: Tensor | None, axes: tuple[str, ...]) -> None:
-        """Raise unless gaps and marks fit together and hold what they may."""
-        gaps, marks = events
-        letters = f"({', '.join(axes)}{',' * (len(axes) == 1)})"
-        if gaps.ndim != len(axes) or not gaps.is_floating_point():
-            hint = " For one event per stream, call step." if gaps.ndim == 1 else ""
-            raise ShapeError(
-                f"gaps must be {letters} and floating; got {tuple(gaps.shape)} {gaps.dtype}.{hint}"
-            )
-        if marks.shape != gaps.shape or marks.dtype != torch.int64:
-            raise ShapeError(
-                f"marks must be {letters} int64 like the gaps {tuple(gaps.shape)}; got {tuple(marks.shape)} "
-                f"{marks.dtype}. Without marks, give zeros."
-            )
-        fine = (gaps >= 0.0) & (gaps < torch.inf) & (marks >= 0) & (marks < self.num_marks)  # NaN: False
-        if mask is not None:
-            if mask.shape != gaps.shape or mask.dtype != torch.bool:
-                raise ShapeError(
-                    f"mask must be {letters} bool like the gaps; got {tuple(mask.shape)} {mask.dtype}."
-                )
-            fine = fine | ~mask
-        if not bool(fine.all()):
-            place = tuple((~fine).nonzero()[0].tolist())
-            gap, mark = float(gaps[place]), int(marks[place])
-            if not 0.0 <= gap < math.inf:
-                raise DataError(
-                    f"the gap at {place} is {gap}; gaps are finite and 0 or more. Sort events by time, leave "
-                    f"out NaN."
-                )
-            raise DataError(
-                f"the mark at {place} is {mark}, outside 0..{self.num_marks - 1}, its known kinds."
-            )
+def _join(columns: list[Tensor], like: Tensor, num_branches: int) -> Tensor:
+    joined = torch.stack(columns, dim=-1) if columns else like.new_zeros(len(like), 0)
+    return joined.view(len(like) // num_branches, num_branches, joined.shape[-1])

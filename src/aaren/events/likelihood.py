@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from aaren.errors import unknown_name
-from aaren.events.distribution import Events, GapLaw
+from aaren.events.distribution import Events, GapDistribution
 from aaren.events.forecaster import EventForecaster
 from aaren.shapes import Mask
 
@@ -76,16 +76,16 @@ def log_likelihood(
     return total
 
 
-def time_terms(law: GapLaw, targets: Targets, censoring: Censoring) -> Tensor:
+def time_terms(distribution: GapDistribution, targets: Targets, censoring: Censoring) -> Tensor:
     """Return each target's term for its time, (n,), by one of the rules."""
     if censoring not in CENSORINGS:
         raise unknown_name("censoring", censoring, CENSORINGS)
     if censoring == "none":
-        return law.log_density(targets.gaps)
+        return distribution.log_density(targets.gaps)
     terms = torch.zeros_like(targets.gaps)
     is_dense, is_last = (~targets.is_last).nonzero()[:, 0], targets.is_last.nonzero()[:, 0]
-    terms = terms.index_copy(0, is_dense, law[is_dense].log_density(targets.gaps[is_dense]))
-    return terms.index_copy(0, is_last, law[is_last].log_survival_clamped(targets.gaps[is_last]))
+    terms = terms.index_copy(0, is_dense, distribution[is_dense].log_density(targets.gaps[is_dense]))
+    return terms.index_copy(0, is_last, distribution[is_last].log_survival_clamped(targets.gaps[is_last]))
 
 
 def mark_terms(model: EventForecaster, known: Tensor, marks: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ from aaren.errors import ConfigError, require_at_least, unknown_name
 from aaren.events.distribution import Events, LogNormalMixture
 from aaren.events.forecaster import EventForecaster, EventState
 from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
-from aaren.nn.linear import frozen_copy
+from aaren.nn.checks import check_model_state
+from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import fingerprint_around
 from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
@@ -67,17 +68,7 @@ class EventModelConfig:
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config."""
-        return EncoderConfig(
-            width=self.width,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ff_width=self.ff_width,
-            dropout=self.dropout,
-            activation=self.activation,
-            mixer=self.mixer,
-            qkv_bias=False,
-            norm_eps=1e-6,
-        )
+        return EncoderConfig.of(self, qkv_bias=False, norm_eps=1e-6)
 
 
 class EventModel(EventForecaster):
@@ -86,11 +77,11 @@ class EventModel(EventForecaster):
     >>> model = EventModel(EventModelConfig(num_marks=22)).eval()
     >>> sum(p.numel() for p in model.parameters())  # the Transformer's 58,670 and 2 queries of 64
     58798
-    >>> law, state = model(Events(torch.rand(2, 50), torch.randint(22, (2, 50))))
-    >>> law.shape, law.mark_probabilities.shape, state.nbytes
+    >>> coming, state = model(Events(torch.rand(2, 50), torch.randint(22, (2, 50))))
+    >>> coming.shape, coming.mark_probabilities.shape, state.nbytes
     (torch.Size([2, 50]), torch.Size([2, 50, 22]), 2672)
-    >>> law, state = model.step(Events(torch.rand(2), torch.tensor([3, 7])), state)
-    >>> law.median().shape, law.survival(1.0).shape, state.nbytes
+    >>> coming, state = model.step(Events(torch.rand(2), torch.tensor([3, 7])), state)
+    >>> coming.median().shape, coming.survival(1.0).shape, state.nbytes
     (torch.Size([2]), torch.Size([2]), 2672)
     """
 
@@ -117,7 +108,6 @@ class EventModel(EventForecaster):
         self._draw_projections()
 
     def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
         shown = ("num_components", "encoding", "time_scale", "time_decay")
         return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in shown)
 
@@ -142,7 +132,7 @@ class EventModel(EventForecaster):
         """Take in whole sequences; see `EventForecaster.encode`."""
         self.check(events, mask, ("b", "t"))
         before = self.init_state(len(events.gaps), device=events.gaps.device) if state is None else state
-        before = self.own(before, len(events.gaps))
+        check_model_state(before, EventState, len(events.gaps))
         gaps, rows = self._inputs(events, mask)
         outputs, encoded = self.encoder(
             self.mark_embedding(rows),
@@ -167,7 +157,7 @@ class EventModel(EventForecaster):
     ) -> tuple[Token, EventState]:
         """Take in one event per stream; see `EventForecaster.encode_one`."""
         self.check(event, mask, ("b",))
-        state = self.own(state, event.gaps.shape[0])
+        check_model_state(state, EventState, event.gaps.shape[0])
         gaps, rows = self._inputs(event, mask)
         time = state.time + gaps
         output, encoded = self.encoder.step(
@@ -185,7 +175,7 @@ class EventModel(EventForecaster):
         )
 
     def decode_gap(self, outputs: Tensor) -> LogNormalMixture:
-        """Turn what is known, (..., c), into the law of the next gap, in the data's unit of time."""
+        """Turn what is known, (..., c), into the distribution of the next gap, in the data's unit of time."""
         numbers = self.gap_numbers(self.gap_hidden(outputs).tanh())
         return LogNormalMixture.from_numbers(numbers, time_scale=self.config.time_scale)
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from aaren.errors import DataError, require_at_least, unknown_name
-from aaren.events.distribution import PROTOCOL_CLAMP, Events, GapLaw, LogNormalMixture
+from aaren.events.distribution import PROTOCOL_CLAMP, Events, GapDistribution, LogNormalMixture
 from aaren.events.forecaster import EventForecaster, EventState
 from aaren.nn import EncoderState
-from aaren.nn.linear import frozen_copy
+from aaren.nn.checks import check_model_state
+from aaren.nn.mixer import frozen_copy
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
 LAWS = ("poisson", "renewal")
@@ -157,7 +158,8 @@ class EventReference(EventForecaster):
         self.check(events, mask, ("b", "t"))
         gaps = events.gaps.double()
         count = len(gaps)
-        state = self.init_state(count, device=gaps.device) if state is None else self.own(state, count)
+        state = self.init_state(count, device=gaps.device) if state is None else state
+        check_model_state(state, EventState, count)
         total = (gaps if mask is None else gaps.masked_fill(~mask, 0.0)).sum(1)
         came = gaps.shape[1] if mask is None else mask.sum(1)
         after = state._replace(time=state.time + total, num_events=state.num_events + came)
@@ -169,12 +171,12 @@ class EventReference(EventForecaster):
         """Let the clock run."""
         self.check(event, mask, ("b",))
         gaps = event.gaps.double()
-        state = self.own(state, len(gaps))
+        check_model_state(state, EventState, len(gaps))
         gaps = gaps if mask is None else gaps.masked_fill(~mask, 0.0)
         came = 1 if mask is None else mask
         return state.output, state._replace(time=state.time + gaps, num_events=state.num_events + came)
 
-    def decode_gap(self, outputs: Tensor) -> GapLaw:
+    def decode_gap(self, outputs: Tensor) -> GapDistribution:
         """Return the one distribution, (...)."""
         shape = outputs.shape[:-1]
         first, second = self.numbers.unbind()

@@ -1,8 +1,4 @@
-"""The decoder of the forecaster: causal self-mixing, a look at the encoder's outputs, a feed-forward part.
-
-Post-norm throughout, as the encoder. Knows nothing of series, dates or normalisation.
-
-Forecaster: a past window in, the whole horizon out; encoder and decoder with per-window normalisation.
+"""Forecaster: a past window in, the whole horizon out; encoder and decoder with per-window normalisation.
 
 The Transformer of the Time-Series-Library with the normalisation of the Non-stationary Transformer, its
 causal self-attention in encoder and decoder replaceable by any mixer. Because the value convolution is
@@ -18,107 +14,11 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.nn import AarenAttention, Encoder, EncoderConfig
-from aaren.nn.block import FeedForward, build_mixer
 from aaren.nn.dropout import attend_with_dropout, drop
 from aaren.nn.embedding import SeriesEmbedding
-from aaren.nn.linear import frozen_copy
+from aaren.nn.encoder import FeedForward, build_mixer
+from aaren.nn.mixer import frozen_copy
 from aaren.shapes import Activations
-
-
-class CrossAttention(nn.Module):
-    """Softmax attention of one sequence to all of another, unmasked; every target item asks its own query."""
-
-    def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.head_width = width // num_heads
-        self.dropout = dropout
-        self.q_proj = nn.Linear(width, width)
-        self.k_proj = nn.Linear(width, width)
-        self.v_proj = nn.Linear(width, width)
-        self.out_proj = nn.Linear(width, width)
-
-    def forward(self, x: Activations, memory: Activations) -> Activations:
-        """Attend from x (b, t, c) to memory (b, s, c)."""
-        query, keys, values = self._split(self.q_proj(x)), self.k_proj(memory), self.v_proj(memory)
-        keys, values = self._split(keys), self._split(values)
-        if self.training and self.dropout > 0.0:
-            outputs = attend_with_dropout(query, keys, values, self.dropout)
-        else:
-            outputs = F.scaled_dot_product_attention(query, keys, values)
-        projected: Activations = self.out_proj(outputs.transpose(1, 2).flatten(-2))
-        return projected
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.num_heads, self.head_width).transpose(1, 2)  # (b, h, t, d)
-
-
-class SummaryAttention(nn.Module):
-    """One learned query over all of another sequence, many to one: the same summary for every target item.
-
-    What an `AarenAttention` over the memory gives at its end, so a stream can carry it along.
-    """
-
-    def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.attention = AarenAttention(width, num_heads, dropout=dropout)
-
-    def forward(self, x: Activations, memory: Activations) -> Activations:
-        """Return the summary of memory (b, s, c), (b, 1, c), which broadcasts over x (b, t, c)."""
-        del x
-        outputs, _ = self.attention(memory)
-        summary: Activations = outputs[:, -1:]
-        return summary
-
-
-class DecoderLayer(nn.Module):
-    """Self-mixing, cross-attention, feed-forward, each with its residual, norm and dropout."""
-
-    def __init__(self, config: EncoderConfig, *, has_summary: bool) -> None:
-        super().__init__()
-        self.dropout = config.dropout
-        attend = SummaryAttention if has_summary else CrossAttention
-        self.mixer = build_mixer(config)
-        self.mixer_norm = nn.LayerNorm(config.width)
-        self.cross = attend(config.width, config.num_heads, dropout=config.mixer_dropout)
-        self.cross_norm = nn.LayerNorm(config.width)
-        self.feed_forward = FeedForward(
-            config.width, config.inner_width, activation=config.activation, inner_dropout=config.dropout
-        )
-        self.feed_forward_norm = nn.LayerNorm(config.width)
-
-    def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
-        return f"dropout={self.dropout}"
-
-    def forward(self, x: Activations, memory: Activations, *, last: int | None = None) -> Activations:
-        """Transform x (b, t, c) in view of memory (b, s, c).
-
-        Args:
-            x: the decoder's items.
-            memory: the encoder's outputs.
-            last: return only this many last items: after the self-mixing the others have no more influence.
-        """
-        mixed, _ = self.mixer(x)
-        if last is not None:
-            x, mixed = x[:, -last:], mixed[:, -last:]
-        x = self.mixer_norm(x + self._drop(mixed))
-        x = self.cross_norm(x + self._drop(self.cross(x, memory)))
-        finished: Activations = self.feed_forward_norm(x + self._drop(self.feed_forward(x)))
-        return finished
-
-    def fold(self) -> "DecoderLayer":
-        """Return a frozen copy for inference, its mixers folded."""
-        folded = frozen_copy(self)
-        folded.mixer = self.mixer.fold()
-        if isinstance(self.cross, SummaryAttention):
-            assert isinstance(folded.cross, SummaryAttention)
-            folded.cross.attention = self.cross.attention.fold()  # type: ignore[assignment]  # the same verbs
-        return folded
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return drop(x, self.dropout) if self.training else x
-
 
 READINGS = ("A", "B", "C")
 EPSILON = 1e-5  # under the square root of the window's variance
@@ -169,16 +69,7 @@ class ForecasterConfig:
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config; the decoder's layers share it."""
-        return EncoderConfig(
-            width=self.width,
-            num_heads=self.num_heads,
-            num_layers=self.num_encoder_layers,
-            ff_width=self.ff_width,
-            dropout=self.dropout,
-            activation=self.activation,
-            mixer=self.mixer,
-            final_norm=True,
-        )
+        return EncoderConfig.of(self, num_layers=self.num_encoder_layers, final_norm=True)
 
 
 class Forecaster(nn.Module):
@@ -217,7 +108,6 @@ class Forecaster(nn.Module):
         self.head = nn.Linear(config.width, config.num_series)
 
     def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
         return f"past_steps={self.config.past_steps}, horizon_steps={self.config.horizon_steps}"
 
     def forward(self, past: Tensor, past_marks: Tensor, future_marks: Tensor) -> Tensor:
@@ -252,7 +142,7 @@ class Forecaster(nn.Module):
     def stream(self) -> NoReturn:
         """Say what can be streamed: this one reads windows of a fixed length."""
         raise ConfigError(
-            "the paper's forecaster reads a whole window for every forecast and cannot go along a stream: "
+            "the paper's forecaster reads a whole window for every forecast and cannot be streamed: "
             "use StreamingForecaster (aaren train forecasting --model streaming)."
         )
 
@@ -268,17 +158,112 @@ class Forecaster(nn.Module):
         outputs: Tensor = self.head(self.decoder_norm(x))
         return outputs
 
-    def _layers(self) -> list[DecoderLayer]:
+    def _layers(self) -> "list[DecoderLayer]":
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.config.dropout) if self.training else x
 
 
-def normalise(past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each window and series with mean 0 and deviation 1, and the mean and deviation, (b, 1, series).
+class DecoderLayer(nn.Module):
+    """Self-mixing, cross-attention, feed-forward, each with its residual, norm and dropout."""
 
-    The deviation is the population's, the small number stands under its root, and neither carries a gradient.
+    def __init__(self, config: EncoderConfig, *, has_summary: bool) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        attend = SummaryAttention if has_summary else CrossAttention
+        self.mixer = build_mixer(config)
+        self.mixer_norm = nn.LayerNorm(config.width)
+        self.cross = attend(config.width, config.num_heads, dropout=config.mixer_dropout)
+        self.cross_norm = nn.LayerNorm(config.width)
+        self.feed_forward = FeedForward(
+            config.width, config.inner_width, activation=config.activation, inner_dropout=config.dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(config.width)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}"
+
+    def forward(self, x: Activations, memory: Activations, *, last: int | None = None) -> Activations:
+        """Transform x (b, t, c) in view of memory (b, s, c).
+
+        Args:
+            x: the decoder's items.
+            memory: the encoder's outputs.
+            last: return only this many last items: after the self-mixing the others have no more influence.
+        """
+        mixed, _ = self.mixer(x)
+        if last is not None:
+            x, mixed = x[:, -last:], mixed[:, -last:]
+        x = self.mixer_norm(x + self._drop(mixed))
+        x = self.cross_norm(x + self._drop(self.cross(x, memory)))
+        finished: Activations = self.feed_forward_norm(x + self._drop(self.feed_forward(x)))
+        return finished
+
+    def fold(self) -> "DecoderLayer":
+        """Return a frozen copy for inference, its mixers folded."""
+        folded = frozen_copy(self)
+        folded.mixer = self.mixer.fold()
+        if isinstance(self.cross, SummaryAttention):
+            assert isinstance(folded.cross, SummaryAttention)
+            folded.cross.attention = self.cross.attention.fold()  # type: ignore[assignment]  # the same verbs
+        return folded
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return drop(x, self.dropout) if self.training else x
+
+
+class CrossAttention(nn.Module):
+    """Softmax attention of one sequence to all of another, unmasked; every target item asks its own query."""
+
+    def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_width = width // num_heads
+        self.dropout = dropout
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.out_proj = nn.Linear(width, width)
+
+    def forward(self, x: Activations, memory: Activations) -> Activations:
+        """Attend from x (b, t, c) to memory (b, s, c)."""
+        query, keys, values = self._split(self.q_proj(x)), self.k_proj(memory), self.v_proj(memory)
+        keys, values = self._split(keys), self._split(values)
+        if self.training and self.dropout > 0.0:
+            outputs = attend_with_dropout(query, keys, values, self.dropout)
+        else:
+            outputs = F.scaled_dot_product_attention(query, keys, values)
+        projected: Activations = self.out_proj(outputs.transpose(1, 2).flatten(-2))
+        return projected
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:-1], self.num_heads, self.head_width).transpose(1, 2)  # (b, h, t, d)
+
+
+class SummaryAttention(nn.Module):
+    """One learned query over all of another sequence, many to one: the same summary for every target item.
+
+    What an `AarenAttention` over the memory gives at its end, so a stream can carry it along.
+    """
+
+    def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention = AarenAttention(width, num_heads, dropout=dropout)
+
+    def forward(self, x: Activations, memory: Activations) -> Activations:
+        """Return the summary of memory (b, s, c), (b, 1, c), which broadcasts over x (b, t, c)."""
+        del x
+        outputs, _ = self.attention(memory)
+        summary: Activations = outputs[:, -1:]
+        return summary
+
+
+def normalise(past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each window and series with mean 0 and standard deviation 1, and both, (b, 1, series).
+
+    The standard deviation is the population's, the small number stands under its root, and neither carries a
+    gradient.
     """
     mean = past.mean(dim=1, keepdim=True).detach()
     centred = past - mean

@@ -1,24 +1,15 @@
-"""Mean and deviation of each series over the past of a stream, older rows weighing less.
-
-Attention with all scores alike is a mean, and with decay an exponentially weighted one: so this is a scan
-over rows and their squares, with the scan's state, masks and two verbs. Nothing is learned and no gradient
-passes.
-
-StreamingState: all that a streaming forecaster remembers of its streams, as one value.
-
-StreamingForecaster: a forecast after every row of a stream, in constant time and memory, strictly causal.
+"""StreamingForecaster: a forecast after every row of a stream, in constant time and memory, strictly causal.
 
     statistics   mean and variance of each series over the past, older rows weighing less (`half_life_steps`)
     embedding    the row, normalised by them, beside the two before it; the marks of its date; no position
     encoder      causal, recurrent; with `decay="learned"` it forgets at learned rates
     head         linear, from the last output to the whole horizon, put back into the statistics' units
 
-A different model from the published `Forecaster`, which sees its window from both sides: its numbers have
-rows of their own.
+A different model from the published `Forecaster`, which sees its window from both sides: its results are
+reported in rows of their own.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -27,136 +18,17 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, require_at_least
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn import state as state_tree
-from aaren.nn.aaren import scan_step
+from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding
-from aaren.nn.inputs import hide_padding, wrong_kind
-from aaren.nn.linear import frozen_copy
-from aaren.nn.state import fingerprint_around, state_from_bytes, state_to_bytes
-from aaren.ops import ScanState, read, scan_attention
-from aaren.ops.state import Target, settle_targets
+from aaren.nn.mixer import frozen_copy
+from aaren.nn.state import State, fingerprint_around
+from aaren.ops import ScanState, read, scan_attention, step
+from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.session import Session, check_mask, check_streams
+from aaren.stream.session import Session
 
 EPSILON = 1e-5  # under the square root of the variance
-
-
-class RunningStatistics:
-    """The rule; what has been seen is in a ScanState of one head, float64.
-
-    Squares are taken of the rows as they are: series should come roughly scaled, with means not thousands of
-    deviations away from 0.
-
-    Args:
-        num_series: columns of a row.
-        half_life_steps: a row this old weighs half.
-
-    >>> statistics = RunningStatistics(1, half_life_steps=float("inf"))
-    >>> mean, deviation, _ = statistics.follow(torch.tensor([[[1.0], [3.0]]]), statistics.init_state(1))
-    >>> mean.flatten(), deviation[0, 1]
-    (tensor([1., 2.]), tensor([1.0000]))
-    """
-
-    def __init__(self, num_series: int, *, half_life_steps: float) -> None:
-        self.num_series = num_series
-        self.log_decay = -math.log(2.0) / half_life_steps
-
-    def init_state(self, batch_size: int, *, device: torch.device | str | None = None) -> ScanState:
-        """Return the state before the first row."""
-        return ScanState.empty((batch_size, 1), 2 * self.num_series, device=device)
-
-    @torch.no_grad()
-    def follow(
-        self, rows: Tensor, state: ScanState, *, mask: Mask | None = None
-    ) -> tuple[Tensor, Tensor, ScanState]:
-        """Return mean and deviation after each row, (b, t, series), in the rows' dtype, and the state."""
-        precise = rows.to(state.m.dtype).unsqueeze(2)
-        log_decay = precise.new_full((*rows.shape[:2], 1), self.log_decay)
-        if mask is not None:
-            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
-        moments, state = scan_attention(
-            torch.zeros_like(log_decay),
-            torch.cat([precise, precise.square()], dim=-1),
-            mask=mask,
-            log_decay=log_decay,
-            initial_state=state,
-        )
-        return (*_mean_and_deviation(moments.squeeze(2), rows.dtype), state)
-
-    @torch.no_grad()
-    def step(
-        self, row: Tensor, state: ScanState, *, mask: TokenMask | None = None
-    ) -> tuple[Tensor, Tensor, ScanState]:
-        """Return mean and deviation after one more row per stream, (b, series), and the state."""
-        precise = row.to(state.m.dtype).unsqueeze(1)
-        log_decay = precise.new_full((row.shape[0], 1), self.log_decay)
-        moments, state = scan_step(
-            state,
-            torch.zeros_like(log_decay),
-            torch.cat([precise, precise.square()], dim=-1),
-            mask=mask,
-            log_decay=log_decay,
-        )
-        return (*_mean_and_deviation(moments.squeeze(1), row.dtype), state)
-
-    @torch.no_grad()
-    def read(self, state: ScanState, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return mean and deviation as they stand, (b, series); both 0 before the first row."""
-        mean, deviation = _mean_and_deviation(read(state).squeeze(1), dtype)
-        return mean, torch.where(state.u == 0, 0.0, deviation)
-
-
-def _mean_and_deviation(moments: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    mean, square = moments.chunk(2, dim=-1)
-    variance = (square - mean.square()).clamp(min=0.0)
-    return mean.to(dtype), (variance + EPSILON).sqrt().to(dtype)
-
-
-class StreamingState(NamedTuple):
-    """Its size depends on the model and the number of streams, never on how many rows have come."""
-
-    encoder: EncoderState
-    statistics: ScanState  # of each series and its square, (b, 1[, 2 * series]), always float64
-    tail: Tensor  # (b, 2, series)  the last two rows, normalised
-    output: Tensor  # (b, c)  the encoder's last output; the forecast is read from it
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return state_tree.count_bytes(self)
-
-    def to(
-        self,
-        *targets: Target,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> "StreamingState":
-        """Return the state with its encoder's part in another dtype, all on another device, or both."""
-        dtype, device = settle_targets(targets, dtype, device)
-        moved = state_tree.convert(self, device=device)
-        return moved._replace(encoder=moved.encoder.to(dtype=dtype))
-
-    def detach(self) -> "StreamingState":
-        """Return the state cut off from the graph that made it."""
-        return state_tree.detach(self)
-
-    def clone(self) -> "StreamingState":
-        """Return a copy in its own memory."""
-        return state_tree.clone(self)
-
-    def select(self, streams: Sequence[int] | Tensor) -> "StreamingState":
-        """Return the states of some streams, in the order given; an index may come twice."""
-        return state_tree.select(self, streams)
-
-    def to_bytes(self, *, fingerprint: str = "") -> bytes:
-        """Return the state as bytes that `from_bytes` checks; `fingerprint` names the model's weights."""
-        return state_to_bytes(self, fingerprint=fingerprint)
-
-    @classmethod
-    def from_bytes(cls, blob: bytes, *, like: "StreamingState", fingerprint: str = "") -> "StreamingState":
-        """Return the state that `to_bytes` wrote; `like` is any state of the model that is to go on."""
-        return state_from_bytes(blob, like=like, fingerprint=fingerprint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,17 +61,20 @@ class StreamingForecasterConfig:
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config."""
-        return EncoderConfig(
-            width=self.width,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ff_width=self.ff_width,
-            dropout=self.dropout,
-            activation=self.activation,
-            mixer=self.mixer,
-            decay=self.decay,
-            final_norm=True,
-        )
+        return EncoderConfig.of(self, final_norm=True)
+
+
+class _StreamingParts(NamedTuple):
+    encoder: EncoderState
+    statistics: ScanState  # of each series and its square, (b, 1[, 2 * series]), always float64
+    tail: Tensor  # (b, 2, series)  the last two rows, normalised
+    output: Tensor  # (b, c)  the encoder's last output; the forecast is read from it
+
+
+class StreamingState(_StreamingParts, State):
+    """Its size depends on the model and the number of streams, never on how many rows have come."""
+
+    __slots__ = ()
 
 
 class StreamingForecaster(nn.Module):
@@ -226,7 +101,6 @@ class StreamingForecaster(nn.Module):
         self.head = nn.Linear(config.width, config.horizon_steps * config.num_series)
 
     def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
         return f"horizon_steps={self.config.horizon_steps}, half_life_steps={self.config.half_life_steps}"
 
     def init_state(
@@ -265,8 +139,9 @@ class StreamingForecaster(nn.Module):
         """
         self._check(rows, marks, ("b", "t"), mask)
         rows = rows.to(self.value.weight.dtype)
-        streams = rows.shape[0]
-        state = self.init_state(streams, device=rows.device) if state is None else self._own(state, streams)
+        if state is None:
+            state = self.init_state(rows.shape[0], device=rows.device)
+        check_model_state(state, StreamingState, rows.shape[0])
         if mask is None:
             outputs, mean, deviation, state = self._run(rows, marks, state, None)
         else:
@@ -292,7 +167,8 @@ class StreamingForecaster(nn.Module):
             mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its forecast.
         """
         self._check(row, marks, ("b",), mask)
-        row, state = row.to(self.value.weight.dtype), self._own(state, row.shape[0])
+        check_model_state(state, StreamingState, row.shape[0])
+        row = row.to(self.value.weight.dtype)
         if mask is not None:  # what stands in a missing row, even NaN, has no effect
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
         mean, deviation, statistics = self.statistics.step(row, state.statistics, mask=mask)
@@ -311,7 +187,8 @@ class StreamingForecaster(nn.Module):
 
     def predict(self, state: StreamingState) -> Tensor:
         """Return the forecast of each stream as it stands, (b, horizon steps, series); no row is taken in."""
-        mean, deviation = self.statistics.read(self._own(state).statistics, state.output.dtype)
+        check_model_state(state, StreamingState)
+        mean, deviation = self.statistics.read(state.statistics, state.output.dtype)
         return self._forecast(state.output, mean, deviation)
 
     def stream(self, batch_size: int | None = None) -> Session[StreamingState]:
@@ -336,7 +213,7 @@ class StreamingForecaster(nn.Module):
         self, rows: Tensor, marks: Tensor | None, state: StreamingState, mask: Mask | None
     ) -> tuple[Tensor, Tensor, Tensor, StreamingState]:
         """Take in rows whose padding, if any, stands at the end."""
-        mean, deviation, statistics = self.statistics.follow(rows, state.statistics, mask=mask)
+        mean, deviation, statistics = self.statistics.forward(rows, state.statistics, mask=mask)
         normalised = hide_padding((rows - mean) / deviation, mask)
         x = self.value(normalised, state.tail)
         if self.mark is not None and marks is not None:
@@ -390,13 +267,6 @@ class StreamingForecaster(nn.Module):
     def _drop(self, x: Tensor) -> Tensor:
         return drop(x, self.config.dropout) if self.training else x
 
-    def _own(self, state: StreamingState, streams: int | None = None) -> StreamingState:
-        if not isinstance(state, StreamingState):
-            raise wrong_kind(StreamingState, state)
-        if streams is not None:
-            check_streams(state.output.shape[0], streams)
-        return state
-
     def _check(self, rows: Tensor, marks: Tensor | None, axes: tuple[str, ...], mask: Tensor | None) -> None:
         for name, tensor, size in (
             ("rows", rows, self.config.num_series),
@@ -414,4 +284,75 @@ class StreamingForecaster(nn.Module):
                     f"{name} must be ({', '.join(axes)}, {size}), the columns that this model was built for; "
                     f"got {tuple(tensor.shape)}."
                 )
-        check_mask(mask, rows.shape[:-1])
+        check_mask(mask, rows.shape[:-1], "(b, t)" if len(axes) == 2 else "(b,)")
+
+
+class RunningStatistics:
+    """The rule; what has been seen is in a ScanState of one head, float64.
+
+    Squares are taken of the rows as they are: series should come roughly scaled, with means not thousands of
+    deviations away from 0.
+
+    Args:
+        num_series: columns of a row.
+        half_life_steps: a row this old weighs half.
+
+    >>> statistics = RunningStatistics(1, half_life_steps=float("inf"))
+    >>> mean, deviation, _ = statistics.forward(torch.tensor([[[1.0], [3.0]]]), statistics.init_state(1))
+    >>> mean.flatten(), deviation[0, 1]
+    (tensor([1., 2.]), tensor([1.0000]))
+    """
+
+    def __init__(self, num_series: int, *, half_life_steps: float) -> None:
+        self.num_series = num_series
+        self.log_decay = -math.log(2.0) / half_life_steps
+
+    def init_state(self, batch_size: int, *, device: torch.device | str | None = None) -> ScanState:
+        """Return the state before the first row."""
+        return ScanState.empty((batch_size, 1), 2 * self.num_series, device=device)
+
+    @torch.no_grad()
+    def forward(
+        self, rows: Tensor, state: ScanState, *, mask: Mask | None = None
+    ) -> tuple[Tensor, Tensor, ScanState]:
+        """Return mean and deviation after each row, (b, t, series), in the rows' dtype, and the state."""
+        precise = rows.to(state.m.dtype).unsqueeze(2)
+        log_decay = precise.new_full((*rows.shape[:2], 1), self.log_decay)
+        if mask is not None:
+            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
+        moments, state = scan_attention(
+            torch.zeros_like(log_decay),
+            torch.cat([precise, precise.square()], dim=-1),
+            mask=mask,
+            log_decay=log_decay,
+            initial_state=state,
+        )
+        return (*_mean_and_deviation(moments.squeeze(2), rows.dtype), state)
+
+    @torch.no_grad()
+    def step(
+        self, row: Tensor, state: ScanState, *, mask: TokenMask | None = None
+    ) -> tuple[Tensor, Tensor, ScanState]:
+        """Return mean and deviation after one more row per stream, (b, series), and the state."""
+        precise = row.to(state.m.dtype).unsqueeze(1)
+        log_decay = precise.new_full((row.shape[0], 1), self.log_decay)
+        moments, state = step(
+            state,
+            torch.zeros_like(log_decay),
+            torch.cat([precise, precise.square()], dim=-1),
+            mask=mask,
+            log_decay=log_decay,
+        )
+        return (*_mean_and_deviation(moments.squeeze(1), row.dtype), state)
+
+    @torch.no_grad()
+    def read(self, state: ScanState, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation as they stand, (b, series); both 0 before the first row."""
+        mean, deviation = _mean_and_deviation(read(state).squeeze(1), dtype)
+        return mean, torch.where(state.u == 0, 0.0, deviation)
+
+
+def _mean_and_deviation(moments: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    mean, square = moments.chunk(2, dim=-1)
+    variance = (square - mean.square()).clamp(min=0.0)
+    return mean.to(dtype), (variance + EPSILON).sqrt().to(dtype)

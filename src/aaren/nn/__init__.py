@@ -1,13 +1,12 @@
 """Modules: the Aaren layer, its Transformer twin, and stacks of them."""
 
 from aaren.nn.aaren import AarenAttention, FoldedAttention
-from aaren.nn.block import Block
-from aaren.nn.encoder import Encoder, EncoderState
-from aaren.nn.encoder_config import EncoderConfig
+from aaren.nn.encoder import Block, Encoder, EncoderConfig
 from aaren.nn.kv_cache import KVCache
 from aaren.nn.mixer import Mixer
 from aaren.nn.recurrent import GRU, LSTM
 from aaren.nn.softmax import SoftmaxAttention
+from aaren.nn.state import EncoderState
 from aaren.nn.wkv import WKV
 
 __all__ = [

@@ -1,25 +1,14 @@
-"""One item into a ScanState, in as few torch calls as possible: an eager step costs calls, not arithmetic.
-
-The same algebra as `aaren.ops.update` followed by `read`, which stay the definition and take the rarer cases:
-there, masks, decay and scores of -inf cost a dozen calls that a plain stream does not need.
-
-Scores under a constant query: computed in full precision, and shifted by a constant after the fact.
-
-FoldedAttention: the Aaren layer for inference, with all that is constant after training computed once.
-
-s = q'·(W_k x + b_k) = (W_k^T q')·x + q'·b_k: W_q, W_k and the query become one vector and one number per
-head. The number cancels from an empty state but is kept, so that states pass freely between this module and
-the original.
-
-AarenAttention: causal self-attention with a learned, constant query, hence an RNN (paper, section 3.3).
+"""AarenAttention: causal self-attention with a learned, constant query, hence an RNN (paper, section 3.3).
 
     q' = W_q q + b_q     k_i = W_k x_i + b_k     v_i = W_v x_i + b_v     s_i = q'·k_i / sqrt(d), per head
     y_k = W_o (Σ_{i<=k} softmax(s_1..s_k)_i v_i) + b_o
 
-Only q'·k_i is ever needed, never k_i itself: `forward` computes it as (W_k^T q')·x_i + q'·b_k, a (c, h)
-product instead of a (c, c) one. Every weight gets the gradient it would get the long way. Where W_k is no
-plain linear layer (an adapter, a hook, a quantised one), it is called, the long way. Knows nothing of
-residuals or norms.
+Only q'·k_i is ever needed, never k_i itself: s = (W_k^T q')·x + q'·b_k, a (c, h) product instead of a (c, c)
+one. Every weight gets the gradient it would get the long way. Where W_k is no plain linear layer (an adapter,
+a hook, a quantised one), it is called, the long way.
+
+FoldedAttention: the same layer for inference. W_q, W_k and the query have become one vector and one number
+per head. The number cancels from an empty state but is kept, so that states pass freely between both.
 """
 
 from typing import TYPE_CHECKING
@@ -29,198 +18,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError
-from aaren.nn.dropout import drop
-from aaren.nn.inputs import (
+from aaren.nn.checks import (
     check_decay,
+    check_item,
     check_scan_state,
     check_sequence,
-    check_token,
     hide_padding,
     require_divides,
     require_probability,
 )
-from aaren.nn.linear import frozen_copy, is_plain, refuse_hooks
-from aaren.nn.mixer import Mixer
+from aaren.nn.dropout import drop
+from aaren.nn.mixer import Mixer, frozen_copy, is_plain, refuse_hooks
 from aaren.nn.state import hash_weights, tensors_of
-from aaren.ops import ScanState, read, scan_attention, update
+from aaren.ops import ScanState, scan_attention, step
 from aaren.ops.checks import full_precision
 from aaren.shapes import Activations, LogDecay, Mask, Scores, SequenceBounds, Token, TokenMask, Values
 
 if TYPE_CHECKING:
     from aaren.nn.sequence_parallel import StateExchange
-
-
-def scan_step(
-    state: ScanState,
-    score: Tensor,
-    value: Tensor,
-    *,
-    mask: TokenMask | None = None,
-    log_decay: Tensor | None = None,
-) -> tuple[Tensor, ScanState]:
-    """Return the output (b, h, d) after one more item per stream, in the state's dtype, and the new state.
-
-    Args:
-        state: over streams (b, h).
-        score: (b, h), finite.
-        value: (b, h, d).
-        mask: (b,) bool. A stream with False keeps its state bit for bit; even its decay waits.
-        log_decay: (b, h), <= 0.
-    """
-    if mask is None and log_decay is None:
-        return _plain_step(state, score, value)
-    is_real = None if mask is None else mask.unsqueeze(-1)
-    if log_decay is not None and is_real is not None:
-        log_decay = log_decay.masked_fill(~is_real, 0.0)
-    state = update(state, score, value, mask=is_real, log_decay=log_decay)
-    return read(state), state
-
-
-def _plain_step(state: ScanState, score: Tensor, value: Tensor) -> tuple[Tensor, ScanState]:
-    dtype = state.m.dtype
-    score, value = score.to(dtype), value.to(dtype)
-    m = torch.maximum(state.m, score).detach()
-    kept, taken = torch.exp(state.m - m), torch.exp(score - m)
-    u = torch.addcmul(taken, state.u, kept)
-    w = torch.addcmul(value * taken.unsqueeze(-1), state.w, kept.unsqueeze(-1))
-    return w / u.unsqueeze(-1), ScanState(m, u, w)  # u > 0: the item just taken in weighs something
-
-
-def project_scores(x: Tensor, weight: Tensor) -> Scores:
-    """Return x·weight per head, (*, h), in float32 at least.
-
-    Args:
-        x: (*, c).
-        weight: (h, c), the folded keys.
-    """
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    with full_precision(x.device.type):
-        return F.linear(x.to(dtype), weight.to(dtype))
-
-
-def shift_scores(state: ScanState, offset: Tensor) -> ScanState:
-    """Return the state that its items would have left with `offset` (h,) added to all their scores."""
-    shifted = state.m + offset.to(state.m.dtype)
-    return state._replace(m=torch.where(state.u == 0, state.m, shifted))
-
-
-class FoldedAttention(Mixer[ScanState]):
-    """What `AarenAttention.fold` returns: the same verbs and states, about half the parameters, no gradients.
-
-    One weight of c + h rows gives values and scores together: a step makes one matrix product for both.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        num_heads: int,
-        *,
-        bias: bool = True,
-        out_bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.width = width
-        self.num_heads = num_heads
-        self.head_width = width // num_heads
-
-        def frozen(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.zeros(shape, device=device, dtype=dtype), requires_grad=False)
-
-        self.weight = frozen(width + num_heads, width)  # rows: values, then one score per head
-        self.bias = frozen(width + num_heads) if bias else None
-        self.out_weight = frozen(width, width)
-        self.out_bias = frozen(width) if out_bias else None
-        self.key_fingerprint = ""  # of the query and weights that were folded, which are gone
-
-    @torch.no_grad()
-    def load_parts(
-        self, v_proj: nn.Linear, weight: Tensor, offset: Tensor | None, out_proj: nn.Linear
-    ) -> None:
-        """Copy in the values' projection, the folded keys (h, c) and offsets (h,), the output projection."""
-        self.weight.copy_(torch.cat([v_proj.weight, weight]))
-        self.out_weight.copy_(out_proj.weight)
-        if self.bias is not None and offset is not None:
-            self.bias.copy_(torch.cat([v_proj.bias, offset]))
-        if self.out_bias is not None:
-            self.out_bias.copy_(out_proj.bias)
-
-    def extra_repr(self) -> str:
-        """Describe the layer."""
-        return f"width={self.width}, num_heads={self.num_heads}"
-
-    def init_state(
-        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> ScanState:
-        """Return the state before the first item; float64 unless asked otherwise."""
-        device = device or self.weight.device
-        return ScanState.empty((batch_size, self.num_heads), self.head_width, dtype=dtype, device=device)
-
-    def forward(
-        self,
-        x: Activations,
-        state: ScanState | None = None,
-        *,
-        mask: Mask | None = None,
-        log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
-    ) -> tuple[Activations, ScanState]:
-        """Attend to every prefix at once, as `AarenAttention.forward` does."""
-        check_sequence(x, self.width, mask, cu_seqlens)
-        check_decay(log_decay, (*x.shape[:2], self.num_heads))
-        if state is not None:
-            num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-            check_scan_state(state, num_streams, self.num_heads, self.head_width)
-        if mask is not None and log_decay is not None:
-            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
-        # Two products, not one: a joint one would leave the values strided, and the kernel would copy them.
-        value_bias, score_bias = (
-            (None, 0.0) if self.bias is None else (self.bias[: self.width], self.bias[self.width :])
-        )
-        outputs, final = scan_attention(
-            project_scores(x, self.weight[self.width :]) + score_bias,
-            self._split(F.linear(x, self.weight[: self.width], value_bias)),
-            mask=mask,
-            log_decay=log_decay,
-            cu_seqlens=cu_seqlens,
-            initial_state=state,
-        )
-        return F.linear(outputs.flatten(-2), self.out_weight, self.out_bias), final
-
-    def step(
-        self,
-        x: Token,
-        state: ScanState,
-        *,
-        mask: TokenMask | None = None,
-        log_decay: Tensor | None = None,
-    ) -> tuple[Token, ScanState]:
-        """Take in one item per stream, as `AarenAttention.step` does."""
-        check_token(x, self.width, mask)
-        check_decay(log_decay, (x.shape[0], self.num_heads))
-        check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
-        item = F.linear(x, self.weight, self.bias)
-        precise = item.to(state.m.dtype)
-        value, score = self._split(precise[:, : self.width]), precise[:, self.width :]
-        if item.dtype in (torch.bfloat16, torch.float16):  # too few digits for an exponent
-            score = project_scores(x, self.weight[self.width :])
-            score = score if self.bias is None else score + self.bias[self.width :]
-        output, state = scan_step(state, score, value, mask=mask, log_decay=log_decay)
-        return F.linear(output.to(item.dtype).flatten(1), self.out_weight, self.out_bias), state
-
-    def _split(self, x: Tensor) -> Values:
-        return x.view(*x.shape[:-1], self.num_heads, self.head_width)
-
-    def fingerprint(self) -> str:
-        """Return a name of these weights, that of the layer they were folded from."""
-        rows = None if self.bias is None else self.bias[: self.width]
-        weights = [self.weight[: self.width], rows, self.out_weight, self.out_bias]
-        return f"{self.num_heads}:{hash_weights(weights)}{self.key_fingerprint}"
-
-    def fold(self) -> "FoldedAttention":
-        """Return itself: there is nothing left to fold."""
-        return self
 
 
 class AarenAttention(Mixer[ScanState]):
@@ -291,7 +106,6 @@ class AarenAttention(Mixer[ScanState]):
             projection.reset_parameters()
 
     def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
         return (
             f"width={self.width}, num_heads={self.num_heads}, "
             f"dropout={self.dropout}, dropout_on={self.dropout_on!r}"
@@ -370,15 +184,13 @@ class AarenAttention(Mixer[ScanState]):
             mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its output.
             log_decay: (b, h), <= 0; the sign is not checked here.
         """
-        check_token(x, self.width, mask)
-        check_decay(log_decay, (x.shape[0], self.num_heads))
-        check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
+        check_item(x, self.width, mask, log_decay, state, self.num_heads)
         x = hide_padding(x, mask)
         score, offset = self._score(x)
         if offset is not None:
             score = score + offset
         value = self._drop_values(self._split(self.v_proj(x)))
-        output, state = scan_step(state, score, value, mask=mask, log_decay=log_decay)
+        output, state = step(state, score, value, mask=mask, log_decay=log_decay)
         return self._finish(output.to(value.dtype)), state
 
     def fold(self) -> Mixer[ScanState]:
@@ -468,8 +280,138 @@ class AarenAttention(Mixer[ScanState]):
         return projected
 
 
-def _has_bias(projection: nn.Linear) -> bool:
-    return projection.bias is not None
+class FoldedAttention(Mixer[ScanState]):
+    """What `AarenAttention.fold` returns: the same verbs and states, about half the parameters, no gradients.
+
+    One weight of c + h rows gives values and scores together: a step makes one matrix product for both.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        bias: bool = True,
+        out_bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.num_heads = num_heads
+        self.head_width = width // num_heads
+
+        def frozen(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(shape, device=device, dtype=dtype), requires_grad=False)
+
+        self.weight = frozen(width + num_heads, width)  # rows: values, then one score per head
+        self.bias = frozen(width + num_heads) if bias else None
+        self.out_weight = frozen(width, width)
+        self.out_bias = frozen(width) if out_bias else None
+        self.key_fingerprint = ""  # of the query and weights that were folded, which are gone
+
+    @torch.no_grad()
+    def load_parts(
+        self, v_proj: nn.Linear, weight: Tensor, offset: Tensor | None, out_proj: nn.Linear
+    ) -> None:
+        """Copy in the values' projection, the folded keys (h, c) and offsets (h,), the output projection."""
+        self.weight.copy_(torch.cat([v_proj.weight, weight]))
+        self.out_weight.copy_(out_proj.weight)
+        if self.bias is not None and offset is not None:
+            self.bias.copy_(torch.cat([v_proj.bias, offset]))
+        if self.out_bias is not None:
+            self.out_bias.copy_(out_proj.bias)
+
+    def extra_repr(self) -> str:
+        return f"width={self.width}, num_heads={self.num_heads}"
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> ScanState:
+        """Return the state before the first item; float64 unless asked otherwise."""
+        device = device or self.weight.device
+        return ScanState.empty((batch_size, self.num_heads), self.head_width, dtype=dtype, device=device)
+
+    def forward(
+        self,
+        x: Activations,
+        state: ScanState | None = None,
+        *,
+        mask: Mask | None = None,
+        log_decay: LogDecay | None = None,
+        cu_seqlens: SequenceBounds | None = None,
+    ) -> tuple[Activations, ScanState]:
+        """Attend to every prefix at once, as `AarenAttention.forward` does."""
+        check_sequence(x, self.width, mask, cu_seqlens)
+        check_decay(log_decay, (*x.shape[:2], self.num_heads))
+        if state is not None:
+            num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+            check_scan_state(state, num_streams, self.num_heads, self.head_width)
+        if mask is not None and log_decay is not None:
+            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
+        # Two products, not one: a joint one would leave the values strided, and the kernel would copy them.
+        value_bias, score_bias = (
+            (None, 0.0) if self.bias is None else (self.bias[: self.width], self.bias[self.width :])
+        )
+        outputs, final = scan_attention(
+            project_scores(x, self.weight[self.width :]) + score_bias,
+            self._split(F.linear(x, self.weight[: self.width], value_bias)),
+            mask=mask,
+            log_decay=log_decay,
+            cu_seqlens=cu_seqlens,
+            initial_state=state,
+        )
+        return F.linear(outputs.flatten(-2), self.out_weight, self.out_bias), final
+
+    def step(
+        self,
+        x: Token,
+        state: ScanState,
+        *,
+        mask: TokenMask | None = None,
+        log_decay: Tensor | None = None,
+    ) -> tuple[Token, ScanState]:
+        """Take in one item per stream, as `AarenAttention.step` does."""
+        check_item(x, self.width, mask, log_decay, state, self.num_heads)
+        item = F.linear(x, self.weight, self.bias)
+        precise = item.to(state.m.dtype)
+        value, score = precise[:, : self.width].view(state.w.shape), precise[:, self.width :]
+        if item.dtype in (torch.bfloat16, torch.float16):  # too few digits for an exponent
+            score = project_scores(x, self.weight[self.width :])
+            score = score if self.bias is None else score + self.bias[self.width :]
+        output, state = step(state, score, value, mask=mask, log_decay=log_decay)
+        return F.linear(output.to(item.dtype).flatten(1), self.out_weight, self.out_bias), state
+
+    def _split(self, x: Tensor) -> Values:
+        return x.view(*x.shape[:-1], self.num_heads, self.head_width)
+
+    def fingerprint(self) -> str:
+        """Return a name of these weights, that of the layer they were folded from."""
+        rows = None if self.bias is None else self.bias[: self.width]
+        weights = [self.weight[: self.width], rows, self.out_weight, self.out_bias]
+        return f"{self.num_heads}:{hash_weights(weights)}{self.key_fingerprint}"
+
+    def fold(self) -> "FoldedAttention":
+        """Return itself: there is nothing left to fold."""
+        return self
+
+
+def project_scores(x: Tensor, weight: Tensor) -> Scores:
+    """Return x·weight per head, (*, h), in float32 at least.
+
+    Args:
+        x: (*, c).
+        weight: (h, c), the folded keys.
+    """
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    with full_precision(x.device.type):
+        return F.linear(x.to(dtype), weight.to(dtype))
+
+
+def shift_scores(state: ScanState, offset: Tensor) -> ScanState:
+    """Return the state that its items would have left with `offset` (h,) added to all their scores."""
+    shifted = state.m + offset.to(state.m.dtype)
+    return state._replace(m=torch.where(state.u == 0, state.m, shifted))
 
 
 def check_dropout(dropout: float, dropout_on: str) -> None:
@@ -477,3 +419,7 @@ def check_dropout(dropout: float, dropout_on: str) -> None:
     require_probability("dropout", dropout)
     if dropout_on not in ("weights", "output"):
         raise ConfigError(f"dropout_on must be 'weights' or 'output'; got {dropout_on!r}.")
+
+
+def _has_bias(projection: nn.Linear) -> bool:
+    return projection.bias is not None

@@ -1,15 +1,14 @@
-"""Dropout at the cost of a copy: on a CPU, torch's random numbers are most of a small model's step.
+"""Dropout at the cost of a copy, and softmax attention whose weights are dropped, on a CPU.
 
-One number is drawn per call, from torch's generator or the thread's own, so seeds and checkpoints hold as
-with `F.dropout`; the rest is hashed from it (see `dropout_kernel`). On other devices, in half precision,
-under torch.compile and under torch.func this is `F.dropout`.
+torch's random numbers are most of a small model's step. Here one number is drawn per call, from torch's
+generator or the thread's own, so seeds and checkpoints hold as with `F.dropout`; the rest is hashed from it
+(see `dropout_kernel`). On other devices, in half precision, under torch.compile and under torch.func torch's
+own functions are called.
 
-Softmax attention whose weights are dropped, for a CPU, without ever holding all weights.
-
-torch's own draws a random number for every weight and keeps several copies of all of them: at 768 items, 32
-sequences and 4 heads that is 300 MB each. Here a piece of the weights at a time is computed, dropped and used
-while it is in the cache, and computed again in the backward pass; pieces above the diagonal are left out.
-Products of matrices are torch's; what happens to the weights between them is `dropped_weights_kernel`.
+For dropped attention torch keeps several copies of all weights: at 768 items, 32 sequences and 4 heads 300 MB
+each. Here a piece of the weights at a time is computed, dropped and used while it is in the cache, and
+computed again in the backward pass; pieces above the diagonal are left out. Products of matrices are torch's;
+what happens to the weights between them is `dropped_weights_kernel`.
 """
 
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ from aaren.ops.state import is_transformed
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
 SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
+PIECE_WEIGHTS = 1 << 19  # about two megabytes in float32
+BLOCK_QUERIES = 128
 
 
 def drop(x: Tensor, probability: float) -> Tensor:
@@ -58,17 +59,6 @@ def attend_with_dropout(
     pairs = [part.flatten(0, 1) for part in (query, keys, values)]  # (b · h, t, d)
     outputs: Tensor = DroppedAttention.apply(*pairs, probability, is_causal, _draw_key())  # type: ignore[no-untyped-call]  # as above
     return outputs.view(*query.shape[:3], values.shape[-1])
-
-
-def _is_ours(x: Tensor) -> bool:
-    is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    is_seen_through = torch.compiler.is_compiling() or is_transformed()
-    return is_plain and 0 < x.numel() < LARGEST and not is_seen_through
-
-
-def _draw_key() -> int:
-    key = torch.empty((), dtype=torch.int64, device="cpu")  # whatever device is the default
-    return int(key.random_(generator=own_generator()))
 
 
 class _Drop(torch.autograd.Function):
@@ -109,19 +99,6 @@ def share_items(count: int, size: int) -> tuple[list[int], int]:
     num_threads = max(1, min(torch.get_num_threads(), count * size // SMALLEST_SHARE))
     num_shares = 4 * num_threads if num_threads > 1 else 1
     return [count * share // num_shares for share in range(num_shares + 1)], num_threads
-
-
-PIECE_WEIGHTS = 1 << 19  # about two megabytes in float32
-BLOCK_QUERIES = 128
-
-
-class _Piece(NamedTuple):
-    """Rows of some (sequence, head) pairs, and how far they see."""
-
-    pairs: slice
-    queries: slice
-    keys: slice  # that some row sees
-    key: int  # of its random numbers
 
 
 class DroppedAttention(torch.autograd.Function):
@@ -166,6 +143,15 @@ class DroppedAttention(torch.autograd.Function):
         return found_query.mul_(scale), found_keys, found_values, None, None, None
 
 
+class _Piece(NamedTuple):
+    """Rows of some (sequence, head) pairs, and how far they see."""
+
+    pairs: slice
+    queries: slice
+    keys: slice  # that some row sees
+    key: int  # of its random numbers
+
+
 def _pieces(query: Tensor, keys: Tensor, is_causal: bool, key: int) -> Iterator[_Piece]:
     num_pairs, num_queries = query.shape[:2]
     block = min(BLOCK_QUERIES, num_queries)
@@ -202,3 +188,14 @@ def _run(
     )
     function = machine_code.load("aaren.ops.cpu.dropped_weights_kernel", job, rows[0].dtype)
     team.run(function, cuts, fields, num_threads=num_threads)
+
+
+def _is_ours(x: Tensor) -> bool:
+    is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    is_seen_through = torch.compiler.is_compiling() or is_transformed()
+    return is_plain and 0 < x.numel() < LARGEST and not is_seen_through
+
+
+def _draw_key() -> int:
+    key = torch.empty((), dtype=torch.int64, device="cpu")  # whatever device is the default
+    return int(key.random_(generator=own_generator()))

@@ -1,7 +1,7 @@
 """Embeddings of series: values by a short convolution, dates by their marks, positions by sines.
 
 The convolution is one matrix product over each row beside its neighbours, which a stream can make row by row:
-all it must keep is the last two rows. Knows nothing of encoders.
+all it must keep is the last two rows.
 """
 
 import math
@@ -57,7 +57,6 @@ class ValueEmbedding(nn.Module):
         nn.init.kaiming_normal_(self.weight, a=0.0, mode="fan_in", nonlinearity="leaky_relu")
 
     def extra_repr(self) -> str:
-        """Describe the module."""
         padding = "causal" if self.is_causal else "circular"
         return f"num_series={self.num_series}, width={self.weight.shape[0]}, padding={padding!r}"
 

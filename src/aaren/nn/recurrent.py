@@ -1,4 +1,4 @@
-"""GRU and LSTM behind the Mixer's verbs: the classical rivals, one word away in a config.
+"""GRU and LSTM behind the Mixer's verbs: the classical baselines, one word away in a config.
 
 PyTorch's own kernels do the work, over the whole sequence or one item. Under a mask the real items of each
 stream are moved to the front and packed, so that padding, wherever it stands, is never looked at. Under
@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from aaren.errors import require_at_least
-from aaren.nn.dropout import drop
-from aaren.nn.inputs import (
+from aaren.nn.checks import (
     check_sequence,
     check_tensor_state,
     check_token,
@@ -24,8 +23,8 @@ from aaren.nn.inputs import (
     refuse_dynamic_length,
     require_probability,
 )
-from aaren.nn.linear import frozen_copy
-from aaren.nn.mixer import Mixer, StateT, forward_packed
+from aaren.nn.dropout import drop
+from aaren.nn.mixer import Mixer, StateT, forward_packed, frozen_copy
 from aaren.ops.checks import full_precision
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
@@ -100,7 +99,6 @@ class RecurrentMixer(Mixer[StateT]):
             nn.init.uniform_(parameter, -bound, bound)
 
     def extra_repr(self) -> str:
-        """Describe the layer."""
         return f"width={self.width}, dropout={self.dropout}"
 
     def init_state(

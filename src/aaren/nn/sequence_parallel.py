@@ -1,9 +1,9 @@
 """Sequence-parallel training: one long sequence, consecutive pieces of it on the ranks of a process group.
 
-Every Aaren layer passes one state to the next rank before it goes on, and gets one gradient pair (of u and w)
-back: (2 + d) numbers per stream and head forward, (1 + d) back, however long the pieces are. Outputs and
-gradients equal those of one process. Ranks do not wait for whole layers: what a rank waits for is only the
-scan of the one before.
+In the forward pass every Aaren layer receives the state of all earlier pieces from the rank before, scans its
+own piece and sends the state on: (2 + d) numbers per stream and head, however long the pieces are. In the
+backward pass the gradients of u and w, (1 + d) numbers, travel the other way. Outputs and gradients equal
+those of one process. Ranks do not wait for whole layers, only for the scan of the rank before.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,53 @@ from aaren.nn.wkv import WKV
 from aaren.ops import ScanState
 from aaren.ops.state import default_state_dtype
 from aaren.shapes import Scores, SequenceBounds, Values
+
+
+@contextmanager
+def sequence_parallel(
+    model: nn.Module, group: dist.ProcessGroup | None = None
+) -> "Iterator[list[StateExchange]]":
+    """Let every Aaren layer of a model begin where the rank before ended, inside the `with` block.
+
+    Each rank holds the whole model and its own piece of the sequence, pieces in the order of the ranks.
+    Outputs are those of the piece; the state that the last rank returns is the sequence's. Losses are local:
+    call backward on every rank, inside or after the block, then add the gradients up with `sum_gradients`.
+    Layers may be checkpointed, alike on all ranks; then call backward before the model is used otherwise.
+
+    Args:
+        model: any module whose layers over time are all `AarenAttention`.
+        group: the ranks; default: all.
+
+    Yields:
+        The layers' exchanges, which count the bytes they send.
+    """
+    others = [m for m in model.modules() if isinstance(m, SoftmaxAttention | RecurrentMixer | WKV)]
+    if others:
+        raise ConfigError(
+            f"sequence_parallel needs layers whose state is a ScanState; this model has "
+            f"{type(others[0]).__name__}. Use mixer='aaren'."
+        )
+    layers = [module for module in model.modules() if isinstance(module, AarenAttention)]
+    exchanges = [StateExchange(group, tag) for tag in range(len(layers))]
+    for layer, exchange in zip(layers, exchanges, strict=True):
+        layer.exchange = exchange
+    try:
+        yield exchanges
+    finally:
+        for exchange in exchanges:
+            exchange.is_open = False
+
+
+def sum_gradients(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+    """Add up the parameters' gradients over all ranks: every rank then has the whole sequence's."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        return
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    flat = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(flat, group=group)
+    for parameter, total in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
+        parameter.grad = total.view_as(parameter).clone()
 
 
 class StateExchange:
@@ -76,53 +123,6 @@ class StateExchange:
         """Wait for one message of this tensor's size."""
         dist.recv(tensor, rank, group=self.group, tag=self.tag)
         return tensor
-
-
-@contextmanager
-def sequence_parallel(
-    model: nn.Module, group: dist.ProcessGroup | None = None
-) -> Iterator[list[StateExchange]]:
-    """Let every Aaren layer of a model go on where the rank before left off, inside the `with` block.
-
-    Each rank holds the whole model and its own piece of the sequence, pieces in the order of the ranks.
-    Outputs are those of the piece; the state that the last rank returns is the sequence's. Losses are local:
-    call backward on every rank, inside or after the block, then add the gradients up with `sum_gradients`.
-    Layers may be checkpointed, alike on all ranks; then call backward before the model is used otherwise.
-
-    Args:
-        model: any module whose layers over time are all `AarenAttention`.
-        group: the ranks; default: all.
-
-    Yields:
-        The layers' exchanges, which count the bytes they send.
-    """
-    others = [m for m in model.modules() if isinstance(m, SoftmaxAttention | RecurrentMixer | WKV)]
-    if others:
-        raise ConfigError(
-            f"sequence_parallel needs layers whose state is a ScanState; this model has "
-            f"{type(others[0]).__name__}. Use mixer='aaren'."
-        )
-    layers = [module for module in model.modules() if isinstance(module, AarenAttention)]
-    exchanges = [StateExchange(group, tag) for tag in range(len(layers))]
-    for layer, exchange in zip(layers, exchanges, strict=True):
-        layer.exchange = exchange
-    try:
-        yield exchanges
-    finally:
-        for exchange in exchanges:
-            exchange.is_open = False
-
-
-def sum_gradients(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """Add up the parameters' gradients over all ranks: every rank then has the whole sequence's."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        return
-    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat = torch.cat([grad.flatten() for grad in grads])
-    dist.all_reduce(flat, group=group)
-    for parameter, total in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
-        parameter.grad = total.view_as(parameter).clone()
 
 
 class _Receive(torch.autograd.Function):

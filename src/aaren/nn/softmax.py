@@ -1,7 +1,7 @@
 """SoftmaxAttention: the Transformer's causal attention, Aaren's twin. Every item asks its own query.
 
 The same projections, scale, dropout and verbs as `AarenAttention`; only the query differs, and the state: a
-KVCache that grows with the stream. Knows nothing of residuals or norms.
+KVCache that grows with the stream.
 """
 
 import torch
@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError
 from aaren.nn.aaren import check_dropout
+from aaren.nn.checks import check_sequence, check_token, hide_padding, refuse_decay, require_divides
 from aaren.nn.dropout import attend_with_dropout, drop
-from aaren.nn.inputs import check_sequence, check_token, hide_padding, refuse_decay, require_divides
 from aaren.nn.kv_cache import KVCache
-from aaren.nn.linear import frozen_copy
-from aaren.nn.mixer import Mixer, forward_packed
+from aaren.nn.mixer import Mixer, forward_packed, frozen_copy
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
 
@@ -77,7 +76,6 @@ class SoftmaxAttention(Mixer[KVCache]):
             projection.reset_parameters()
 
     def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
         window = "" if self.window is None else f", window={self.window}"
         return (
             f"width={self.width}, num_heads={self.num_heads}, dropout={self.dropout}, "

@@ -1,18 +1,16 @@
-"""States as bytes: versioned, checksummed, readable without pickle.
+"""States: what a stream has to keep, as values; what can be done to them, and how they become bytes.
 
-Layout: magic, format version, lengths of what follows, SHA-256 of all that and of what follows; then the
-model's fingerprint (UTF-8) and the tensors (safetensors). Nothing is rebuilt before all of it has been
-checked.
+A state, of a layer, a stack or a model, is a tree of NamedTuples around tensors whose first axis is the
+stream. A state that holds more than tensors (KVCache) brings its own `map_tensors`, `parts` and `from_parts`;
+everything here goes through these. `State` gives the states of stacks and models their methods.
 
-What can be done to any state, of a layer, a stack or a model: a tree of NamedTuples around tensors.
+Bytes are versioned, checksummed and readable without pickle: magic, format version, lengths of what follows,
+SHA-256 of all that and of what follows; then the model's fingerprint (UTF-8) and the tensors (safetensors).
+Nothing is rebuilt before all of it has been checked.
 
-The first axis of every tensor is the stream. A state that holds more than tensors (KVCache) brings its own
-`map_tensors`, `parts` and `from_parts`; everything here goes through these.
-
-Short names of models, to be kept with the states that they made: a hash of their weights and config.
-
-Rounded to float32, so that a copy in another precision keeps its name. Only numbers as they are stored are
-hashed: a product of them may differ in the last bit from one machine to the next.
+A fingerprint is a short hash of a model's weights and config, kept with the states that the model made.
+Weights are rounded to float32 first, so that a copy in another precision keeps its name. Only numbers as they
+are stored are hashed: a product of them may differ in the last bit from one machine to the next.
 """
 
 import hashlib
@@ -20,12 +18,13 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, asdict, fields
-from typing import Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from aaren.errors import StateError
 from aaren.nn.kv_cache import KVCache
@@ -38,6 +37,153 @@ HEAD = struct.Struct("<8sHHQ")  # magic, version, fingerprint bytes, tensor byte
 DIGEST_BYTES = 32  # of SHA-256
 
 TreeT = TypeVar("TreeT")
+
+
+class State:
+    """The methods of every state of a stack or a model, a NamedTuple whose class inherits from this one too.
+
+    >>> class _Parts(NamedTuple):
+    ...     encoder: EncoderState
+    ...     count: Tensor  # (b,)
+    >>> class CountingState(_Parts, State):
+    ...     __slots__ = ()
+    >>> state = CountingState(EncoderState(()), torch.zeros(3, dtype=torch.int64))
+    >>> state.nbytes, state.select([0, 2]).count
+    (24, tensor([0, 0]))
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """Let torch.export and torch.func see the tensors: before 2.9 torch knows direct NamedTuples only."""
+        build = cast("Callable[..., Any]", cls)
+        pytree.register_pytree_node(
+            cls, lambda state: (list(cast("tuple[Any, ...]", state)), None), lambda parts, _: build(*parts)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return count_bytes(self)
+
+    def to(
+        self,
+        *targets: Target,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Self:
+        """Return the state in another floating dtype, on another device, or both, as a tensor's `to` does.
+
+        The dtype is that of the encoder's part: what else a model remembers keeps its own.
+        """
+        dtype, device = settle_targets(targets, dtype, device)
+        moved = convert(self, device=device)
+        return moved if dtype is None else _convert_encoders(moved, dtype)
+
+    def detach(self) -> Self:
+        """Return the state cut off from the graph that made it, so that gradients stop there."""
+        return map_tensors(Tensor.detach, self)
+
+    def clone(self) -> Self:
+        """Return a copy in its own memory."""
+        return map_tensors(Tensor.clone, self)
+
+    def select(self, streams: Sequence[int] | Tensor) -> Self:
+        """Return the states of some streams, in the order given; an index may come twice, as a branch."""
+        return select(self, streams)
+
+    def to_bytes(self, *, fingerprint: str = "") -> bytes:
+        """Return the state as bytes that `from_bytes` checks; `fingerprint` names the model's weights."""
+        return state_to_bytes(self, fingerprint=fingerprint)
+
+    @classmethod
+    def from_bytes(cls, blob: bytes, *, like: Self, fingerprint: str = "") -> Self:
+        """Return the state that `to_bytes` wrote.
+
+        Args:
+            blob: what `to_bytes` returned.
+            like: any state of the model that is to resume, for instance `model.init_state(1)`: sizes must
+                agree.
+            fingerprint: `model.fingerprint()`, to refuse a state that other weights made; "" does not ask.
+        """
+        return state_from_bytes(blob, like=like, fingerprint=fingerprint)
+
+
+class _EncoderParts(NamedTuple):
+    layers: tuple[tuple[object, ...], ...]
+
+
+class EncoderState(_EncoderParts, State):
+    """The states of all layers of a stack, first to last."""
+
+    __slots__ = ()
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
+    """Return the same state with every tensor replaced by the function of it."""
+    mapped: object
+    if isinstance(state, Tensor):
+        mapped = function(state)
+    elif isinstance(state, KVCache):
+        mapped = state.map_tensors(function)
+    elif isinstance(state, tuple):
+        children = [map_tensors(function, child) for child in state]
+        mapped = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    else:
+        mapped = state  # a plain number, such as a position
+    return cast("TreeT", mapped)
+
+
+def count_bytes(state: object) -> int:
+    """Return the bytes that a state's tensors hold."""
+    if isinstance(state, Tensor | KVCache):
+        return state.nbytes
+    return sum(count_bytes(child) for child in state) if isinstance(state, tuple) else 0
+
+
+def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
+    """Return the states of some streams, in the order given; an index may come twice."""
+
+    def pick(tensor: Tensor) -> Tensor:
+        # An empty list would become floating point.
+        dtype = None if len(streams) else torch.int64
+        chosen = torch.as_tensor(streams, dtype=dtype, device=tensor.device)
+        return tensor[chosen]
+
+    return map_tensors(pick, state)
+
+
+def convert(
+    state: TreeT,
+    *targets: Target,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> TreeT:
+    """Return the state in another floating dtype, on another device, or both, as a tensor's `to` does."""
+    dtype, device = settle_targets(targets, dtype, device)
+
+    def move(tensor: Tensor) -> Tensor:
+        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+    converted: object
+    if isinstance(state, ScanState):
+        # Its own `to` knows that the empty state's lowest number differs between dtypes.
+        converted = state.to(dtype=dtype, device=device)
+    elif isinstance(state, tuple) and not isinstance(state, KVCache):
+        children = [convert(child, dtype=dtype, device=device) for child in state]
+        converted = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    else:
+        converted = map_tensors(move, state)
+    return cast("TreeT", converted)
+
+
+def _convert_encoders(state: TreeT, dtype: torch.dtype) -> TreeT:
+    converted: object = state
+    if isinstance(state, EncoderState):
+        converted = convert(state, dtype=dtype)
+    elif isinstance(state, tuple) and hasattr(state, "_fields"):
+        converted = type(state)(*(_convert_encoders(child, dtype) for child in state))
+    return cast("TreeT", converted)
 
 
 def state_to_bytes(state: object, *, fingerprint: str = "") -> bytes:
@@ -61,7 +207,7 @@ def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> Tree
 
     Args:
         blob: what `state_to_bytes` returned.
-        like: any state of the model that is to go on, with any number of streams; gives structure, sizes and
+        like: any state of the model that is to resume, with any number of streams; gives structure, sizes and
             device.
         fingerprint: the model's; "" accepts any.
     """
@@ -168,74 +314,6 @@ def _fitting(saved: Tensor, like: Tensor, name: str) -> Tensor:
 def _some(names: object) -> str:
     listed = sorted(cast("list[str]", names))
     return ", ".join(listed[:6]) + (f" and {len(listed) - 6} more" if len(listed) > 6 else "")
-
-
-def map_tensors(function: Callable[[Tensor], Tensor], state: TreeT) -> TreeT:
-    """Return the same state with every tensor replaced by the function of it."""
-    mapped: object
-    if isinstance(state, Tensor):
-        mapped = function(state)
-    elif isinstance(state, KVCache):
-        mapped = state.map_tensors(function)
-    elif isinstance(state, tuple):
-        children = [map_tensors(function, child) for child in state]
-        mapped = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
-    else:
-        mapped = state  # a plain number, such as a position
-    return cast("TreeT", mapped)
-
-
-def count_bytes(state: object) -> int:
-    """Return the bytes that a state's tensors hold."""
-    if isinstance(state, Tensor | KVCache):
-        return state.nbytes
-    return sum(count_bytes(child) for child in state) if isinstance(state, tuple) else 0
-
-
-def detach(state: TreeT) -> TreeT:
-    """Return the state cut off from the graph that made it, so that gradients stop there."""
-    return map_tensors(Tensor.detach, state)
-
-
-def clone(state: TreeT) -> TreeT:
-    """Return a copy in its own memory."""
-    return map_tensors(Tensor.clone, state)
-
-
-def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
-    """Return the states of some streams, in the order given; an index may come twice."""
-
-    def pick(tensor: Tensor) -> Tensor:
-        # An empty list would become floating point.
-        dtype = None if len(streams) else torch.int64
-        chosen = torch.as_tensor(streams, dtype=dtype, device=tensor.device)
-        return tensor[chosen]
-
-    return map_tensors(pick, state)
-
-
-def convert(
-    state: TreeT,
-    *targets: Target,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> TreeT:
-    """Return the state in another floating dtype, on another device, or both, as a tensor's `to` does."""
-    dtype, device = settle_targets(targets, dtype, device)
-
-    def move(tensor: Tensor) -> Tensor:
-        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
-
-    converted: object
-    if isinstance(state, ScanState):
-        # Its own `to` knows that the empty state's lowest number differs between dtypes.
-        converted = state.to(dtype=dtype, device=device)
-    elif isinstance(state, tuple) and not isinstance(state, KVCache):
-        children = [convert(child, dtype=dtype, device=device) for child in state]
-        converted = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
-    else:
-        converted = map_tensors(move, state)
-    return cast("TreeT", converted)
 
 
 class Named(Protocol):

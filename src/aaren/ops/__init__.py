@@ -2,6 +2,6 @@
 
 from aaren.ops.attend import attend
 from aaren.ops.dispatch import scan_attention
-from aaren.ops.state import ScanState, combine, decay, read, update
+from aaren.ops.state import ScanState, combine, decay, read, step, update
 
-__all__ = ["ScanState", "attend", "combine", "decay", "read", "scan_attention", "update"]
+__all__ = ["ScanState", "attend", "combine", "decay", "read", "scan_attention", "step", "update"]

@@ -186,9 +186,9 @@ def _check(
     for name, tensor in (("query", query), ("keys", keys), ("values", values)):
         check_floating(name, tensor)
     if mask is not None and mask.ndim == 3:
-        check_mask(mask, (batch, num_queries, keys.shape[1]), "mask", "(b, q, t)")
-    elif mask is not None:
-        check_mask(mask, (batch, keys.shape[1]), "mask", "(b, t) or (b, q, t)")
+        check_mask(mask, (batch, num_queries, keys.shape[1]), "(b, q, t)")
+    else:
+        check_mask(mask, (batch, keys.shape[1]), "(b, t) or (b, q, t)")
     if initial_state is not None:
         check_state(initial_state, (batch, num_queries, heads), values.shape[3])
     state_part = None if initial_state is None else initial_state.w

@@ -28,8 +28,7 @@ def check_scan(
     """Raise ShapeError or StateError unless all arguments of `scan_attention` fit together."""
     _check_items(scores, values)
     batch, length, heads, width = values.shape
-    if mask is not None:
-        check_mask(mask, (batch, length), "mask", "(b, t)")
+    check_mask(mask, (batch, length), "(b, t)")
     if log_decay is not None:
         _check_log_decay(log_decay, scores)
     num_streams = batch
@@ -52,15 +51,16 @@ def check_floating(name: str, tensor: Tensor) -> None:
         raise ShapeError(f"{name} must be floating point; got {tensor.dtype}. Convert with {name}.float().")
 
 
-def check_mask(mask: Tensor, shape: tuple[int, ...], name: str, letters: str) -> None:
-    """Raise unless the mask is boolean and has the given shape."""
+def check_mask(mask: Tensor | None, shape: tuple[int, ...], letters: str) -> None:
+    """Raise unless the mask, if any, is boolean and has the shape that the letters name."""
+    if mask is None:
+        return
     if mask.dtype != torch.bool:
         raise ShapeError(
-            f"{name} must be bool, True = real item; got {mask.dtype}. Convert it with {name}.bool(), or use "
-            f"log_decay for weights."
+            f"mask must be bool, True = real item; got {mask.dtype}. Convert it with mask.bool()."
         )
     if mask.shape != shape:
-        raise ShapeError(f"{name} must be {letters} = {tuple(shape)}; got {tuple(mask.shape)}.")
+        raise ShapeError(f"mask must be {letters} = {tuple(shape)}; got {tuple(mask.shape)}.")
 
 
 def check_state(state: ScanState, streams: tuple[int, ...], width: int) -> None:

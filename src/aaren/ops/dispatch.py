@@ -1,9 +1,7 @@
 """`scan_attention`: attention over every prefix at once, through any backend by name."""
 
 from aaren.errors import ConfigError, unknown_name
-from aaren.ops import chunked, naive
-from aaren.ops import scans as recurrent
-from aaren.ops import scans as tree_scan
+from aaren.ops import chunked, naive, scans
 from aaren.ops.checks import check_scan, full_precision
 from aaren.ops.cpu import fused
 from aaren.ops.packing import PackedScan, through_padding
@@ -13,9 +11,9 @@ from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
 BACKENDS: dict[str, PackedScan] = {
     "naive": through_padding(naive.scan),
-    "recurrent": through_padding(recurrent.scan),
-    "hillis_steele": through_padding(tree_scan.scan_hillis_steele),
-    "ladner_fischer": through_padding(tree_scan.scan_ladner_fischer),
+    "recurrent": through_padding(scans.scan_recurrent),
+    "hillis_steele": through_padding(scans.scan_hillis_steele),
+    "ladner_fischer": through_padding(scans.scan_ladner_fischer),
     "chunked": through_padding(chunked.scan),
     "fused": fused.scan,
     "triton": triton_scan.scan,

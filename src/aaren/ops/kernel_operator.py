@@ -60,7 +60,7 @@ def call(
     return outputs, ScanState(m.detach(), u, w)
 
 
-def room_for_results(scores: Tensor, values: Tensor, m: Tensor, u: Tensor, w: Tensor) -> Results:
+def empty_results(scores: Tensor, values: Tensor, m: Tensor, u: Tensor, w: Tensor) -> Results:
     """Return unwritten memory for outputs, the final m, u, w, gates and forgets."""
     return (
         values.new_empty(values.shape),
@@ -141,7 +141,7 @@ def _fake_forward(
     u: Tensor,
     w: Tensor,
 ) -> Results:
-    return room_for_results(scores, values, m, u, w)
+    return empty_results(scores, values, m, u, w)
 
 
 def _fake_backward(

@@ -1,17 +1,16 @@
-"""Two parallel prefix scans for any associative operator; they know nothing of attention.
+"""Attention over every prefix by a scan over states, as in the paper: item by item, or by a parallel tree.
 
-Elements are tuples of tensors that share a time axis, axis 1. The operator takes (earlier, later) and works
-on whole slices of time at once, so one call of it is one parallel round. The operator need not commute.
+    scan_recurrent        t updates, one after the other
+    scan_hillis_steele    ceil(log2 N) rounds, O(N log N) combinations (the paper's Algorithm 1, corrected)
+    scan_ladner_fischer   at most 2 ceil(log2 N) rounds, at most 2 N combinations
 
-    hillis_steele    ceil(log2 N) rounds,            O(N log N) combinations   (the paper's Algorithm 1,
-    corrected) ladner_fischer   at most 2 ceil(log2 N) rounds,  at most 2 N combinations
+In the trees an element is the state of a run of items; with decay it also carries λ, the decay that the whole
+run does to what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not
+commutative.
 
-Attention over every prefix by a parallel prefix scan over states: the paper's section 3.2.
-
-An element is the state of a run of items; with decay it also carries λ, the decay that the whole run does to
-what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not commutative.
-
-Token by token, in constant memory: `step` is what a stream runs, `scan` is a loop over it.
+The two tree algorithms know nothing of attention: elements are tuples of tensors that share a time axis, axis
+1; the operator takes (earlier, later), works on whole slices of time at once, so one call of it is one
+parallel round, and need not commute.
 """
 
 from collections.abc import Callable
@@ -25,6 +24,59 @@ from aaren.shapes import LogDecay, Mask, Scores, Values
 
 Elements: TypeAlias = tuple[Tensor, ...]  # each (b, t, ...)
 Operator: TypeAlias = Callable[[Elements, Elements], Elements]
+PrefixScan: TypeAlias = Callable[[Operator, Elements], Elements]
+
+
+def scan_recurrent(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix item by item, in constant memory beside the outputs."""
+    state = initial
+    outputs = []
+    length = scores.shape[1]
+    # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
+    masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)
+    decays = (None,) * length if log_decay is None else log_decay.unbind(1)
+    for score, value, is_real, rate in zip(scores.unbind(1), values.unbind(1), masks, decays, strict=True):
+        state = update(state, score, value, mask=is_real, log_decay=rate)
+        outputs.append(read(state).to(value.dtype))
+    return (torch.stack(outputs, dim=1) if outputs else values), state
+
+
+def scan_hillis_steele(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix in ceil(log2 (t + 1)) rounds."""
+    return _scan(hillis_steele, scores, values, mask, log_decay, initial)
+
+
+def scan_ladner_fischer(
+    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
+) -> tuple[Values, ScanState]:
+    """Attend to every prefix with O(t) combinations."""
+    return _scan(ladner_fischer, scores, values, mask, log_decay, initial)
+
+
+def prefix_states(
+    algorithm: PrefixScan, initial: ScanState, items: ScanState, log_decay: LogDecay | None
+) -> ScanState:
+    """Return the state after the initial state (b, h) and after each of t items (b, t, h): (b, 1 + t, h)."""
+    states = ScanState(*(torch.cat([a.unsqueeze(1), b], dim=1) for a, b in zip(initial, items, strict=True)))
+    if log_decay is None:
+        return ScanState(*algorithm(join_runs, states))
+    lambdas = torch.cat([torch.zeros_like(initial.m).unsqueeze(1), log_decay.to(initial.m.dtype)], dim=1)
+    return ScanState(*algorithm(join_decaying, (lambdas, *states))[1:])
+
+
+def join_runs(earlier: Elements, later: Elements) -> Elements:
+    """Combine runs without decay: elements are (m, u, w)."""
+    return join(ScanState(*earlier), ScanState(*later))
+
+
+def join_decaying(earlier: Elements, later: Elements) -> Elements:
+    """Combine runs with decay: elements are (λ, m, u, w)."""
+    state = join(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
+    return (earlier[0] + later[0], *state)
 
 
 def hillis_steele(operator: Operator, elements: Elements) -> Elements:
@@ -66,6 +118,20 @@ def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
     return _interleave(at_evens, at_odds)
 
 
+def _scan(
+    algorithm: PrefixScan,
+    scores: Scores,
+    values: Values,
+    mask: Mask | None,
+    log_decay: LogDecay | None,
+    initial: ScanState,
+) -> tuple[Values, ScanState]:
+    items = leaf(scores.to(initial.m.dtype), values, None if mask is None else mask.unsqueeze(-1))
+    states = prefix_states(algorithm, initial, items, log_decay)
+    final = ScanState(*(part[:, -1] for part in states))
+    return read(ScanState(*(part[:, 1:] for part in states))), final
+
+
 def _slice(elements: Elements, start: int, stop: int, stride: int = 1) -> Elements:
     return tuple(part[:, start:stop:stride] for part in elements)
 
@@ -81,93 +147,3 @@ def _interleave(at_evens: Elements, at_odds: Elements) -> Elements:
 def _interleave_one(even: Tensor, odd: Tensor) -> Tensor:
     paired = torch.stack([even[:, : odd.shape[1]], odd], dim=2).flatten(1, 2)
     return torch.cat([paired, even[:, odd.shape[1] :]], dim=1)
-
-
-PrefixScan = Callable[[Operator, Elements], Elements]
-
-
-def join_runs(earlier: Elements, later: Elements) -> Elements:
-    """Combine runs without decay: elements are (m, u, w)."""
-    return join(ScanState(*earlier), ScanState(*later))
-
-
-def join_decaying(earlier: Elements, later: Elements) -> Elements:
-    """Combine runs with decay: elements are (λ, m, u, w)."""
-    state = join(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
-    return (earlier[0] + later[0], *state)
-
-
-def prefix_states(
-    algorithm: PrefixScan, initial: ScanState, items: ScanState, log_decay: LogDecay | None
-) -> ScanState:
-    """Return the state after the initial state (b, h) and after each of t items (b, t, h): (b, 1 + t, h)."""
-    states = ScanState(*(torch.cat([a.unsqueeze(1), b], dim=1) for a, b in zip(initial, items, strict=True)))
-    if log_decay is None:
-        return ScanState(*algorithm(join_runs, states))
-    lambdas = torch.cat([torch.zeros_like(initial.m).unsqueeze(1), log_decay.to(initial.m.dtype)], dim=1)
-    return ScanState(*algorithm(join_decaying, (lambdas, *states))[1:])
-
-
-def scan_hillis_steele(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
-    """Attend to every prefix in ceil(log2 (t + 1)) rounds."""
-    return _scan(hillis_steele, scores, values, mask, log_decay, initial)
-
-
-def scan_ladner_fischer(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
-    """Attend to every prefix with O(t) combinations."""
-    return _scan(ladner_fischer, scores, values, mask, log_decay, initial)
-
-
-def _scan(
-    algorithm: PrefixScan,
-    scores: Scores,
-    values: Values,
-    mask: Mask | None,
-    log_decay: LogDecay | None,
-    initial: ScanState,
-) -> tuple[Values, ScanState]:
-    items = leaf(scores.to(initial.m.dtype), values, None if mask is None else mask.unsqueeze(-1))
-    states = prefix_states(algorithm, initial, items, log_decay)
-    final = ScanState(*(part[:, -1] for part in states))
-    return read(ScanState(*(part[:, 1:] for part in states))), final
-
-
-def step(
-    state: ScanState,
-    score: Tensor,
-    value: Tensor,
-    *,
-    mask: Tensor | None = None,
-    log_decay: Tensor | None = None,
-) -> tuple[Tensor, ScanState]:
-    """Take in one item per stream and return the output, in the value's dtype, with the new state.
-
-    Args:
-        state: over streams (b, h).
-        score: (b, h).
-        value: (b, h, d).
-        mask: (b, h) or (b, 1), bool; a stream with False keeps its state and repeats its output.
-        log_decay: (b, h), <= 0.
-    """
-    state = update(state, score, value, mask=mask, log_decay=log_decay)
-    return read(state).to(value.dtype), state
-
-
-def scan(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
-    """Attend to every prefix by stepping through time."""
-    state = initial
-    outputs = []
-    length = scores.shape[1]
-    # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
-    masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)
-    decays = (None,) * length if log_decay is None else log_decay.unbind(1)
-    for score, value, is_real, rate in zip(scores.unbind(1), values.unbind(1), masks, decays, strict=True):
-        output, state = step(state, score, value, mask=is_real, log_decay=rate)
-        outputs.append(output)
-    return (torch.stack(outputs, dim=1) if outputs else values), state

@@ -5,11 +5,7 @@
 
 `combine` is associative and commutative over *disjoint* sets of items; the empty state is its identity. The
 running maximum `m` only keeps the exponentials in range: it is a constant to autograd, and gradients travel
-through `u` and `w` (the mathematics: docs/mathematics.md). Knows nothing of modules, time or masks.
-
-Whether torch.func or forward-mode differentiation is at work, through which a compiled kernel cannot see.
-
-Tensors are then wrappers without memory of their own, or carry tangents that a kernel would drop in silence.
+through `u` and `w` (the mathematics: docs/mathematics.md).
 """
 
 from typing import NamedTuple, TypeAlias
@@ -19,6 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from aaren.errors import ConfigError, ShapeError
+from aaren.shapes import TokenMask
 
 Target: TypeAlias = torch.dtype | torch.device | str | int  # what a tensor's `to` takes
 
@@ -196,7 +193,7 @@ def update(
     mask: Tensor | None = None,
     log_decay: Tensor | None = None,
 ) -> ScanState:
-    """Take in one item per stream: the RNN cell of the paper's Figure 2.
+    """Take in one item per stream: the RNN cell of the paper's Figure 2. The definition; see `step`.
 
     Args:
         state: the state so far, over streams (..., h).
@@ -220,6 +217,44 @@ def update(
     is_real = score != -torch.inf if mask is None else (score != -torch.inf) & mask
     kept = (is_real, is_real, is_real.unsqueeze(-1))
     return ScanState(*(torch.where(*parts) for parts in zip(kept, taken, state, strict=True)))
+
+
+def step(
+    state: ScanState,
+    score: Tensor,
+    value: Tensor,
+    *,
+    mask: TokenMask | None = None,
+    log_decay: Tensor | None = None,
+) -> tuple[Tensor, ScanState]:
+    """Take in one item per stream as layers do: `update`, then `read`, in as few torch calls as possible.
+
+    What streams run. An eager step costs calls, not arithmetic, so an item without mask and decay, whose
+    score is finite, goes the short way; `update` is the definition and takes the rarer cases.
+
+    Args:
+        state: over streams (b, h).
+        score: (b, h), finite.
+        value: (b, h, d).
+        mask: (b,) bool. A stream with False keeps its state bit for bit; even its decay waits.
+        log_decay: (b, h), <= 0.
+
+    Returns:
+        The output (b, h, d), in the state's dtype, and the new state.
+    """
+    if mask is None and log_decay is None:
+        dtype = state.m.dtype
+        score, value = score.to(dtype), value.to(dtype)
+        m = torch.maximum(state.m, score).detach()
+        kept, taken = torch.exp(state.m - m), torch.exp(score - m)
+        u = torch.addcmul(taken, state.u, kept)
+        w = torch.addcmul(value * taken.unsqueeze(-1), state.w, kept.unsqueeze(-1))
+        return w / u.unsqueeze(-1), ScanState(m, u, w)  # u > 0: the item just taken in weighs something
+    is_real = None if mask is None else mask.unsqueeze(-1)
+    if log_decay is not None and is_real is not None:
+        log_decay = log_decay.masked_fill(~is_real, 0.0)
+    state = update(state, score, value, mask=is_real, log_decay=log_decay)
+    return read(state), state
 
 
 def _check_item(
@@ -246,5 +281,9 @@ def _check_item(
 
 
 def is_transformed() -> bool:
-    """Tell whether a transform (grad, vmap, jvp, ...) or a level of dual numbers is active."""
+    """Tell whether torch.func (grad, vmap, jvp, ...) or forward-mode differentiation is at work.
+
+    Tensors are then wrappers without memory of their own, or carry tangents that a compiled kernel would drop
+    in silence.
+    """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

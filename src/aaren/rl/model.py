@@ -12,7 +12,6 @@ cut at the same places: the last action waits in the state until the next step. 
 context policy.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -22,12 +21,11 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, unknown_name
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn import state as state_tree
-from aaren.nn.inputs import hide_padding, wrong_kind
-from aaren.nn.linear import frozen_copy
-from aaren.nn.state import fingerprint_around
+from aaren.nn.checks import check_model_state, hide_padding
+from aaren.nn.mixer import frozen_copy
+from aaren.nn.state import State, fingerprint_around
+from aaren.ops.checks import check_mask
 from aaren.shapes import Activations, Mask
-from aaren.stream.session import check_streams
 
 if TYPE_CHECKING:
     from aaren.rl.session import PolicySession
@@ -92,16 +90,7 @@ class DecisionModelConfig:
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config: dropout on the attention's result, none inside the feed-forward."""
-        return EncoderConfig(
-            width=self.width,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ff_width=self.ff_width,
-            dropout=self.dropout,
-            mixer=self.mixer,
-            dropout_on="output",
-            ff_inner_dropout=False,
-        )
+        return EncoderConfig.of(self, dropout_on="output", ff_inner_dropout=False)
 
 
 class Steps(NamedTuple):
@@ -113,62 +102,43 @@ class Steps(NamedTuple):
     timesteps: Tensor  # (b, k) int64, counted from the start of the episode
 
 
-class DecisionState(NamedTuple):
-    """After some steps: the encoder's state, and the last action, which is fed with the next step."""
-
+class _DecisionParts(NamedTuple):
     encoder: EncoderState
     action: Tensor  # (b, action size) or (b,) int64
     has_action: Tensor  # (b,) bool; False before the first step
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return state_tree.count_bytes(self)
+
+class DecisionState(_DecisionParts, State):
+    """After some steps: the encoder's state, and the last action, which is fed with the next step."""
+
+    __slots__ = ()
 
     def with_action(self, action: Tensor) -> "DecisionState":
         """Return the state with the last step's action replaced by the one that was carried out."""
         return self._replace(action=action.to(self.action.dtype))
 
-    def select(self, streams: Sequence[int] | Tensor) -> "DecisionState":
-        """Return the states of some streams, in the order given; an index may come twice, as a branch."""
-        return state_tree.select(self, streams)
 
-    def detach(self) -> "DecisionState":
-        """Return the state cut off from the graph that made it."""
-        return state_tree.detach(self)
-
-
-class StepWindow(NamedTuple):
-    """The latest steps of every stream, the newest in the last slot; some may be empty."""
-
+class _WindowParts(NamedTuple):
     steps: Steps  # k = the window's length
     filled: Tensor  # (b,) int64, how many slots hold a step
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return state_tree.count_bytes(self)
+
+class StepWindow(_WindowParts, State):
+    """The latest steps of every stream, the newest in the last slot; some may be empty."""
+
+    __slots__ = ()
 
 
-class PolicyState(NamedTuple):
-    """A running episode: what the model remembers of it, and its counts."""
-
+class _PolicyParts(NamedTuple):
     memory: DecisionState | StepWindow
     return_to_go: Tensor  # (b,) float64, still to be collected, in the environment's unit
     timestep: Tensor  # (b,) int64, of the next observation
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return state_tree.count_bytes(self)
 
-    def select(self, streams: Sequence[int] | Tensor) -> "PolicyState":
-        """Return the states of some episodes, in the order given; an index may come twice, as a branch."""
-        return state_tree.select(self, streams)
+class PolicyState(_PolicyParts, State):
+    """A running episode: what the model remembers of it, and its counts."""
 
-    def clone(self) -> "PolicyState":
-        """Return a copy in its own memory."""
-        return state_tree.clone(self)
+    __slots__ = ()
 
 
 class DecisionModel(nn.Module):
@@ -214,7 +184,6 @@ class DecisionModel(nn.Module):
         self.register_buffer("action_high", torch.ones(bounds, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        """Describe what the submodules do not show."""
         shown = ("actions", "has_returns", "context_steps", "return_scale", "target_return")
         return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in shown)
 
@@ -397,12 +366,9 @@ class DecisionModel(nn.Module):
             found = tuple(getattr(steps, name).shape)
             if len(shape) != 2 or found != wanted:
                 raise ShapeError(f"{name} must be {wanted} beside timesteps (b, k) = {shape}; got {found}.")
-        if mask is not None and (tuple(mask.shape) != shape or mask.dtype != torch.bool):
-            raise ShapeError(f"mask must be {shape} bool; got {tuple(mask.shape)} {mask.dtype}.")
+        check_mask(mask, shape, "(b, k)")
         if state is not None:
-            if not isinstance(state, DecisionState):
-                raise wrong_kind(DecisionState, state)
-            check_streams(state.has_action.shape[0], shape[0])
+            check_model_state(state, DecisionState, shape[0])
 
 
 def _previous(steps: Steps, before: DecisionState, mask: Mask | None) -> tuple[Steps, Tensor, Tensor]:

@@ -1,1 +1,1 @@
-"""What turns a model into a stream: sessions, and models on disk."""
+"""What turns a model into a stream: sessions that hold states, and models saved to a folder."""

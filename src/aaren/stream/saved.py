@@ -42,7 +42,7 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
     """Write a model into a folder, which is made if need be, and return the folder.
 
     Files that are there are replaced; at no moment is one of them half a file. Before anything is written, a
-    model that could not be loaded again is refused: a folded one, whose keys and queries cannot be had back,
+    model that could not be loaded again is refused: a folded one, whose keys and queries are gone,
     and one with parts that its config does not describe (adapters, hooks, quantised or pruned layers).
     Weights that layers share are written for each of them: loaded, they are equal and no longer one.
     """

@@ -1,11 +1,8 @@
-"""What models that go along streams accept: numbers that can be held, as many streams as a state is of.
-
-Beside `aaren.nn.inputs`, for whole models. Knows no model.
-
-Session: a model and the state of its streams, held together for people. Push an item, get an output.
+"""Session: a model and the state of its streams, held together for people. Push an item, get an output.
 
 The one place that holds a state in an object; everything beneath passes it as a value. Works for every model
-that can be stepped.
+that can be stepped. Numbers are checked here, before they could spoil a state for ever; shapes in
+`aaren.nn.checks`.
 """
 
 import math
@@ -21,7 +18,7 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, DataError, ShapeError, StateError
 from aaren.nn.state import state_from_bytes, state_to_bytes
 
-ROOM = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
+SAFE_POWER = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
 
 
 def largest(dtype: torch.dtype) -> float:
@@ -31,7 +28,7 @@ def largest(dtype: torch.dtype) -> float:
     '2e+17, 5e+138'
     """
     top = float(torch.finfo(dtype).max)
-    return top if dtype == torch.float16 else top**ROOM  # norms of float16 are computed in float32
+    return top if dtype == torch.float16 else top**SAFE_POWER  # norms of float16 are computed in float32
 
 
 def largest_of(values: Tensor) -> float:
@@ -74,24 +71,6 @@ def read_batch_size(batch_size: object) -> int | None:
     return int(batch_size)
 
 
-def check_streams(held: int, came: int) -> None:
-    """Raise unless a state is of as many streams as there are items: one item would be broadcast to all."""
-    if held != came:
-        raise StateError(
-            f"this state is of {held} streams; items for {came} came. Give every stream an item, with "
-            f"mask=False where there is none; start anew with init_state({came}), or pick streams with "
-            f"state.select."
-        )
-
-
-def check_mask(mask: Tensor | None, shape: torch.Size) -> None:
-    """Raise unless the mask, if any, is bool and of this shape."""
-    if mask is not None and (mask.shape != shape or mask.dtype != torch.bool):
-        raise ShapeError(
-            f"mask must be bool {tuple(shape)}, True = real; got {mask.dtype} {tuple(mask.shape)}."
-        )
-
-
 def count_streams(state: object) -> int | None:
     """Return the first axis of a state's first tensor, the stream; None: it has no tensor.
 
@@ -110,7 +89,7 @@ Item: TypeAlias = Tensor | NDArray[np.generic] | list[float] | list[list[float]]
 
 
 class Steppable(Protocol[StateT_co]):
-    """A model that goes along a stream item by item."""
+    """A model that is stepped along a stream, item by item."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Give the weights; the first one's dtype and device are those that items are converted to."""
@@ -180,7 +159,7 @@ class Session(Generic[StateT]):
         return state_to_bytes(self.state, fingerprint=self.model.fingerprint())
 
     def restore(self, blob: bytes) -> None:
-        """Go on from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
+        """Resume from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
         like = self._empty()
         state = state_from_bytes(blob, like=like, fingerprint=self.model.fingerprint())
         held = count_streams(state)

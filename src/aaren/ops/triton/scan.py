@@ -18,9 +18,9 @@ from aaren.ops.kernel_operator import (
     call,
     decay_shape,
     define,
+    empty_results,
     gradients_of_state,
     register,
-    room_for_results,
 )
 from aaren.ops.state import ScanState, read
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
@@ -63,7 +63,7 @@ def triton_prefix_attention(
 ) -> Results:
     """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
     kernels = _load_kernels(values.device)
-    results = room_for_results(scores, values, m, u, w)
+    results = empty_results(scores, values, m, u, w)
     _launch(
         kernels.forward,
         values,

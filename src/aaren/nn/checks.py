@@ -1,14 +1,16 @@
-"""What the modules accept. Every refusal says what was expected, what came and what to do.
+"""What modules and models accept: shapes of sequences, items and states. Numbers: `aaren.stream.session`.
 
 Shapes are compared as tuples, which costs a stream about a microsecond per step.
 """
+
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.ops import ScanState
-from aaren.ops.checks import check_bounds_form
+from aaren.ops.checks import check_bounds_form, check_mask
 from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
 
 
@@ -45,8 +47,7 @@ def check_sequence(x: Activations, width: int, mask: Mask | None, cu_seqlens: Se
     if x.ndim != 3 or x.shape[2] != width:
         hint = " For one item per stream, call step." if x.ndim == 2 and x.shape[-1] == width else ""
         raise ShapeError(f"x must be (b, t, c) with c = {width}; got {tuple(x.shape)}.{hint}")
-    if mask is not None:
-        _check_mask(mask, (x.shape[0], x.shape[1]), "(b, t)")
+    check_mask(mask, x.shape[:2], "(b, t)")
     if cu_seqlens is not None:
         check_bounds_form(cu_seqlens, x.shape[0])
 
@@ -59,7 +60,7 @@ def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
             f"x must be (b, c) with c = {width}, one item per stream; got {tuple(x.shape)}.{hint}"
         )
     if mask is not None:
-        _check_mask(mask, (x.shape[0],), "(b,)")
+        check_mask(mask, x.shape[:1], "(b,)")
 
 
 def check_decay(log_decay: Tensor | None, shape: tuple[int, ...]) -> None:
@@ -96,6 +97,34 @@ def check_scan_state(state: ScanState, batch_size: int, num_heads: int, head_wid
         )
 
 
+def check_item(
+    x: Token,
+    width: int,
+    mask: TokenMask | None,
+    log_decay: Tensor | None,
+    state: ScanState,
+    num_heads: int,
+) -> None:
+    """Raise unless item, mask, decay and state of an attention layer's step fit the layer and each other.
+
+    One look where all is well, for a stream pays for it at every step; the others find out what is wrong.
+    """
+    streams = (*x.shape[:1], num_heads)
+    if (
+        mask is None
+        and log_decay is None
+        and type(state) is ScanState
+        and x.shape == (*x.shape[:1], width)
+        and state.w.shape == (*streams, width // num_heads)
+        and state.m.shape == state.u.shape == streams
+        and state.m.dtype == state.u.dtype == state.w.dtype == torch.float64
+    ):
+        return
+    check_token(x, width, mask)
+    check_decay(log_decay, streams)
+    check_scan_state(state, x.shape[0], num_heads, width // num_heads)
+
+
 def check_tensor_state(state: tuple[Tensor, ...], kind: type, shape: tuple[int, ...]) -> None:
     """Raise unless the state is of this kind and all its tensors are floating and have this shape."""
     if not isinstance(state, kind):
@@ -107,6 +136,22 @@ def check_tensor_state(state: tuple[Tensor, ...], kind: type, shape: tuple[int, 
                 f"{part.dtype}. A state fits the model and the number of streams it was made for: start anew "
                 f"with init_state({shape[0]}), or pick streams with select."
             )
+
+
+def check_model_state(state: tuple[object, ...], kind: type, streams: int | None = None) -> None:
+    """Raise if a model's state is of another kind or, if asked, of another number of streams.
+
+    The item of one stream would else be broadcast to all. The last part of a model's state is a tensor.
+    """
+    if not isinstance(state, kind):
+        raise wrong_kind(kind, state)
+    held = cast("Tensor", state[-1]).shape[0]
+    if streams is not None and held != streams:
+        raise StateError(
+            f"this state is of {held} streams; items for {streams} came. Give every stream an item, with "
+            f"mask=False where there is none; start anew with init_state({streams}), or pick streams with "
+            f"state.select."
+        )
 
 
 def wrong_kind(kind: type, state: object) -> StateError:
@@ -140,12 +185,3 @@ def refuse_dynamic_length(x: Activations, mixer: str) -> None:
 def hide_padding(x: Activations, mask: Mask | None) -> Activations:
     """Set padding to 0, so that nothing in it, not even NaN, reaches a weight's gradient."""
     return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-
-def _check_mask(mask: Tensor, shape: tuple[int, ...], letters: str) -> None:
-    if mask.dtype != torch.bool:
-        raise ShapeError(
-            f"mask must be bool, True = real item; got {mask.dtype}. Convert it with mask.bool()."
-        )
-    if mask.shape != shape:
-        raise ShapeError(f"mask must be {letters} = {shape}; got {tuple(mask.shape)}.")
