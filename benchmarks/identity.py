@@ -6,7 +6,7 @@
 
 Compared are outputs, final states and gradients of every mixer and of every model of the four settings (same
 seed, every bit), the metrics of one smoke run of every setting and model, and the tables that `aaren report`
-draws from the committed records. Only public names are used, so that the file runs at commits of both layouts.
+draws from the committed records. Only public names are used, so that the file runs at both commits.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -112,7 +113,7 @@ def modules() -> dict[str, dict[str, str]]:
             encoder = encoder_type(config)  # type: ignore[operator]
             x, mask = torch.randn(3, 33, 16), torch.rand(3, 33) > 0.2
             name = f"encoder {mixer} {norm} decay={decay}"
-            results[name] = passed(encoder, lambda e=encoder, x=x, m=mask: e(x, mask=m))
+            results[name] = passed(encoder, partial(encoder, x, mask=mask))
             with torch.no_grad():
                 folded = encoder.eval().fold()
                 state, outputs = folded.init_state(3), []

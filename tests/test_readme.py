@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from aaren.bench import scan as scan_targets
-from aaren.bench import stream_view as stream_targets
-from aaren.bench import train as train_view
+import precision
+from aaren.bench import scan, stream_view, train
 from aaren.bench.record import read_record
 
 ROOT = Path(__file__).parents[1]
-JUDGES = {"scan": scan_targets.targets, "stream": stream_targets.targets, "train": train_view.targets}
+JUDGES = {
+    "scan": scan.targets,
+    "stream": stream_view.targets,
+    "precision": precision.targets,
+    "train": train.targets,
+}
 
 
 def measured_table() -> str:

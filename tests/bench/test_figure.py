@@ -8,14 +8,17 @@ from aaren.bench.figure import BLUE, GREY, Line, Panel, draw, figure_paths, requ
 from aaren.errors import MissingDependencyError
 
 
-def test_equal_input_gives_equal_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_logarithmic", [True, False])
+def test_equal_input_gives_equal_files(is_logarithmic: bool, tmp_path: Path) -> None:
     lines = [
-        Line(label="one", lengths=[1, 10], heights=[1, 10], colour=BLUE, is_stressed=True),
-        Line(label="two", lengths=[1], heights=[5], colour=GREY, style="--"),
-        Line(label="none", lengths=[], heights=[], colour=GREY),
+        Line("one", [(1, 1), (10, 10)], BLUE, is_stressed=True),
+        Line("two", [(1, 5)], GREY, "--"),
+        Line("none", [], GREY),
     ]
-    panel = Panel(title="title", x_label="x", y_label="y", lines=lines)
-    first, second = (draw([panel], tmp_path / name, caption="words") for name in ("a", "b"))
+    panel = Panel("title", "x", "y", lines)
+    first, second = (
+        draw([panel], tmp_path / name, caption="words", is_logarithmic=is_logarithmic) for name in ("a", "b")
+    )
     for before, after in zip(first, second, strict=True):
         assert before.read_bytes() == after.read_bytes()
     text = first[1].read_text()
@@ -24,7 +27,7 @@ def test_equal_input_gives_equal_files(tmp_path: Path) -> None:
 
 
 def test_nothing_measured_still_draws(tmp_path: Path) -> None:
-    png, _ = draw([Panel(title="empty", x_label="x", y_label="y", lines=[])], tmp_path / "empty")
+    png, _ = draw([Panel("empty", "x", "y", [])], tmp_path / "empty")
     assert png.exists()
 
 

@@ -53,8 +53,8 @@ def test_describe_is_one_line_with_the_command(record: BenchRecord) -> None:
     assert record.date[:10] in text
 
 
-def test_missing_record_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Make one: aaren bench token --record"):
+def test_missing_record_names_the_option(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Benchmarks write one with --record"):
         read_record(tmp_path / "no.json", kind="token")
 
 
@@ -70,7 +70,7 @@ def test_other_files_are_refused(record: BenchRecord, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is no benchmark record"):
         read_record(path)
     record.write(path)
-    with pytest.raises(DataError, match="a record of 'bench scan', not of 'bench token'"):
+    with pytest.raises(DataError, match="a record of 'scan', not of 'token'"):
         read_record(path, kind="token")
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     with pytest.raises(DataError, match="has format 2; this version of aaren reads format 1"):

@@ -5,7 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
-from aaren.bench.publish import begin_mark, end_mark, page_text, read_generated
+from aaren.bench.publish import page_marks
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
 from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build
@@ -22,7 +22,7 @@ def quick_record() -> BenchRecord:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return measure(QUICK, command="aaren bench scan --quick")
+        return measure(QUICK)
     finally:
         torch.set_num_threads(before)
 
@@ -170,7 +170,8 @@ def test_quick_run_measures_every_cell(quick_record: BenchRecord) -> None:
 def test_quick_run_can_be_written_shown_and_drawn(quick_record: BenchRecord, tmp_path: Path) -> None:
     path, page = tmp_path / "scan.json", tmp_path / "page.md"
     quick_record.write(path)
-    page.write_text(f"# Page\n\n{begin_mark('scan')}\nold\n{end_mark('scan')}\n\nThe end.\n")
+    begin, end = page_marks("aaren bench scan")
+    page.write_text(f"# Page\n\n{begin}\nold\n{end}\n\nThe end.\n")
     arguments = ["bench", "show", str(path), "--figure", str(tmp_path / "scan"), "--page", str(page)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
@@ -198,10 +199,3 @@ def test_a_page_without_marks_is_refused_before_measuring(tmp_path: Path) -> Non
     page.write_text("# No marks\n")
     result = CliRunner().invoke(app, ["bench", "scan", "--quick", "--page", str(page)])
     assert "must hold these two lines" in str(result.exception)
-
-
-def test_page_shows_the_committed_record() -> None:
-    root = Path(__file__).parents[2]
-    record = read_record(root / "results" / "bench" / "scan.json", kind="scan")
-    shown = read_generated(root / "docs" / "benchmarks.md", "scan")
-    assert shown == page_text(record), "aaren bench show results/bench/scan.json --page docs/benchmarks.md"

@@ -3,21 +3,21 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
+from aaren.bench.table import Table, format_bytes, format_ratio, format_seconds
 
-SHEET = Sheet(
+TABLE = Table(
     title="Times", columns=("", "median"), rows=[("copy", "1 ms"), ("a|b", "")], bold_rows=frozenset({"copy"})
 )
 
 
 def test_markdown() -> None:
-    assert SHEET.to_markdown() == (
+    assert TABLE.to_markdown() == (
         "**Times**\n\n|  | median |\n| :-- | --: |\n| **copy** | **1 ms** |\n| a\\|b |  |\n"
     )
 
 
 def test_a_note_stands_below_the_rows_or_in_their_place() -> None:
-    noted = replace(SHEET, note="and 3 more")
+    noted = replace(TABLE, note="and 3 more")
     assert noted.to_markdown().endswith("| a\\|b |  |\n\nand 3 more\n")
     alone = replace(noted, rows=[])
     assert alone.to_markdown() == "and 3 more\n"
@@ -28,7 +28,7 @@ def test_a_note_stands_below_the_rows_or_in_their_place() -> None:
 
 def test_terminal() -> None:
     out = io.StringIO()
-    Console(file=out, width=60).print(SHEET.to_rich())
+    Console(file=out, width=60).print(TABLE.to_rich())
     assert "Times" in out.getvalue()
     assert "│ copy │   1 ms │" in out.getvalue()
 

@@ -1,15 +1,13 @@
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aaren.bench import policy, train_events
-from aaren.bench import scan as scan_targets
-from aaren.bench import stream_view as stream_targets
-from aaren.bench import train as train_view
+import event_training
+import policy
+from aaren.bench import scan, stream_view, train
 from aaren.bench.record import BenchRecord, number, read_record
-from aaren.bench.table import Target, at_least, at_most, targets_sheet, within
+from aaren.bench.table import Ratio, Target, at_least, at_most, targets_table, within
 
 
 def test_limits_belong_to_what_is_promised() -> None:
@@ -20,36 +18,35 @@ def test_limits_belong_to_what_is_promised() -> None:
 
 
 def test_a_ratio_of_scattered_times_says_so() -> None:
-    target = Target(name="a", wanted="w", measured="1.00x", is_met=True, is_noisy=True)
-    assert target.verdict == "void: noisy"
-    assert replace(target, measured=None, is_met=None).verdict == "not run"  # nothing to distrust
+    assert at_least("a", Ratio(1.0, "noisy"), 1.0).verdict == "void: noisy"
+    assert at_least("a", None, 1.0).verdict == "not run"  # nothing to distrust
 
 
-def test_sheet_stresses_what_was_missed_and_counts_what_was_not_measured() -> None:
+def test_table_stresses_what_was_missed_and_counts_what_was_not_measured() -> None:
     judged = [at_least("slow", 1.0, 2.0), at_least("absent", None, 2.0), at_least("fast", 3.0, 2.0)]
-    sheet = targets_sheet(judged, whole_run="aaren bench it")
-    assert [row[0] for row in sheet.rows] == ["slow", "fast"]
-    assert sheet.bold_rows == {"slow"}
-    assert "| **1.00x** | **missed** |" in sheet.to_markdown()
-    assert sheet.note == "1 of 3 targets need the whole run: aaren bench it"
-    assert targets_sheet(judged[:1]).note == ""
+    table = targets_table(judged, whole_run="aaren bench it")
+    assert [row[0] for row in table.rows] == ["slow", "fast"]
+    assert table.bold_rows == {"slow"}
+    assert "| **1.00x** | **missed** |" in table.to_markdown()
+    assert table.note == "1 of 3 targets need the whole run: aaren bench it"
+    assert targets_table(judged[:1]).note == ""
 
 
 def test_a_missed_target_of_a_noisy_measurement_is_void_and_not_stressed() -> None:
-    noisy = Target(name="a", wanted="w", measured="117x", is_met=False, is_noisy=True)
-    sheet = targets_sheet([noisy, Target(name="b", wanted="w", measured="2x", is_met=False)])
-    assert [row[-1] for row in sheet.rows] == ["void: noisy", "missed"]
-    assert sheet.bold_rows == {"b"}
+    noisy = Target(name="a", wanted="w", measured="117x", is_met=False, void="noisy")
+    table = targets_table([noisy, Target(name="b", wanted="w", measured="2x", is_met=False)])
+    assert [row[-1] for row in table.rows] == ["void: noisy", "missed"]
+    assert table.bold_rows == {"b"}
 
 
 @pytest.mark.parametrize(
     ("kind", "judge", "fields"),
     [
-        ("scan", scan_targets.targets, "upper_quartile_seconds"),
-        ("stream", stream_targets.targets, "token_upper_quartile_seconds"),
-        ("stream", stream_targets.targets, "step_upper_quartile_seconds"),
-        ("train", train_view.targets, "upper_quartile_seconds"),
-        ("train-events", train_events.targets, "upper_quartile_seconds"),
+        ("scan", scan.targets, "upper_quartile_seconds"),
+        ("stream", stream_view.targets, "token_upper_quartile_seconds"),
+        ("stream", stream_view.targets, "step_upper_quartile_seconds"),
+        ("train", train.targets, "upper_quartile_seconds"),
+        ("train-events", event_training.targets, "upper_quartile_seconds"),
         ("policy", policy.targets, "upper_quartile_seconds"),
     ],
 )

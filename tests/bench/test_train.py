@@ -4,15 +4,13 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench.memory import can_measure
-from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.stream_contenders import AAREN, SMALL, TRANSFORMER
-from aaren.bench.train import CONTENDERS, TrainSettings, draw, measure, prepare_step, sheets, targets
+from aaren.bench.train import CONTENDERS, TrainSettings, draw, measure, prepare_step, tables, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ROOT = Path(__file__).parents[2]
 
 
 def _row(contender: str, length: int, seconds: float) -> Row:
@@ -53,7 +51,7 @@ def test_record_has_every_contender_at_every_length(tmp_path: Path) -> None:
     assert found == {(name, 16, 2) for name in CONTENDERS}
     for row in record.measurements:
         assert isinstance(row["peak_extra_bytes"], int) == can_measure()
-    assert "2 sequences of 16 items" in sheets(record)[0].title
+    assert "2 sequences of 16 items" in tables(record)[0].title
     png, svg = draw(record, tmp_path / "train")
     assert png.exists()
     assert "Time of one step" in svg.read_text()
@@ -74,15 +72,6 @@ def test_bad_settings_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "train", "--quick", "--length", "64"])
     assert isinstance(result.exception, ConfigError)
     assert "give only one of them" in str(result.exception)
-
-
-def test_page_shows_the_committed_record() -> None:
-    path = ROOT / "results" / "bench" / "train.json"
-    if not path.exists():
-        pytest.skip("no record of a whole run is committed")
-    shown = read_generated(ROOT / "docs" / "resources.md", "train")
-    wanted = page_text(read_record(path, kind="train"))
-    assert shown == wanted, "aaren bench show results/bench/train.json --page docs/resources.md"
 
 
 @pytest.mark.slow

@@ -246,7 +246,7 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
                 ]
             )
         else:
-            verb = rng.choice(["scan", "token", "stream", "train", "data", "startup", "policy", "grid", "x"])
+            verb = rng.choice(["scan", "stream", "train", "grid", "x"])
             yield rng.choice(
                 [
                     ["bench", "show", rng.choice(FILES)],
@@ -264,7 +264,6 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
                         "--length",
                         rng.choice([n for n in NUMBERS if n != "1_0"]),
                     ],
-                    ["bench", "train", "--setting", rng.choice(TEXTS)],
                 ]
             )
 

@@ -71,9 +71,3 @@ def test_mistakes(words: tuple[str, ...], message: str, monkeypatch: pytest.Monk
         run("train", "rl", "cartpole", "--model", "random", "--profile", "smoke", *FEW, "--out", "run")
     with pytest.raises(AarenError, match=message):
         run(*words)
-
-
-def test_bench_policy_runs() -> None:
-    lines = run("bench", "policy", "--quick", "--record", "policy.json")
-    assert any("Aaren, state carried" in line for line in lines)
-    assert json.loads(Path("policy.json").read_text())["kind"] == "policy"

@@ -3,14 +3,13 @@ from pathlib import Path
 from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import BenchRecord, number, read_record
 from aaren.lab import bench_grid
-from aaren.lab.bench_grid import GridSettings, measure, sheets, targets
+from aaren.lab.bench_grid import BENCHMARK, GridSettings, measure, tables, targets
 
 
 def test_a_short_measurement_is_shown_and_not_judged() -> None:
     steps: list[int] = []
     record = measure(
         GridSettings(runs=2, seconds=0.05),
-        command="x",
         on_step=lambda done, _total, _what: steps.append(done),
     )
     assert [row["workers"] for row in record.measurements] == [1, 2]
@@ -21,7 +20,7 @@ def test_a_short_measurement_is_shown_and_not_judged() -> None:
     assert record.measurements[0]["idle_share"] == 0.0  # a worker alone is the last one
     assert steps[-1] == 4
     assert targets(record) == []
-    assert [sheet.title for sheet in sheets(record)] == ["2 equal runs of about 0.05 s"]
+    assert [table.title for table in tables(record)] == ["2 equal runs of about 0.05 s"]
 
 
 def test_targets() -> None:
@@ -46,11 +45,13 @@ def test_targets() -> None:
         ("4.00%", "missed"),
         ("1.94x", "met"),
     ]
-    assert len(sheets(record)) == 2
+    assert len(tables(record)) == 2
 
 
 def test_page_shows_the_committed_record() -> None:
     root = Path(__file__).parents[2]
     record = read_record(root / "results" / "bench" / "grid.json", kind="grid")
-    shown = read_generated(root / "docs" / "lab.md", "grid")
-    assert shown == page_text(record), "aaren bench show results/bench/grid.json --page docs/lab.md"
+    shown = read_generated(root / "docs" / "lab.md", BENCHMARK.command)
+    assert shown == page_text(BENCHMARK, record), (
+        "aaren bench show results/bench/grid.json --page docs/lab.md"
+    )

@@ -1,14 +1,13 @@
-"""Lines over lengths on logarithmic axes, each labelled at its end: the picture that benches draw.
+"""Lines that are labelled at their ends: the picture that benchmarks draw, on logarithmic or straight axes.
 
-Knows nothing of what was measured. Needs matplotlib (the `plot` extra), imported only here; no global state
-of matplotlib is touched.
+Needs matplotlib (the `plot` extra), imported only here; no global state of matplotlib is touched.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from aaren.errors import require_extra
 
@@ -23,24 +22,23 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (
     "#CC79A7",
     "#777777",
 )
-_LABEL_POINTS = 11.0  # least distance between two labels
+_LABEL_POINTS = 11.0  # least distance between two labels, on logarithmic axes
+_LABEL_SHARE = 0.055  # the same on straight ones, of their height
+_ARROW = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One labelled line."""
 
     label: str
-    lengths: Sequence[float]
-    heights: Sequence[float]
+    points: Sequence[tuple[float, float]]
     colour: str
     style: str = "-"
     marker: str = "o"
     is_stressed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Panel:
+class Panel(NamedTuple):
     """One pair of axes."""
 
     title: str
@@ -64,26 +62,24 @@ def figure_paths(base: Path) -> tuple[Path, Path]:
     return stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
 
 
-def draw(panels: Sequence[Panel], base: Path, *, caption: str = "") -> tuple[Path, Path]:
-    """Draw panels side by side and save them as PNG and SVG; equal input gives equal files."""
-    return save(panels, base, _draw_panel, panel_inches=(6.2, 5.2), caption=caption)
-
-
-def save(
-    panels: Sequence[Panel],
-    base: Path,
-    draw_panel: Callable[..., None],
-    *,
-    panel_inches: tuple[float, float],
-    caption: str = "",
+def draw(
+    panels: Sequence[Panel], base: Path, *, caption: str = "", is_logarithmic: bool = True
 ) -> tuple[Path, Path]:
-    """Lay out panels side by side, let each be drawn on its axes, and save the figure as PNG and SVG."""
+    """Draw panels side by side and save them as PNG and SVG; equal input gives equal files.
+
+    Args:
+        panels: What to draw.
+        base: Where, without suffix.
+        caption: One line below.
+        is_logarithmic: Both axes; straight ones show growth as what it is.
+    """
     matplotlib = require_matplotlib()
     figures = require_extra("matplotlib.figure", extra="plot", purpose="drawing a figure")
     png, svg = figure_paths(base)
     png.parent.mkdir(parents=True, exist_ok=True)
     settings = {"svg.hashsalt": "aaren", "svg.fonttype": "none", "font.size": 10}
-    width, height = panel_inches
+    width, height = (6.2, 5.2) if is_logarithmic else (6.4, 4.8)
+    draw_panel = _draw_logarithmic if is_logarithmic else _draw_straight
     with matplotlib.rc_context(settings):
         figure = figures.Figure(figsize=(width * len(panels), height), layout="constrained")
         for index, panel in enumerate(panels):
@@ -93,59 +89,6 @@ def save(
         figure.savefig(png, dpi=150)
         figure.savefig(svg, metadata={"Date": None})
     return png, svg
-
-
-def _draw_panel(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # matplotlib is imported late
-    lines = [line for line in panel.lines if line.lengths]
-    lengths = sorted({length for line in lines for length in line.lengths})
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    for line in lines:
-        axes.plot(
-            line.lengths,
-            line.heights,
-            color=line.colour,
-            linestyle=line.style,
-            marker=line.marker,
-            markersize=5,
-            linewidth=2.6 if line.is_stressed else 1.3,
-            zorder=3 if line.is_stressed else 2,
-        )
-    axes.set_title(panel.title, loc="left", fontweight="bold")
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
-    axes.set_xticks(lengths, [f"{length:,.0f}" for length in lengths])
-    axes.minorticks_off()
-    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    if not lines:
-        return
-    # Room for the labels to the right of the last point, in the logarithm.
-    axes.set_xlim(lengths[0] / 1.15, lengths[-1] * max(2.0, (lengths[-1] / lengths[0]) ** 0.42))
-    low, high = axes.get_ylim()
-    panel_points = 300.0  # about the height of the axes
-    per_decade = panel_points / math.log10(high / low)
-    for end in sorted({line.lengths[-1] for line in lines}):
-        ending = [line for line in lines if line.lengths[-1] == end]
-        wanted = [math.log10(line.heights[-1]) * per_decade for line in ending]
-        for line, place in zip(ending, spread_out(wanted, _LABEL_POINTS), strict=True):
-            axes.annotate(
-                line.label,
-                xy=(end, line.heights[-1]),
-                xytext=(end * 1.12, 10 ** (place / per_decade)),
-                color=line.colour,
-                fontsize=9,
-                fontweight="bold" if line.is_stressed else "normal",
-                verticalalignment="center",
-                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-                arrowprops={
-                    "arrowstyle": "-",
-                    "color": line.colour,
-                    "linewidth": 0.5,
-                    "shrinkA": 0,
-                    "shrinkB": 3,
-                },
-            )
 
 
 def spread_out(places: Sequence[float], distance: float) -> list[float]:
@@ -175,3 +118,78 @@ def spread_out(places: Sequence[float], distance: float) -> list[float]:
         for rank, index in enumerate(members):
             result[index] = centre + distance * (rank - (len(members) - 1) / 2)
     return result
+
+
+def _draw_lines(axes, panel: Panel, marker_size: float) -> list[Line]:  # type: ignore[no-untyped-def]  # matplotlib is imported late
+    """Draw what both kinds of axes share; return the lines that have points."""
+    lines = [line for line in panel.lines if line.points]
+    for line in lines:
+        axes.plot(
+            *zip(*line.points, strict=True),
+            color=line.colour,
+            linestyle=line.style,
+            marker=line.marker,
+            markersize=marker_size,
+            linewidth=2.6 if line.is_stressed else 1.3,
+            zorder=3 if line.is_stressed else 2,
+        )
+    axes.set_title(panel.title, loc="left", fontweight="bold")
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    return lines
+
+
+def _label(axes, line: Line, at: tuple[float, float], **box: object) -> None:  # type: ignore[no-untyped-def]  # as above
+    """Write a line's name at a place, tied to the line's end."""
+    axes.annotate(
+        line.label,
+        xy=line.points[-1],
+        xytext=at,
+        color=line.colour,
+        fontsize=9,
+        fontweight="bold" if line.is_stressed else "normal",
+        verticalalignment="center",
+        **box,
+    )
+
+
+def _draw_logarithmic(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # as above
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    lines = _draw_lines(axes, panel, marker_size=5)
+    lengths = sorted({length for line in lines for length, _ in line.points})
+    axes.set_xticks(lengths, [f"{length:,.0f}" for length in lengths])
+    axes.minorticks_off()
+    if not lines:
+        return
+    # Room for the labels to the right of the last point, in the logarithm.
+    axes.set_xlim(lengths[0] / 1.15, lengths[-1] * max(2.0, (lengths[-1] / lengths[0]) ** 0.42))
+    low, high = axes.get_ylim()
+    per_decade = 300.0 / math.log10(high / low)  # the axes are about 300 points high
+    for end in sorted({line.points[-1][0] for line in lines}):
+        ending = [line for line in lines if line.points[-1][0] == end]
+        wanted = [math.log10(line.points[-1][1]) * per_decade for line in ending]
+        for line, place in zip(ending, spread_out(wanted, _LABEL_POINTS), strict=True):
+            box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+            arrow = {**_ARROW, "color": line.colour}
+            _label(axes, line, (end * 1.12, 10 ** (place / per_decade)), bbox=box, arrowprops=arrow)
+
+
+def _draw_straight(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # as above
+    lines = _draw_lines(axes, panel, marker_size=3.5)
+    if not lines:
+        return
+    furthest = max(line.points[-1][0] for line in lines)
+    highest = max(height for line in lines for _, height in line.points) or 1.0
+    axes.set_xlim(0, furthest * 1.45)  # the rest is room for labels
+    axes.set_ylim(-0.05 * highest, highest * 1.08)
+    axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= furthest])
+    axes.xaxis.set_major_formatter(lambda tick, _: f"{tick:,.0f}")
+    places = spread_out([line.points[-1][1] / highest for line in lines], _LABEL_SHARE)
+    lift = max(0.0, -min(places))  # labels of flat lines must not fall below the axis
+    for line, place in zip(lines, places, strict=True):
+        height = (place + (lift if place < 0.5 else 0.0)) * highest
+        arrow = {**_ARROW, "relpos": (0.0, 0.5), "color": line.colour}
+        _label(axes, line, (furthest * 1.04, height), arrowprops=arrow)

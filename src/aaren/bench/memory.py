@@ -10,10 +10,6 @@ systems without /proc nothing is measured and tables show a gap. Accurate to abo
 The C library's allocator is told to hand every large block back when it is freed. Left to itself it learns to
 keep blocks of up to 32 MB, depending on all that went before, and the same call would peak at one or at
 fifteen gigabytes.
-
-How much memory this process holds at this moment, as the operating system sees it.
-
-Cheap enough to be asked between tokens. Peaks during one call are `memory.py`'s business.
 """
 
 import ctypes
@@ -33,6 +29,7 @@ from aaren.errors import AarenError
 Prepare: TypeAlias = Callable[..., Callable[[], object]]
 
 _STATUS = Path("/proc/self/status")
+_STATM = Path("/proc/self/statm")  # sizes in pages: total, resident, ... ; see proc(5)
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # see proc(5)
 _SAMPLE_SECONDS = 0.001
@@ -53,6 +50,18 @@ def available_bytes() -> int | None:
     """Return the memory that can be had without swapping; None where the system does not say."""
     meminfo = Path("/proc/meminfo")
     return _read_kilobytes(meminfo, "MemAvailable") if meminfo.exists() else None
+
+
+def resident_bytes() -> int | None:
+    """Return the resident size of this process; None where the system does not say. Cheap: between tokens.
+
+    >>> size = resident_bytes()
+    >>> size is None or size > 1_000_000
+    True
+    """
+    if not _STATM.exists():
+        return None
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_extra_bytes(
@@ -177,18 +186,3 @@ def _read_kilobytes(path: Path, field: str) -> int:
         if name == field:
             return int(rest.split()[0]) * 1024
     return 0
-
-
-_STATM = Path("/proc/self/statm")  # sizes in pages: total, resident, ... ; see proc(5)
-
-
-def resident_bytes() -> int | None:
-    """Return the resident size of this process; None where the system does not say.
-
-    >>> size = resident_bytes()
-    >>> size is None or size > 1_000_000
-    True
-    """
-    if not _STATM.exists():
-        return None
-    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

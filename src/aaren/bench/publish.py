@@ -1,88 +1,44 @@
-"""Put what a record says into a documentation page, between two marks; the rest of the page stays.
+"""The harness: run a benchmark, and from its record make the tables, the JSON, the figure and the page.
 
-From a record to all that is shown: tables on stdout, and on request the JSON, the figure and the page.
-
-Every kind of record has a module with `sheets`, and `draw` if it has a figure; VIEWS names it, so that a
-record can be shown again later without measuring.
+A benchmark is one `Benchmark`; `aaren bench` runs those of the package and `main` is the command line of the
+scripts in `benchmarks/`. Results go to stdout, progress and file names to stderr.
 """
 
+import argparse
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, cast
+from typing import Generic, TypeAlias, TypeVar
 
+import torch
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from aaren.bench import figure
-from aaren.bench.record import BenchRecord, check_writable, describe
-from aaren.bench.table import Sheet
-from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.bench.other_work import BUSY_SHARE, OtherWork
+from aaren.bench.record import BenchRecord, OnStep, busy_words, check_writable, describe, read_record
+from aaren.bench.table import Table
+from aaren.errors import AarenError, ConfigError, DataError
 
-
-def begin_mark(kind: str) -> str:
-    """Return the line above the generated part."""
-    return f"<!-- begin: written by aaren bench {kind} --page; do not edit -->"
-
-
-def end_mark(kind: str) -> str:
-    """Return the line below it."""
-    return f"<!-- end: aaren bench {kind} -->"
-
-
-def read_generated(path: Path, kind: str) -> str:
-    """Return what stands between the marks."""
-    _, body, _ = _split(path, kind)
-    return body
-
-
-def write_generated(path: Path, kind: str, body: str) -> None:
-    """Replace what stands between the marks."""
-    head, _, tail = _split(path, kind)
-    path.write_text(f"{head}{body}{tail}", encoding="utf-8")
-
-
-def _split(path: Path, kind: str) -> tuple[str, str, str]:
-    """Return the page up to and with the first mark, the generated part, and the rest."""
-    if not path.is_file():
-        raise DataError(f"no page at {path}; --page needs an existing Markdown file with the marks in it.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text in UTF-8; --page rewrites Markdown.") from error
-    begin, end = begin_mark(kind) + "\n", end_mark(kind)
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise DataError(
-            f"{path} must hold these two lines, once each and in this order: {begin.strip()} and {end}"
-        )
-    start, stop = text.index(begin) + len(begin), text.index(end)
-    return text[:start], text[start:stop], text[stop:]
-
-
-VIEWS: dict[str, str] = {
-    "scan": "aaren.bench.scan",
-    "token": "aaren.bench.token_cost",
-    "stream": "aaren.bench.stream_view",
-    "train": "aaren.bench.train",
-    "train-events": "aaren.bench.train_events",
-    "train-engine": "aaren.bench.train_engine",
-    "data": "aaren.bench.data",
-    "startup": "aaren.bench.startup",
-    "policy": "aaren.bench.policy",
-    "grid": "aaren.lab.bench_grid",  # above this layer, hence by name alone
-}
+SettingsT = TypeVar("SettingsT")
+Draw: TypeAlias = Callable[[BenchRecord, Path], tuple[Path, Path]]  # saves the figure as PNG and SVG
 _FILE_WIDTH = 120  # columns when stdout is no terminal
 
 
-class RecordView(Protocol):
-    """What a module that draws records offers."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Benchmark(Generic[SettingsT]):
+    """What the harness needs to know of a benchmark."""
 
-    def sheets(self, record: BenchRecord) -> list[Sheet]:
-        """Return the tables."""
-
-
-Draw: TypeAlias = Callable[[BenchRecord, Path], tuple[Path, Path]]  # saves the figure as PNG and SVG
+    kind: str  # of its records
+    command: str  # what to type, without options
+    settings: SettingsT
+    quick: SettingsT  # seconds: does it run here?
+    measure: Callable[[SettingsT, OnStep], BenchRecord]
+    tables: Callable[[BenchRecord], list[Table]]
+    draw: Draw | None = None
+    takes_threads: bool = True  # False: what it measures chooses its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,53 +49,151 @@ class Destinations:
     figure: Path | None = None  # without suffix: .png and .svg are made
     page: Path | None = None  # an existing Markdown page with marks
 
-    def check(self, kind: str) -> None:
+    def check(self, benchmark: Benchmark[SettingsT]) -> None:
         """Fail now rather than after minutes of measuring."""
         png = None if self.figure is None else figure.figure_paths(self.figure)[0]
         check_writable({"--record": self.record, "--figure": png})
         if self.figure is not None:
-            _drawing_of(kind)
+            if benchmark.draw is None:
+                raise ConfigError(f"{benchmark.command} makes tables and no figure: leave out --figure.")
             figure.require_matplotlib()
         if self.page is not None:
-            read_generated(self.page, kind)
+            read_generated(self.page, benchmark.command)
 
 
-def view_of(kind: str) -> RecordView:
-    """Return the module that draws this kind of record."""
-    if kind not in VIEWS:
-        raise unknown_name("kind of record", kind, VIEWS)
-    return cast(RecordView, import_module(VIEWS[kind]))
+def run(
+    benchmark: Benchmark[SettingsT],
+    settings: SettingsT,
+    destinations: Destinations,
+    *,
+    options: Sequence[str] = (),
+    threads: int | None = None,
+) -> None:
+    """Measure, watch what other processes do meanwhile, and publish the record.
+
+    Args:
+        benchmark: What to run.
+        settings: How much to measure.
+        destinations: Where results go besides stdout.
+        options: What was typed to choose the settings.
+        threads: Of torch; default: as torch chooses.
+    """
+    destinations.check(benchmark)
+    if threads is not None:
+        torch.set_num_threads(threads)
+        options = [*options, f"--threads {threads}"]
+    other_work = OtherWork()
+    if other_work.before is not None and other_work.before > BUSY_SHARE:
+        busy = busy_words({"share_before": other_work.before})
+        print(f"{busy} just now: times of this run will be void.", file=sys.stderr)
+    with _progress_bar(benchmark.command) as on_step:
+        record = benchmark.measure(settings, on_step)
+    command = " ".join([benchmark.command, *options])
+    publish(benchmark, replace(record, command=command, other_work=other_work.shares()), destinations)
 
 
-def page_text(record: BenchRecord) -> str:
-    """Return the generated part of a documentation page."""
-    tables = "\n".join(sheet.to_markdown() for sheet in view_of(record.kind).sheets(record))
-    return f"\n{describe(record)}\n\n{tables}\n"
+def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) -> None:
+    """Be the command line of a script in `benchmarks/`."""
+    parser = argparse.ArgumentParser(prog=benchmark.command)
+    parser.add_argument("--quick", action="store_true", help="small sizes, a few seconds: does it run here?")
+    if benchmark.takes_threads:
+        parser.add_argument("--threads", type=int, choices=range(1, 1025), metavar="N", help="of torch")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the measurements there, as JSON")
+    parser.add_argument("--figure", type=Path, metavar="BASE", help="draw to BASE.png and BASE.svg")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this Markdown page")
+    parser.add_argument("--show", type=Path, metavar="RECORD", help="show a record again, without measuring")
+    parser.set_defaults(threads=None)
+    typed = parser.parse_args(words)
+    destinations = Destinations(record=typed.record, figure=typed.figure, page=typed.page)
+    try:
+        if typed.show is not None:
+            show(benchmark, read_record(typed.show, kind=benchmark.kind), destinations)
+            return
+        settings = benchmark.quick if typed.quick else benchmark.settings
+        run(benchmark, settings, destinations, options=["--quick"] * typed.quick, threads=typed.threads)
+    except AarenError as error:
+        parser.error(str(error))
 
 
-def publish(record: BenchRecord, destinations: Destinations) -> None:
+def show(benchmark: Benchmark[SettingsT], record: BenchRecord, destinations: Destinations) -> None:
+    """Publish a record that was measured before."""
+    destinations.check(benchmark)
+    publish(benchmark, record, destinations)
+
+
+def publish(benchmark: Benchmark[SettingsT], record: BenchRecord, destinations: Destinations) -> None:
     """Print the tables and write what was asked for; the record first, so that nothing measured is lost."""
-    view = view_of(record.kind)
     written: list[Path] = []
     if destinations.record is not None:
         record.write(destinations.record)
         written.append(destinations.record)
     console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
-    for sheet in view.sheets(record):
-        console.print(sheet.to_rich())
+    for table in benchmark.tables(record):
+        console.print(table.to_rich())
         console.print()
     console.print(describe(record), soft_wrap=True)
-    if destinations.figure is not None:
-        written += _drawing_of(record.kind)(record, destinations.figure)
+    if destinations.figure is not None and benchmark.draw is not None:
+        written += benchmark.draw(record, destinations.figure)
     if destinations.page is not None:
-        write_generated(destinations.page, record.kind, page_text(record))
+        head, _, tail = _split(destinations.page, benchmark.command)
+        text = f"{head}{page_text(benchmark, record)}{tail}"
+        destinations.page.write_text(text, encoding="utf-8")
         written.append(destinations.page)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def _drawing_of(kind: str) -> Draw:
-    draw: Draw | None = getattr(view_of(kind), "draw", None)
-    if draw is None:
-        raise ConfigError(f"a record of {kind!r} is tables and has no figure: leave out --figure.")
-    return draw
+def page_text(benchmark: Benchmark[SettingsT], record: BenchRecord) -> str:
+    """Return the generated part of a documentation page."""
+    tables = "\n".join(table.to_markdown() for table in benchmark.tables(record))
+    return f"\n{describe(record)}\n\n{tables}\n"
+
+
+def page_marks(command: str) -> tuple[str, str]:
+    """Return the line above the generated part of a page, and the line below it.
+
+    >>> page_marks("aaren bench scan")[1]
+    '<!-- end: aaren bench scan -->'
+    """
+    return f"<!-- begin: written by {command} --page; do not edit -->", f"<!-- end: {command} -->"
+
+
+def read_generated(path: Path, command: str) -> str:
+    """Return what stands between the marks of a command."""
+    return _split(path, command)[1]
+
+
+def _split(path: Path, command: str) -> tuple[str, str, str]:
+    """Return the page up to and with the first mark, the generated part, and the rest."""
+    if not path.is_file():
+        raise DataError(f"no page at {path}; --page needs an existing Markdown file with the marks in it.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is no text in UTF-8; --page rewrites Markdown.") from error
+    begin, end = page_marks(command)
+    begin += "\n"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise DataError(
+            f"{path} must hold these two lines, once each and in this order: {begin.strip()} and {end}"
+        )
+    start, stop = text.index(begin) + len(begin), text.index(end)
+    return text[:start], text[start:stop], text[stop:]
+
+
+@contextmanager
+def _progress_bar(title: str) -> Iterator[OnStep]:
+    """Show a bar on stderr while the block runs; it hands out the function that moves it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, what="")
+
+        def on_step(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, what=what)
+
+        yield on_step

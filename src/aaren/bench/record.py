@@ -1,23 +1,19 @@
 """BenchRecord: what was measured, with which versions, on which machine, as JSON.
 
 Tables, figures and pages are drawn from records only. A record names no host, user or path.
-
-A progress bar on stderr for long measurements; results on stdout stay clean.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from aaren.bench.other_work import BUSY_SHARE
 from aaren.engine import record as train_machine
 from aaren.engine.record import parse_json
 from aaren.errors import ConfigError, DataError
@@ -26,13 +22,14 @@ from aaren.files.atomic import write_text
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]
 Row: TypeAlias = dict[str, Scalar]  # one measurement: flat, its units in its names
+OnStep: TypeAlias = Callable[[int, int, str], None]  # steps done, steps in all, what comes next
 
 FORMAT = 1
 _FIELDS = {"format", "kind", "command", "date", "versions", "machine", "settings", "measurements"}
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def silent(done: int, total: int, what: str) -> None:
+    """Report no progress: for tests and library use."""
 
 
 def machine() -> dict[str, Scalar]:
@@ -44,13 +41,19 @@ def machine() -> dict[str, Scalar]:
 class BenchRecord:
     """One run of one benchmark."""
 
-    kind: str  # the verb: scan, token, ...
+    kind: str  # scan, stream, policy, ...
     command: str  # what to type to run it again
     settings: dict[str, Setting]
     measurements: list[Row]
-    date: str = field(default_factory=_now)
+    date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     versions: dict[str, str] = field(default_factory=train_machine.versions)
     machine: dict[str, Scalar] = field(default_factory=machine)
+    other_work: dict[str, float] | None = None  # shares of the CPU that other processes used; None: not known
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether other processes used so much of the machine that times say nothing."""
+        return any(share > BUSY_SHARE for share in (self.other_work or {}).values())
 
     def write(self, path: Path) -> None:
         """Write as JSON, all at once, so that a killed run leaves no half file."""
@@ -79,9 +82,7 @@ def number(row: Row, name: str) -> float:
 def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
     """Read a record back, checking that it is one, and of the kind that is wanted."""
     if not path.is_file():
-        raise DataError(
-            f"no benchmark record at {path}. Make one: aaren bench {kind or 'scan'} --record {path}"
-        )
+        raise DataError(f"no benchmark record at {path}. Benchmarks write one with --record {path}.")
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -90,7 +91,7 @@ def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
         missing = sorted(_FIELDS - (content.keys() if isinstance(content, dict) else set()))
         raise DataError(
             f"{path} is no benchmark record: it lacks {', '.join(missing)}. "
-            "Records are written by aaren bench ... --record PATH."
+            "Benchmarks write records with --record PATH."
         )
     if content["format"] != FORMAT:
         raise DataError(
@@ -98,8 +99,13 @@ def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
             "Read it with the version that wrote it, or measure again."
         )
     if kind is not None and content["kind"] != kind:
-        raise DataError(f"{path} holds a record of 'bench {content['kind']}', not of 'bench {kind}'.")
-    return BenchRecord(**{name: content[name] for name in _FIELDS - {"format"}})
+        raise DataError(f"{path} holds a record of {content['kind']!r}, not of {kind!r}.")
+    shares = content.get("other_work")
+    if shares is not None and not (
+        isinstance(shares, dict) and all(isinstance(share, int | float) for share in shares.values())
+    ):
+        raise DataError(f"{path}: other_work must hold shares of the CPU; got {shares!r}. Measure again.")
+    return BenchRecord(**{name: content[name] for name in _FIELDS - {"format"}}, other_work=shares)
 
 
 def check_writable(paths: Mapping[str, Path | None]) -> None:
@@ -137,29 +143,14 @@ def describe(record: BenchRecord) -> str:
         f"{about['cpu']}, {counted(about['cores'], 'core')}, {counted(about['threads'], 'thread')}; "
         + ", ".join(f"{name} {record.versions[name]}" for name in ("python", "torch", "numba", "aaren"))
         + f"; {record.date[:10]}; `{record.command}`"
+        + (f"; void: {busy_words(record.other_work)}" if record.is_busy else "")
     )
 
 
-OnStep: TypeAlias = Callable[[int, int, str], None]  # steps done, steps in all, what comes next
+def busy_words(other_work: Mapping[str, float] | None) -> str:
+    """Say how busy other processes kept the machine, at worst.
 
-
-def silent(done: int, total: int, what: str) -> None:
-    """Report nothing: for tests and library use."""
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[OnStep]:
-    """Show a bar while the block runs; it hands out the function that moves it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, what="")
-
-        def on_step(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, what=what)
-
-        yield on_step
+    >>> busy_words({"share_before": 0.02, "share_during": 0.31})
+    'other processes used 31% of the CPU'
+    """
+    return f"other processes used {max((other_work or {}).values(), default=0.0):.0%} of the CPU"

@@ -1,26 +1,19 @@
 """`aaren bench scan`: every backend, a memory copy and PyTorch's peers, on the same inputs, in one run.
 
 For each length and direction: predict what every cell will need and skip what is too much; measure peak extra
-memory in fresh processes; compare results with a float64 run; time all that remains, turn by turn. The result
-is a record; `scan_view` draws it and `scan_targets` judges it.
-
-What `aaren bench scan` should reach, and whether a record did: wanted, measured, met or missed.
-
-Judges records only. All targets are ratios within one run; a record without the cells that a target needs
-leaves a gap.
-
-Draw a record of `aaren bench scan`: its tables for the terminal and the page, and its figure.
+memory in fresh processes; compare results with a float64 run; time all that remains, turn by turn. Then the
+record's targets, tables and figure. All targets are ratios within one run.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from aaren.bench import figure, memory
+from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
 from aaren.bench.scan_contenders import (
     CONTENDERS,
@@ -34,21 +27,25 @@ from aaren.bench.scan_contenders import (
     truth_name,
 )
 from aaren.bench.table import (
-    Sheet,
+    Ratio,
+    Table,
     Target,
-    are_noisy,
     at_least,
     at_most,
+    doubt,
     format_bytes,
+    format_quartiles,
     format_ratio,
     format_seconds,
-    targets_sheet,
+    targets_table,
+    time_ratio,
     within,
 )
-from aaren.bench.timing import Timing, time_interleaved
+from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
 from aaren.ops import scan_attention
 
+COMMAND = "aaren bench scan"
 MAX_BYTES = 8e9
 MAX_SECONDS = 60.0
 FIRST_LENGTH = 256  # always measured when longer ones are: what they need is predicted from it
@@ -89,14 +86,12 @@ LONG = ScanSettings(lengths=(*DEFAULT_LENGTHS, *EXTRA_LONG_LENGTHS))
 
 
 def _load_kernels() -> None:
-    """Compile or load the CPU kernels now: `aaren bench startup` times that, not this benchmark."""
+    """Compile or load the CPU kernels now: that is no part of what is measured."""
     scores, values = torch.zeros(1, 2, 1, requires_grad=True), torch.zeros(1, 2, 1, 4, requires_grad=True)
     torch.autograd.grad(scan_attention(scores, values)[0].sum(), (scores, values))
 
 
-def measure(
-    settings: ScanSettings, *, command: str = "aaren bench scan", on_step: OnStep = silent
-) -> BenchRecord:
+def measure(settings: ScanSettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the whole benchmark and return its record."""
     _load_kernels()
     groups = [(shape, direction) for shape in settings.shapes() for direction in PASSES]
@@ -124,14 +119,14 @@ def measure(
         for turns in _rounds(calls):
             share = settings.budget_seconds * len(turns) / len(calls)
             for name, timing in time_interleaved(turns, budget_seconds=share).items():
-                _write_timing(ready[name], timing)
+                ready[name].update(timing.fields(), repeats=timing.repeats)
         on_step(done, total, f"{where}: float64 runs")
         truths: dict[str, Results] = {}
         for name, row in ready.items():
             _measure_error(row, firsts[name], truths)
     return BenchRecord(
         kind="scan",
-        command=command,
+        command=COMMAND,
         settings={
             "lengths": [shape.length for shape in settings.shapes()],
             "heads": settings.heads,
@@ -277,41 +272,29 @@ def _measure_error(row: Row, results: Sequence[Tensor], truths: dict[str, Result
     )
 
 
-def _write_timing(row: Row, timing: Timing) -> None:
-    row["median_seconds"] = timing.median
-    row["lower_quartile_seconds"] = timing.lower_quartile
-    row["upper_quartile_seconds"] = timing.upper_quartile
-    row["repeats"] = timing.repeats
-
-
 LINEAR_WITHIN = 1.2
-
-
-class Ratio(NamedTuple):
-    """A ratio of two measurements and whether to trust it."""
-
-    value: float
-    is_noisy: bool = False
 
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by every target of this benchmark."""
+
+    def times(slow: str, fast: str, length: int, direction: str = FORWARD_BACKWARD) -> Ratio | None:
+        return time_ratio(record, *(_row(record, name, direction, length) for name in (slow, fast)))
+
     found: list[Target] = []
     for length in (1024, 8192):
-        kernel = _times(record, "kernel", "copy", FORWARD, length)
-        found.append(_at_most("kernel forward / copy of the values", length, kernel, 1.5))
-        both = _times(record, "kernel", "copy", FORWARD_BACKWARD, length)
-        found.append(_at_most("kernel forward+backward / copy", length, both, 7.0, wish=5.0))
+        where = f"t = {length:,}"
+        forward, both = times("kernel", "copy", length, FORWARD), times("kernel", "copy", length)
+        found.append(at_most(f"kernel forward / copy of the values, {where}", forward, 1.5))
+        found.append(at_most(f"kernel forward+backward / copy, {where}", both, 7.0, wish=5.0))
     for length, least in ((1024, 20.0), (8192, 40.0)):
-        paper = _times(record, "hillis_steele", "fused", FORWARD_BACKWARD, length)
-        found.append(_at_least("paper's scan (hillis_steele) / fused", length, paper, least))
+        name = f"paper's scan (hillis_steele) / fused, t = {length:,}"
+        found.append(at_least(name, times("hillis_steele", "fused", length), least))
     for length, least in ((1024, 30.0), (8192, 120.0)):
-        sdpa = _times(record, "sdpa", "fused", FORWARD_BACKWARD, length)
-        found.append(_at_least("causal SDPA / fused", length, sdpa, least))
+        found.append(at_least(f"causal SDPA / fused, t = {length:,}", times("sdpa", "fused", length), least))
     for length in (1024, 8192):
-        found.append(
-            _at_most("fused peak extra memory / what must exist", length, _memory(record, length), 1.4)
-        )
+        name = f"fused peak extra memory / what must exist, t = {length:,}"
+        found.append(at_most(name, _memory_ratio(_row(record, "fused", FORWARD_BACKWARD, length)), 1.4))
     found.append(_linear(record, "fused", "peak extra memory of fused", "peak_extra_bytes"))
     found.append(_linear(record, "kernel", "time of the kernels", "median_seconds"))
     found.append(_linear(record, "fused", "time of fused through autograd", "median_seconds"))
@@ -319,66 +302,42 @@ def targets(record: BenchRecord) -> list[Target]:
 
 
 def _row(record: BenchRecord, contender: str, direction: str, length: int) -> Row | None:
-    row = record.find(contender=contender, direction=direction, length=length)
-    return None if row is None or row["skipped"] is not None else row
+    return record.find(contender=contender, direction=direction, length=length, skipped=None)
 
 
-def _times(record: BenchRecord, slow: str, fast: str, direction: str, length: int) -> Ratio | None:
-    above, below = _row(record, slow, direction, length), _row(record, fast, direction, length)
-    if above is None or below is None:
-        return None
-    value = number(above, "median_seconds") / number(below, "median_seconds")
-    return Ratio(value, is_noisy=are_noisy(above, below))
-
-
-def _memory(record: BenchRecord, length: int) -> Ratio | None:
-    row = _row(record, "fused", FORWARD_BACKWARD, length)
+def _memory_ratio(row: Row | None) -> float | None:
     if row is None or row["peak_extra_bytes"] is None:
         return None
-    return Ratio(number(row, "peak_extra_bytes") / needed_bytes(shape_of(row)))
+    return number(row, "peak_extra_bytes") / needed_bytes(shape_of(row))
 
 
 def _linear(record: BenchRecord, contender: str, what: str, field: str) -> Target:
     """Compare the cost per item at the longest length with that at 1,024: linear if they are nearly equal."""
-    rows = [
-        row
+    lengths = [
+        int(number(row, "length"))
         for row in record.measurements
-        if row["contender"] == contender
-        and row["direction"] == FORWARD_BACKWARD
-        and row["skipped"] is None
-        and row[field] is not None
-        and number(row, "length") >= 1024
+        if row["contender"] == contender and row["skipped"] is None and row[field] is not None
     ]
-    by_length = {int(number(row, "length")): row for row in rows}
-    longest = max(by_length, default=0)
-    ratio, is_noisy = None, False
-    if longest > 1024 and 1024 in by_length:
-        last, first = by_length[longest], by_length[1024]
-        ratio = _per_item(last, field) / _per_item(first, field)
-        is_noisy = field == "median_seconds" and are_noisy(last, first)
+    longest = max(lengths, default=0)
+    last, first = (_row(record, contender, FORWARD_BACKWARD, length) for length in (longest, 1024))
+    ratio = None
+    if longest > 1024 and last is not None and first is not None:
+        is_time = field == "median_seconds"
+        value = _per_item(last, field) / _per_item(first, field)
+        ratio = Ratio(value, doubt(record, last, first) if is_time else "")
     reach = f"from 1,024 to {longest:,}" if ratio is not None else "from 1,024 on"
     name = f"{what} linear, {reach}: per item, last / first"
-    return replace(within(name, ratio, 1 / LINEAR_WITHIN, LINEAR_WITHIN), is_noisy=is_noisy)
+    return within(name, ratio, 1 / LINEAR_WITHIN, LINEAR_WITHIN)
 
 
 def _per_item(row: Row, field: str) -> float:
     return number(row, field) / (number(row, "batch") * number(row, "length"))
 
 
-def _at_most(name: str, length: int, ratio: Ratio | None, limit: float, wish: float | None = None) -> Target:
-    target = at_most(f"{name}, t = {length:,}", ratio and ratio.value, limit, wish=wish)
-    return replace(target, is_noisy=ratio is not None and ratio.is_noisy)
-
-
-def _at_least(name: str, length: int, ratio: Ratio | None, limit: float) -> Target:
-    target = at_least(f"{name}, t = {length:,}", ratio and ratio.value, limit)
-    return replace(target, is_noisy=ratio is not None and ratio.is_noisy)
-
-
 COLUMNS = ("", "median", "quartiles", "/ copy", "/ fused", "peak extra", "error", "runs")
 
 # Ours are solid, PyTorch's dashed, the limit set by memory dotted; equal colours never share a style.
-_LOOKS: dict[str, tuple[str, str, str]] = {
+_STYLES: dict[str, tuple[str, str, str]] = {
     "copy": (figure.GREY, ":", "x"),
     "kernel": (figure.VERMILION, ":", "o"),
     "fused": (figure.VERMILION, "-", "o"),
@@ -394,24 +353,21 @@ _LOOKS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return one table per length and direction, then the targets."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in record.measurements:
         groups.setdefault((shape_of(row), row["direction"]), []).append(row)
     title = "Targets (ratios within this run; forward+backward unless said otherwise)"
-    judged = targets_sheet(targets(record), title=title, whole_run="aaren bench scan")
-    return [*(_sheet(rows) for rows in groups.values()), judged]
+    judged = targets_table(targets(record), title=title, whole_run=COMMAND)
+    return [*(_table(rows) for rows in groups.values()), judged]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw time per sequence against length, forward and forward+backward side by side."""
     panels = [
         figure.Panel(
-            title=direction,
-            x_label="items in the sequence",
-            y_label="milliseconds per sequence",
-            lines=_lines(record, direction),
+            direction, "items in the sequence", "milliseconds per sequence", _lines(record, direction)
         )
         for direction in PASSES
     ]
@@ -421,31 +377,21 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
 
 def _lines(record: BenchRecord, direction: str) -> list[figure.Line]:
     lines = []
-    for name, (colour, style, marker) in _LOOKS.items():
-        rows = [
-            row
+    for name, style in _STYLES.items():
+        points = [
+            (number(row, "length"), 1e3 * number(row, "median_seconds") / number(row, "batch"))
             for row in record.measurements
             if row["contender"] == name and row["direction"] == direction and row["skipped"] is None
         ]
-        lines.append(
-            figure.Line(
-                label=CONTENDERS[name].label,
-                lengths=[number(row, "length") for row in rows],
-                heights=[1e3 * number(row, "median_seconds") / number(row, "batch") for row in rows],
-                colour=colour,
-                style=style,
-                marker=marker,
-                is_stressed=name == "fused",
-            )
-        )
+        lines.append(figure.Line(CONTENDERS[name].label, points, *style, is_stressed=name == "fused"))
     return lines
 
 
-def _sheet(rows: list[Row]) -> Sheet:
+def _table(rows: list[Row]) -> Table:
     shape, direction = shape_of(rows[0]), rows[0]["direction"]
     by_name = {str(row["contender"]): row for row in rows}
     error_of = "outputs" if direction == PASSES[0] else "gradients"
-    return Sheet(
+    return Table(
         title=f"{direction}, (b, t, h, d) = {tuple(shape)}, error of {error_of}",
         columns=COLUMNS,
         rows=[_cells(row, by_name) for row in rows],
@@ -454,15 +400,13 @@ def _sheet(rows: list[Row]) -> Sheet:
 
 
 def _cells(row: Row, by_name: dict[str, Row]) -> tuple[str, ...]:
-    who = CONTENDERS[str(row["contender"])]
+    label, peak = CONTENDERS[str(row["contender"])].label, row["peak_extra_bytes"]
     if row["skipped"] is not None:
-        return (who.label, f"skipped: {row['skipped']}", *[""] * (len(COLUMNS) - 2))
-    low, high = number(row, "lower_quartile_seconds"), number(row, "upper_quartile_seconds")
-    peak = row["peak_extra_bytes"]
+        return (label, f"skipped: {row['skipped']}", *[""] * (len(COLUMNS) - 2))
     return (
-        who.label,
+        label,
         format_seconds(number(row, "median_seconds")),
-        f"{format_seconds(low)} - {format_seconds(high)}",
+        format_quartiles(row),
         _ratio(row, by_name.get("copy")),
         _ratio(row, by_name.get("fused")),
         format_bytes(number(row, "peak_extra_bytes")) if peak is not None else "",
@@ -475,3 +419,14 @@ def _ratio(row: Row, baseline: Row | None) -> str:
     if baseline is None or baseline["skipped"] is not None:
         return ""
     return format_ratio(number(row, "median_seconds") / number(baseline, "median_seconds"))
+
+
+BENCHMARK = Benchmark(
+    kind="scan",
+    command=COMMAND,
+    settings=ScanSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    draw=draw,
+)

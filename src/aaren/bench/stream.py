@@ -1,30 +1,17 @@
-"""How many tokens per second one step carries when many streams are stepped together.
-
-An eager step costs dispatch, not arithmetic, so a batch of streams is nearly free until memory is the limit.
-
-How exact a running mean stays over tens of millions of tokens: the case in which rounding piles up most.
-
-An Aaren layer whose scores are all equal returns the mean of all values so far. Values are multiples of
-2^-52, so their sum is known exactly as an integer, and the layer's output can be compared with the true mean.
-A sum in float32 would stop growing at 16.8 million tokens; the state is float64.
-
-`aaren bench stream`: tokens one at a time, and what they cost as their number grows (paper, Figure 5).
+"""`aaren bench stream`: tokens one at a time, and what they cost as their number grows (paper, Figure 5).
 
 Every model lives in a fresh process of its own; they take turns of a few dozen tokens in one run. Against the
 number of tokens: bytes of the state, memory of the process above its level with the weights loaded, time per
-token, cumulative time. On request the precision of endless streams; always, how many streams a step can
-carry. The result is a record; `stream_view` draws it and `stream_targets` judges it.
+token, cumulative time. Then how many tokens per second a step carries when many streams are stepped together:
+an eager step costs dispatch, not arithmetic. `stream_view` draws and judges the record.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from aaren.bench.record import BenchRecord, OnStep, Row, silent
 from aaren.bench.stream_contenders import (
@@ -41,8 +28,8 @@ from aaren.bench.stream_contenders import (
 from aaren.bench.stream_worker import EARLY_TOKENS, Comparison, StreamWorker, Turn, stream_worker
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.errors import ConfigError
-from aaren.nn import AarenAttention
 
+COMMAND = "aaren bench stream"
 _CONTENDERS = (FOLDED, AAREN)
 
 
@@ -71,9 +58,7 @@ def measure_many_streams(settings: ManyStreamsSettings) -> list[Row]:
             "size": settings.size,
             "contender": contender,
             "streams": streams,
-            "step_median_seconds": timing.median / steps_per_turn(streams),
-            "step_lower_quartile_seconds": timing.lower_quartile / steps_per_turn(streams),
-            "step_upper_quartile_seconds": timing.upper_quartile / steps_per_turn(streams),
+            **timing.fields("step_", parts=steps_per_turn(streams)),
             "steps_per_turn": steps_per_turn(streams),
             "repeats": timing.repeats,
             "tokens_per_second": streams * steps_per_turn(streams) / timing.median,
@@ -105,109 +90,6 @@ def _steps_of(size: str, contender: str, streams: int) -> Callable[[], object]:
         return outputs
 
     return take_turn
-
-
-_BITS = 52  # values are integers below 2^52, divided by 2^52: exact in float64, as are the same plus 1
-_LOW_BITS = 26  # sums of halves of such integers fit into int64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrecisionSettings:
-    """What to measure."""
-
-    tokens: int = 30_000_000  # through forward, in chunks, the state carried from one to the next
-    chunk_tokens: int = 131_072
-    raised_tokens: int = 1000  # then through step, their values raised by 1
-    width: int = 8
-    num_heads: int = 2
-
-    def __post_init__(self) -> None:
-        if min(self.tokens, self.chunk_tokens, self.raised_tokens) < 1:
-            raise ConfigError(
-                f"tokens, chunk_tokens and raised_tokens must be at least 1; got {self.tokens}, "
-                f"{self.chunk_tokens} and {self.raised_tokens}."
-            )
-
-
-@torch.inference_mode()
-def measure_precision(settings: PrecisionSettings) -> Row:
-    """Feed the tokens; return the largest distance from the exact running mean at chunk ends and steps."""
-    start = time.perf_counter()
-    layer = averaging_layer(settings.width, settings.num_heads)
-    generator = torch.Generator().manual_seed(SEED)
-    state = layer.init_state(1)
-    exact = _ExactMean(settings.width)
-    forward_error = step_error = 0.0
-    for first in range(0, settings.tokens, settings.chunk_tokens):
-        count = min(settings.chunk_tokens, settings.tokens - first)
-        integers = _draw(count, settings.width, generator)
-        exact.add(integers)
-        outputs, state = layer(_values(integers).unsqueeze(0), state)
-        forward_error = max(forward_error, exact.distance(outputs[0, -1]))
-    for integers in _draw(settings.raised_tokens, settings.width, generator).unsqueeze(1):
-        raised = integers + (1 << _BITS)
-        exact.add(raised)
-        output, state = layer.step(_values(raised), state)
-        step_error = max(step_error, exact.distance(output[0]))
-    return {
-        "what": "precision",
-        "tokens": settings.tokens,
-        "raised_tokens": settings.raised_tokens,
-        "width": settings.width,
-        "forward_error": forward_error,
-        "step_error": step_error,
-        "seconds": time.perf_counter() - start,
-    }
-
-
-def averaging_layer(width: int, num_heads: int) -> AarenAttention:
-    """Build a layer whose output is the mean of its inputs so far: equal scores, identities elsewhere.
-
-    >>> layer = averaging_layer(4, 2)
-    >>> outputs, _ = layer(torch.tensor([[[1.0] * 4, [2.0] * 4]], dtype=torch.float64))
-    >>> outputs[0, :, 0].tolist()
-    [1.0, 1.5]
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        layer = AarenAttention(width, num_heads, dtype=torch.float64)
-    with torch.no_grad():
-        layer.k_proj.weight.zero_()  # what is left of a score is q'·b_k, equal for all and not 0
-        for projection in (layer.v_proj, layer.out_proj):
-            projection.weight.copy_(torch.eye(width))
-            projection.bias.zero_()
-    return layer.eval()
-
-
-class _ExactMean:
-    """A running mean in whole numbers."""
-
-    def __init__(self, width: int) -> None:
-        self.sums = [0] * width
-        self.count = 0
-
-    def add(self, integers: Tensor) -> None:
-        """Take in (t, c) integers."""
-        high = (integers >> _LOW_BITS).sum(0).tolist()
-        low = (integers & ((1 << _LOW_BITS) - 1)).sum(0).tolist()
-        for column, (upper, lower) in enumerate(zip(high, low, strict=True)):
-            self.sums[column] += (upper << _LOW_BITS) + lower
-        self.count += len(integers)
-
-    def distance(self, output: Tensor) -> float:
-        """Return the largest difference between an output (c,) and the mean, without rounding either."""
-        means = (Fraction(total, self.count << _BITS) for total in self.sums)
-        return max(
-            float(abs(Fraction(number) - mean)) for number, mean in zip(output.tolist(), means, strict=True)
-        )
-
-
-def _draw(count: int, width: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(1 << _BITS, (count, width), generator=generator)
-
-
-def _values(integers: Tensor) -> Tensor:
-    return integers.to(torch.float64) * 2.0**-_BITS
 
 
 TURN_TOKENS = 64
@@ -247,7 +129,6 @@ class StreamSettings:
     lanes: tuple[Lane, ...] = lanes({PAPER: 8192, SMALL: 2048})
     window_tokens: int = 2 * TURN_TOKENS  # time per token is the median over this many latest ones
     many_streams: ManyStreamsSettings = field(default_factory=ManyStreamsSettings)
-    precision: PrecisionSettings | None = None
 
     def __post_init__(self) -> None:
         for lane in self.lanes:
@@ -268,9 +149,7 @@ QUICK = StreamSettings(
 LONG = StreamSettings(lanes=lanes({PAPER: 32_768, SMALL: 2048}, folded_tokens=1_000_000))
 
 
-def measure(
-    settings: StreamSettings, *, command: str = "aaren bench stream", on_step: OnStep = silent
-) -> BenchRecord:
+def measure(settings: StreamSettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the whole benchmark and return its record."""
     rows: list[Row] = []
     total = sum(lane.tokens for lane in settings.lanes)
@@ -280,12 +159,9 @@ def measure(
         done = _run_lanes(chosen, settings.window_tokens, rows, on_step, done, total)
     on_step(total, total, "many streams at once")
     rows += measure_many_streams(settings.many_streams)
-    if settings.precision is not None:
-        on_step(total, total, f"precision over {settings.precision.tokens:,} tokens")
-        rows.append(measure_precision(settings.precision))
     return BenchRecord(
         kind="stream",
-        command=command,
+        command=COMMAND,
         settings={
             "sizes": list(dict.fromkeys(size_title(lane.size) for lane in settings.lanes)),
             "turn_tokens": TURN_TOKENS,
@@ -340,9 +216,7 @@ class _Runner:
             "parameters": self.worker.start.parameters,
             "state_bytes": turn.state_bytes,
             "process_bytes": turn.process_bytes,
-            "token_median_seconds": token.median,
-            "token_lower_quartile_seconds": token.lower_quartile,
-            "token_upper_quartile_seconds": token.upper_quartile,
+            **token.fields("token_"),
             "window_tokens": token.repeats,
             "cumulative_seconds": self.cumulative_seconds,
         }
@@ -384,12 +258,8 @@ def _flatness_row(lane: Lane, compared: Comparison) -> Row:
         "contender": lane.contender,
         "early_tokens": compared.early_tokens,
         "late_tokens": compared.late_tokens,
-        "early_median_seconds": compared.early.median,
-        "early_lower_quartile_seconds": compared.early.lower_quartile,
-        "early_upper_quartile_seconds": compared.early.upper_quartile,
-        "late_median_seconds": compared.late.median,
-        "late_lower_quartile_seconds": compared.late.lower_quartile,
-        "late_upper_quartile_seconds": compared.late.upper_quartile,
+        **compared.early.fields("early_"),
+        **compared.late.fields("late_"),
         "early_state_bytes": compared.early_state_bytes,
         "late_state_bytes": compared.late_state_bytes,
         "repeats": compared.early.repeats,

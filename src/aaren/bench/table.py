@@ -1,24 +1,24 @@
-"""Tables of text that go to the terminal or into a page alike, and how numbers with units are written.
+"""Tables for the terminal and for pages, numbers with their units, and targets: what should be reached.
 
-Knows nothing of what was measured.
-
-A promise about a measurement and what became of it: the section of targets that ends a report.
-
-Knows nothing of what is measured.
+A target is met, missed, not run, or void: no verdict is given on times of a busy machine or on times whose
+quartiles lie far apart.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from aaren.bench.record import Row, number
+from aaren.bench.record import BenchRecord, Row, number
+
+NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sheet:
+class Table:
     """A titled table of finished text; the first column is left-aligned, the others right-aligned.
 
     Without rows, its note stands in the table's place.
@@ -34,7 +34,7 @@ class Sheet:
         """Return the table for the terminal."""
         if self.note and not self.rows:
             return Text(self.note)
-        table = Table(title=self.title, title_justify="left", title_style="bold", header_style="dim")
+        table = RichTable(title=self.title, title_justify="left", title_style="bold", header_style="dim")
         for index, column in enumerate(self.columns):
             # Text right-aligned and never cut: a number without its end is a wrong number.
             table.add_column(
@@ -91,94 +91,154 @@ def format_ratio(ratio: float) -> str:
     return f"{_three_digits(ratio)}x"
 
 
-def _three_digits(number: float) -> str:
-    if number >= 99.95:
-        return f"{number:,.0f}"
-    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+def format_quartiles(row: Row, prefix: str = "") -> str:
+    """Write the quartiles of a measurement.
+
+    >>> format_quartiles({"lower_quartile_seconds": 0.5, "upper_quartile_seconds": 2.0})
+    '500 ms - 2.00 s'
+    """
+    low, high = (number(row, f"{prefix}{side}_quartile_seconds") for side in ("lower", "upper"))
+    return f"{format_seconds(low)} - {format_seconds(high)}"
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
+class Ratio(NamedTuple):
+    """How many times as much, and why that says nothing, if so."""
+
+    value: float
+    void: str = ""
 
 
-NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
+def time_ratio(
+    record: BenchRecord,
+    slow: Row | None,
+    fast: Row | None,
+    *,
+    field: str = "median_seconds",
+    prefix: str | None = None,
+) -> Ratio | None:
+    """Return how many times longer one measurement took than another; None if one is missing.
+
+    Args:
+        record: Which they are of.
+        slow: What should take longer.
+        fast: What it is compared with.
+        field: The time to compare.
+        prefix: Of the quartiles that tell whether to trust it; default: what stands before `median_seconds`.
+    """
+    if slow is None or fast is None:
+        return None
+    quartiles = field.removesuffix("median_seconds") if prefix is None else prefix
+    return Ratio(number(slow, field) / number(fast, field), doubt(record, slow, fast, prefix=quartiles))
+
+
+def doubt(record: BenchRecord, *rows: Row, prefix: str = "") -> str:
+    """Say why times of a record cannot be judged, busy machine or wide spread; "" if they can.
+
+    >>> record = BenchRecord(kind="scan", command="", settings={}, measurements=[])
+    >>> doubt(record, {"lower_quartile_seconds": 1.0, "upper_quartile_seconds": 1.6}), doubt(record, {})
+    ('noisy', '')
+    """
+    if record.is_busy:
+        return "busy machine"
+    lower, upper = f"{prefix}lower_quartile_seconds", f"{prefix}upper_quartile_seconds"
+    is_noisy = any(
+        number(row, upper) > NOISY_SPREAD * number(row, lower)
+        for row in rows
+        if row.get(lower) is not None and row.get(upper) is not None
+    )
+    return "noisy" if is_noisy else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """One promise and what became of it."""
+    """What should be reached and what was."""
 
     name: str
     wanted: str
-    measured: str | None  # None: the record lacks a cell
+    measured: str | None  # None: the record lacks it
     is_met: bool | None
-    is_noisy: bool = False  # a time that it rests on spread too far to be trusted
+    void: str = ""  # why there is no verdict
 
     @property
     def verdict(self) -> str:
-        """Return the word for the table; a measurement that is too noisy says neither met nor missed."""
-        if self.is_noisy and self.is_met is not None:
-            return "void: noisy"
-        return {True: "met", False: "missed", None: "not run"}[self.is_met]
+        """Return the word for the table."""
+        if self.is_met is None:
+            return "not run"
+        return f"void: {self.void}" if self.void else "met" if self.is_met else "missed"
 
 
-def are_noisy(*rows: Row | None, prefix: str = "") -> bool:
-    """Tell whether the quartiles of any of these measurements lie too far apart to judge by them.
+def judge(
+    name: str,
+    wanted: str,
+    value: Ratio | float | None,
+    is_enough: Callable[[float], bool],
+    write: Callable[[float], str],
+) -> Target:
+    """Hold a measured value to what was wanted; None was not measured.
 
-    >>> are_noisy({"lower_quartile_seconds": 1.0, "upper_quartile_seconds": 1.6}), are_noisy({})
-    (True, False)
+    Args:
+        name: Of the target.
+        wanted: What should be reached, in words.
+        value: What was measured.
+        is_enough: Whether a value reaches it.
+        write: How to write a value.
     """
-    lower, upper = f"{prefix}lower_quartile_seconds", f"{prefix}upper_quartile_seconds"
-    return any(
-        number(row, upper) > NOISY_SPREAD * number(row, lower)
-        for row in rows
-        if row is not None and row.get(lower) is not None and row.get(upper) is not None
+    if value is None:
+        return Target(name=name, wanted=wanted, measured=None, is_met=None)
+    found = value if isinstance(value, Ratio) else Ratio(value)
+    return Target(
+        name=name,
+        wanted=wanted,
+        measured=write(found.value),
+        is_met=is_enough(found.value),
+        void=found.void,
     )
 
 
-def at_least(name: str, ratio: float | None, limit: float) -> Target:
-    """Promise a ratio of at least so much; a ratio of None was not measured.
+def at_least(name: str, ratio: Ratio | float | None, limit: float) -> Target:
+    """Want a ratio of at least so much.
 
     >>> at_least("Transformer / Aaren", 1.8, 1.7).verdict, at_least("Transformer / Aaren", None, 4).verdict
     ('met', 'not run')
     """
-    return _judged(name, f"at least {limit:g}x", ratio, lambda found: found >= limit)
+    return judge(name, f"at least {limit:g}x", ratio, lambda found: found >= limit, format_ratio)
 
 
-def at_most(name: str, ratio: float | None, limit: float, *, wish: float | None = None) -> Target:
-    """Promise a ratio of at most so much, perhaps with a wish beyond it.
+def at_most(name: str, ratio: Ratio | float | None, limit: float, *, wish: float | None = None) -> Target:
+    """Want a ratio of at most so much, perhaps with a wish beyond it.
 
     >>> target = at_most("kernel / copy", 6.1, 7.0, wish=5.0)
     >>> target.wanted, target.measured, target.verdict
     ('at most 7x (5x wished)', '6.10x', 'met')
     """
     wanted = f"at most {limit:g}x" + (f" ({wish:g}x wished)" if wish is not None else "")
-    return _judged(name, wanted, ratio, lambda found: found <= limit)
+    return judge(name, wanted, ratio, lambda found: found <= limit, format_ratio)
 
 
-def within(name: str, ratio: float | None, low: float, high: float) -> Target:
-    """Promise a ratio between two limits.
+def within(name: str, ratio: Ratio | float | None, low: float, high: float) -> Target:
+    """Want a ratio between two limits.
 
     >>> within("late / early", 1.3, 0.9, 1.1).verdict
     'missed'
     """
-    return _judged(name, f"{low:.2f}x to {high:.2f}x", ratio, lambda found: low <= found <= high)
+    wanted = f"{low:.2f}x to {high:.2f}x"
+    return judge(name, wanted, ratio, lambda found: low <= found <= high, format_ratio)
 
 
-def targets_sheet(
+def targets_table(
     targets: Sequence[Target], *, title: str = "Targets (ratios within this run)", whole_run: str = ""
-) -> Sheet:
+) -> Table:
     """Return the section of targets; those missed are stressed, and those not measured are only counted.
 
     Args:
-        targets: The promises.
+        targets: What should be reached.
         title: Of the section.
         whole_run: The command that measures them all.
     """
     measured = [target for target in targets if target.is_met is not None]
     absent = len(targets) - len(measured)
     note = f"{absent} of {len(targets)} targets need the whole run: {whole_run}" if absent else ""
-    return Sheet(
+    return Table(
         title=title,
         columns=("target", "wanted", "measured", "verdict"),
         rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in measured],
@@ -187,7 +247,11 @@ def targets_sheet(
     )
 
 
-def _judged(name: str, wanted: str, ratio: float | None, is_enough: Callable[[float], bool]) -> Target:
-    if ratio is None:
-        return Target(name=name, wanted=wanted, measured=None, is_met=None)
-    return Target(name=name, wanted=wanted, measured=format_ratio(ratio), is_met=is_enough(ratio))
+def _three_digits(number: float) -> str:
+    if number >= 99.95:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"

@@ -1,7 +1,7 @@
 """Time several calls in one run, turn by turn, so that the noise of the machine falls on all of them alike.
 
-Knows nothing of what the calls compute. Ratios between medians of one run are the numbers to quote; times of
-different runs are not comparable on a shared machine.
+Ratios between medians of one run are the numbers to quote; times of different runs are not comparable on a
+shared machine.
 """
 
 import gc
@@ -41,14 +41,17 @@ class Timing:
         lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
         return cls(median=median, lower_quartile=lower, upper_quartile=upper, repeats=len(seconds))
 
+    def fields(self, prefix: str = "", *, parts: int = 1) -> dict[str, float]:
+        """Return the fields of a measurement, of one of the equal parts that a call consists of.
 
-def ratio(timing: Timing, baseline: Timing) -> float:
-    """Return how many times longer than the baseline a call takes.
-
-    >>> ratio(Timing.of([6.0]), Timing.of([2.0]))
-    3.0
-    """
-    return timing.median / baseline.median
+        >>> Timing.of([2.0]).fields("token_", parts=4)["token_median_seconds"]
+        0.5
+        """
+        return {
+            f"{prefix}median_seconds": self.median / parts,
+            f"{prefix}lower_quartile_seconds": self.lower_quartile / parts,
+            f"{prefix}upper_quartile_seconds": self.upper_quartile / parts,
+        }
 
 
 def time_interleaved(

@@ -2,36 +2,36 @@
 
 The paper's block with each mixer: forward, a loss on every item, backward, AdamW. Every step sees the same
 number of tokens, in fewer and longer sequences, so that all but the mixers' work stays the same. Peak memory
-is measured in fresh processes; times turn by turn. The result is a record; `train_view` draws and judges it.
-
-Draw and judge a record of `aaren bench train`: its tables, its targets and its figure.
+is measured in fresh processes; times turn by turn.
 """
 
 import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 
 import torch
 
 from aaren.bench import figure, memory
+from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
 from aaren.bench.stream_contenders import AAREN, GRU, LSTM, PAPER, SEED, TRANSFORMER, build, size_title
-from aaren.bench.stream_view import draw_straight
 from aaren.bench.table import (
-    Sheet,
+    Table,
     Target,
-    are_noisy,
     at_least,
     format_bytes,
+    format_quartiles,
     format_ratio,
     format_seconds,
-    targets_sheet,
+    targets_table,
+    time_ratio,
 )
-from aaren.bench.timing import Timing, time_interleaved
+from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
 
+COMMAND = "aaren bench train"
 CONTENDERS = (AAREN, TRANSFORMER, GRU, LSTM)
 DEFAULT_LENGTHS = (96, 256, 512, 1024, 2048, 4096, 8192)
 _WARM_UP_LENGTH = 16
@@ -65,9 +65,7 @@ class TrainSettings:
 QUICK = TrainSettings(lengths=(32, 96), tokens_per_step=192, budget_seconds=1.0)
 
 
-def measure(
-    settings: TrainSettings, *, command: str = "aaren bench train", on_step: OnStep = silent
-) -> BenchRecord:
+def measure(settings: TrainSettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the whole benchmark and return its record."""
     rows: list[Row] = []
     lengths = sorted(set(settings.lengths))
@@ -88,10 +86,13 @@ def measure(
         done += 1
         calls = {name: prepare_step(settings.size, name, batch_size, length) for name in CONTENDERS}
         timings = time_interleaved(calls, budget_seconds=settings.budget_seconds, max_repeats=50)
-        rows += [_row(name, length, batch_size, peaks[name], timings[name]) for name in CONTENDERS]
+        for name, timing in timings.items():
+            row: Row = {"contender": name, "length": length, "batch_size": batch_size}
+            row |= {**timing.fields(), "repeats": timing.repeats, "peak_extra_bytes": peaks[name]}
+            rows.append(row)
     return BenchRecord(
         kind="train",
-        command=command,
+        command=COMMAND,
         settings={
             "size": settings.size,
             "model": size_title(settings.size),
@@ -145,23 +146,10 @@ def _peak(size: str, contender: str, batch_size: int, length: int) -> int | None
     )
 
 
-def _row(contender: str, length: int, batch_size: int, peak: int | None, timing: Timing) -> Row:
-    return {
-        "contender": contender,
-        "length": length,
-        "batch_size": batch_size,
-        "median_seconds": timing.median,
-        "lower_quartile_seconds": timing.lower_quartile,
-        "upper_quartile_seconds": timing.upper_quartile,
-        "repeats": timing.repeats,
-        "peak_extra_bytes": peak,
-    }
-
-
 LABELS = {AAREN: "Aaren", TRANSFORMER: "Transformer", GRU: "GRU", LSTM: "LSTM"}
 COLUMNS = ("", "one step", "quartiles", "/ Aaren", "tokens per second", "peak memory", "runs")
 SPEED_RATIOS = ((1024, 1.15), (8192, 2.0))
-_LOOKS: dict[str, tuple[str, str, str]] = {
+_STYLES: dict[str, tuple[str, str, str]] = {
     AAREN: (figure.VERMILION, "-", "o"),
     TRANSFORMER: (figure.BLUE, "-", "s"),
     GRU: (figure.GREEN, "--", "D"),
@@ -169,51 +157,40 @@ _LOOKS: dict[str, tuple[str, str, str]] = {
 }
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return one table per length, then the targets."""
     lengths = sorted({int(number(row, "length")) for row in record.measurements})
-    judged = targets_sheet(targets(record), whole_run="aaren bench train")
-    return [*(_sheet(record, length) for length in lengths), judged]
+    judged = targets_table(targets(record), whole_run=COMMAND)
+    return [*(_table(record, length) for length in lengths), judged]
 
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what this benchmark should reach."""
     found = []
     for length, least in SPEED_RATIOS:
-        slow, fast = (record.find(contender=name, length=length) for name in (TRANSFORMER, AAREN))
-        ratio = None
-        if slow is not None and fast is not None:
-            ratio = number(slow, "median_seconds") / number(fast, "median_seconds")
-        target = at_least(f"training step, Transformer / Aaren, t = {length:,}", ratio, least)
-        found.append(replace(target, is_noisy=are_noisy(slow, fast)))
+        rows = (record.find(contender=name, length=length) for name in (TRANSFORMER, AAREN))
+        name = f"training step, Transformer / Aaren, t = {length:,}"
+        found.append(at_least(name, time_ratio(record, *rows), least))
     return found
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw peak memory and time of one step against the length of its sequences."""
+    memories, times = _lines(record, "peak_extra_bytes", 1e-6), _lines(record, "median_seconds", 1.0)
     panels = [
-        figure.Panel(
-            title="Peak memory of one step",
-            x_label="items in each sequence",
-            y_label="megabytes",
-            lines=_lines(record, "peak_extra_bytes", 1e-6),
-        ),
-        figure.Panel(
-            title="Time of one step",
-            x_label="items in each sequence",
-            y_label="seconds",
-            lines=_lines(record, "median_seconds", 1.0),
-        ),
+        figure.Panel("Peak memory of one step", "items in each sequence", "megabytes", memories),
+        figure.Panel("Time of one step", "items in each sequence", "seconds", times),
     ]
     about = f"{record.settings['model']}; {record.settings['tokens_per_step']:,} tokens in each step"
-    return draw_straight(panels, base, caption=f"{about}; {counted(record.machine['threads'], 'thread')}")
+    caption = f"{about}; {counted(record.machine['threads'], 'thread')}"
+    return figure.draw(panels, base, caption=caption, is_logarithmic=False)
 
 
-def _sheet(record: BenchRecord, length: int) -> Sheet:
+def _table(record: BenchRecord, length: int) -> Table:
     rows = [row for row in record.measurements if row["length"] == length]
     sequences = counted(rows[0]["batch_size"], "sequence")
     baseline = record.find(contender=AAREN, length=length)
-    return Sheet(
+    return Table(
         title=f"One training step, {sequences} of {length:,} items: {record.settings['model']}",
         columns=COLUMNS,
         rows=[_cells(row, baseline) for row in rows],
@@ -222,13 +199,11 @@ def _sheet(record: BenchRecord, length: int) -> Sheet:
 
 
 def _cells(row: Row, baseline: Row | None) -> tuple[str, ...]:
-    seconds = number(row, "median_seconds")
-    low, high = number(row, "lower_quartile_seconds"), number(row, "upper_quartile_seconds")
-    peak = row["peak_extra_bytes"]
+    seconds, peak = number(row, "median_seconds"), row["peak_extra_bytes"]
     return (
         LABELS[str(row["contender"])],
         format_seconds(seconds),
-        f"{format_seconds(low)} - {format_seconds(high)}",
+        format_quartiles(row),
         "" if baseline is None else format_ratio(seconds / number(baseline, "median_seconds")),
         f"{number(row, 'batch_size') * number(row, 'length') / seconds:,.0f}",
         "" if peak is None else format_bytes(number(row, "peak_extra_bytes")),
@@ -238,17 +213,19 @@ def _cells(row: Row, baseline: Row | None) -> tuple[str, ...]:
 
 def _lines(record: BenchRecord, field: str, scale: float) -> list[figure.Line]:
     found = []
-    for name, (colour, style, marker) in _LOOKS.items():
+    for name, style in _STYLES.items():
         rows = [row for row in record.measurements if row["contender"] == name and row[field] is not None]
-        found.append(
-            figure.Line(
-                label=LABELS[name],
-                lengths=[number(row, "length") for row in rows],
-                heights=[scale * number(row, field) for row in rows],
-                colour=colour,
-                style=style,
-                marker=marker,
-                is_stressed=name == AAREN,
-            )
-        )
+        points = [(number(row, "length"), scale * number(row, field)) for row in rows]
+        found.append(figure.Line(LABELS[name], points, *style, is_stressed=name == AAREN))
     return found
+
+
+BENCHMARK = Benchmark(
+    kind="train",
+    command=COMMAND,
+    settings=TrainSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    draw=draw,
+)

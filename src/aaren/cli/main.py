@@ -11,8 +11,6 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from aaren.cli import bench, data, evaluate, report, reproduce, train
-from aaren.cli import bench as bench_grid
-from aaren.cli import bench as bench_policy
 from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
@@ -47,8 +45,6 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(report.report)
 app.command()(reproduce.reproduce)
-bench.app.command()(bench_policy.policy)
-bench.app.command()(bench_grid.grid)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 

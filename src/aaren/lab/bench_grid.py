@@ -12,8 +12,19 @@ from pathlib import Path
 
 import torch
 
-from aaren.bench.record import BenchRecord, OnStep, Row, number
-from aaren.bench.table import Sheet, Target, at_least, format_seconds, targets_sheet
+from aaren.bench.publish import Benchmark
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.table import (
+    Ratio,
+    Table,
+    Target,
+    at_least,
+    doubt,
+    format_seconds,
+    judge,
+    targets_table,
+    time_ratio,
+)
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
 from aaren.lab import busy_task
@@ -24,6 +35,7 @@ from aaren.lab.plan import PlannedRun
 from aaren.lab.records import collect
 
 KIND = "grid"
+COMMAND = "aaren bench grid"
 WORKERS = (1, 2)
 MAX_SHARE = 0.02
 MIN_SPEED_UP = 1.6
@@ -41,7 +53,7 @@ class GridSettings:
 QUICK = GridSettings(seconds=1.0)
 
 
-def measure(settings: GridSettings, *, command: str, on_step: OnStep) -> BenchRecord:
+def measure(settings: GridSettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the same runs with one worker and with two."""
     torch.set_num_threads(1)
     rate = busy_task.rounds_per_second(min(CALIBRATION_SECONDS, settings.seconds))
@@ -50,10 +62,10 @@ def measure(settings: GridSettings, *, command: str, on_step: OnStep) -> BenchRe
     for workers in WORKERS:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(_measure(settings, workers, rounds, Path(folder), on_step))
-    return BenchRecord(kind=KIND, command=command, settings=dict(asdict(settings)), measurements=rows)
+    return BenchRecord(kind=KIND, command=COMMAND, settings=dict(asdict(settings)), measurements=rows)
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return what was measured and, of runs long enough, what became of the targets."""
     columns = (
         "workers",
@@ -65,7 +77,7 @@ def sheets(record: BenchRecord) -> list[Sheet]:
         "faster than one",
     )
     one = record.find(workers=1)
-    measured = Sheet(
+    measured = Table(
         title=f"{_count(record)} equal runs of about {record.settings['seconds']:g} s",
         columns=columns,
         rows=[
@@ -83,7 +95,7 @@ def sheets(record: BenchRecord) -> list[Sheet]:
         ],
     )
     judged = targets(record)
-    return [measured, targets_sheet(judged)] if judged else [measured]
+    return [measured, targets_table(judged)] if judged else [measured]
 
 
 def _count(record: BenchRecord) -> int:
@@ -97,19 +109,11 @@ def targets(record: BenchRecord) -> list[Target]:
     rows = {workers: record.find(workers=workers) for workers in WORKERS}
     found = []
     for workers, row in rows.items():
-        share = None if row is None else number(row, "scheduling_share")
-        found.append(
-            Target(
-                name=f"scheduling, {workers} worker" + "s" * (workers > 1),
-                wanted=f"under {MAX_SHARE:.0%}",
-                measured=None if share is None else f"{share:.2%}",
-                is_met=None if share is None else share < MAX_SHARE,
-            )
-        )
-    one, two = rows[1], rows[2]
-    ratio = None
-    if one is not None and two is not None:
-        ratio = number(one, "wall_seconds") / number(two, "wall_seconds")
+        share = None if row is None else Ratio(number(row, "scheduling_share"), doubt(record))
+        name = f"scheduling, {workers} worker" + "s" * (workers > 1)
+        wanted = f"under {MAX_SHARE:.0%}"
+        found.append(judge(name, wanted, share, lambda value: value < MAX_SHARE, "{:.2%}".format))
+    ratio = time_ratio(record, rows[1], rows[2], field="wall_seconds", prefix="")
     return [*found, at_least("one worker / two workers", ratio, MIN_SPEED_UP)]
 
 
@@ -168,3 +172,8 @@ class _Steps:
         before = len(board.entries) * WORKERS.index(self.workers)
         total = len(board.entries) * len(WORKERS)
         self.on_step(before + board.count("finished"), total, f"workers: {self.workers}")
+
+
+BENCHMARK = Benchmark(
+    kind=KIND, command=COMMAND, settings=GridSettings(), quick=QUICK, measure=measure, tables=tables
+)

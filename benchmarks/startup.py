@@ -1,5 +1,7 @@
 """What a start costs: importing the package, compiling the CPU kernel once, loading it from disk ever after.
 
+    python benchmarks/startup.py [--record FILE]     # half a minute
+
 Everything happens in fresh interpreters; the kernel's cache is a temporary folder, so that the first call is
 that of a fresh installation.
 """
@@ -11,9 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aaren.bench.record import BenchRecord, OnStep, Row, number
-from aaren.bench.table import Sheet, Target, format_seconds, targets_sheet
+from aaren.bench.publish import Benchmark, main
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.table import Ratio, Table, Target, doubt, format_seconds, judge, targets_table
 
+COMMAND = "python benchmarks/startup.py"
 REPEATS = 5
 LIMITS = {"import": 0.3, "first call": 20.0, "later call": 0.5}
 LABELS = {
@@ -38,41 +42,35 @@ print(time.perf_counter() - start)
 """
 
 
-def measure(*, command: str, on_step: OnStep) -> BenchRecord:
+def measure(repeats: int, on_step: OnStep = silent) -> BenchRecord:
     """Start interpreters and take the median of what each reports."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as cache:
-        for what, code, repeats in (
-            ("import", _IMPORT, REPEATS),
+        for what, code, count in (
+            ("import", _IMPORT, repeats),
             ("first call", _CALL, 1),
-            ("later call", _CALL, REPEATS),
+            ("later call", _CALL, repeats),
         ):
             on_step(len(rows), len(LIMITS), what)
-            seconds = [_run(code, Path(cache)) for _ in range(repeats)]
-            rows.append({"what": what, "median_seconds": statistics.median(seconds), "repeats": repeats})
-    return BenchRecord(kind="startup", command=command, settings={"repeats": REPEATS}, measurements=rows)
+            seconds = [_run(code, Path(cache)) for _ in range(count)]
+            rows.append({"what": what, "median_seconds": statistics.median(seconds), "repeats": count})
+    return BenchRecord(kind="startup", command=COMMAND, settings={"repeats": repeats}, measurements=rows)
 
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what a start may cost."""
-    found = []
-    for what, limit in LIMITS.items():
-        row = record.find(what=what)
-        seconds = None if row is None else number(row, "median_seconds")
-        found.append(
-            Target(
-                name=LABELS[what],
-                wanted=f"under {limit:g} s",
-                measured=None if seconds is None else format_seconds(seconds),
-                is_met=None if seconds is None else seconds < limit,
-            )
-        )
-    return found
+    return [_target(record, what, limit) for what, limit in LIMITS.items()]
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return the one table."""
-    return [targets_sheet(targets(record), title="Start-up, in fresh processes")]
+    return [targets_table(targets(record), title="Start-up, in fresh processes")]
+
+
+def _target(record: BenchRecord, what: str, limit: float) -> Target:
+    row = record.find(what=what)
+    seconds = None if row is None else Ratio(number(row, "median_seconds"), doubt(record))
+    return judge(LABELS[what], f"under {limit:g} s", seconds, lambda found: found < limit, format_seconds)
 
 
 def _run(code: str, cache: Path) -> float:
@@ -80,3 +78,17 @@ def _run(code: str, cache: Path) -> float:
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout.strip())
+
+
+BENCHMARK = Benchmark(
+    kind="startup",
+    command=COMMAND,
+    settings=REPEATS,
+    quick=1,
+    measure=measure,
+    tables=tables,
+    takes_threads=False,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)

@@ -1,4 +1,6 @@
-"""`aaren bench policy`: what one action costs, early and late in an episode, for every way of remembering.
+"""What one action of a policy costs, early and late in an episode, for every way of remembering.
+
+    python benchmarks/policy.py [--record FILE] [--quick]     # about two minutes
 
 The published size (width 512, 4 heads, 4 blocks) in Hopper's sizes, one episode: Aaren with its state
 carried, carried with resets, and with the window of 20 steps (60 tokens) computed again at every step; the
@@ -7,30 +9,34 @@ by turn, so that ratios within one run can be quoted. The environment is left ou
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from aaren.bench import figure
+from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import (
-    Sheet,
+    Ratio,
+    Table,
     Target,
-    are_noisy,
     at_least,
     format_bytes,
+    format_quartiles,
     format_ratio,
     format_seconds,
-    targets_sheet,
+    judge,
+    targets_table,
+    time_ratio,
     within,
 )
-from aaren.bench.timing import Timing, time_interleaved
+from aaren.bench.timing import time_interleaved
 from aaren.rl.model import DecisionModel, DecisionModelConfig, PolicyState
 from aaren.rl.session import PolicySession
 
-KIND = "policy"
+COMMAND = "python benchmarks/policy.py"
 STATE_SIZE, ACTION_SIZE = 11, 3  # Hopper's
 EARLY, LATE = 10, 1000
 MEMORY_LIMIT = 20_000  # bytes per running episode
@@ -60,9 +66,7 @@ class PolicySettings:
 QUICK = PolicySettings(width=32, num_layers=2, steps=(EARLY, 60), budget_seconds=0.5)
 
 
-def measure(
-    settings: PolicySettings, *, command: str = "aaren bench policy", on_step: OnStep = silent
-) -> BenchRecord:
+def measure(settings: PolicySettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the whole benchmark and return its record."""
     models = {mixer: _build(settings, mixer).fold() for mixer in ("aaren", "softmax")}
     rows: list[Row] = []
@@ -89,10 +93,12 @@ def measure(
         calls, budget_seconds=settings.budget_seconds * len(settings.steps), max_repeats=400, on_round=rewind
     )
     for name, step in sessions:
-        rows.append(_row(name, step, sizes[name, step], timings[f"{name}|{step}"]))
+        timing = timings[f"{name}|{step}"]
+        fields = {**timing.fields(parts=ACTIONS), "repeats": timing.repeats}
+        rows.append({"contender": name, "step": step, **fields, "state_bytes": sizes[name, step]})
     return BenchRecord(
-        kind=KIND,
-        command=command,
+        kind="policy",
+        command=COMMAND,
         settings={
             "width": settings.width,
             "num_heads": settings.num_heads,
@@ -108,74 +114,56 @@ def measure(
     )
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return one table per step, then the targets."""
     found = []
     for step in sorted({int(number(row, "step")) for row in record.measurements}):
         rows = [row for row in record.measurements if row["step"] == step]
         found.append(
-            Sheet(
+            Table(
                 title=f"One action, from action {step:,} of an episode on: {_size(record)}",
                 columns=("", "time", "quartiles", "/ carried", "memory of the episode", "runs"),
                 rows=[_cells(record, row) for row in rows],
                 bold_rows=frozenset({CARRIED}),
             )
         )
-    return [*found, targets_sheet(targets(record), whole_run="aaren bench policy")]
+    return [*found, targets_table(targets(record), whole_run=COMMAND)]
 
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what this benchmark should reach."""
     late = record.find(contender=CARRIED, step=LATE)
-    kept = None if late is None else number(late, "state_bytes")
     return [
         *(
-            replace(
-                at_least(
-                    f"one action, {name} / state carried", _ratio(record, name, LATE, CARRIED, LATE), 2.5
-                ),
-                is_noisy=_is_noisy(record, (name, LATE), (CARRIED, LATE)),
-            )
+            at_least(f"one action, {name} / state carried", _ratio(record, name, LATE, CARRIED, LATE), 2.5)
             for name in WINDOWS
         ),
-        replace(
-            within(
-                f"state carried, action {LATE:,} / action {EARLY}",
-                _ratio(record, CARRIED, LATE, CARRIED, EARLY),
-                0.9,
-                1.1,
-            ),
-            is_noisy=_is_noisy(record, (CARRIED, LATE), (CARRIED, EARLY)),
+        within(
+            f"state carried, action {LATE:,} / action {EARLY}",
+            _ratio(record, CARRIED, LATE, CARRIED, EARLY),
+            0.9,
+            1.1,
         ),
-        Target(
-            name="state carried, memory per running episode",
-            wanted=f"under {format_bytes(MEMORY_LIMIT)}",
-            measured=None if kept is None else format_bytes(kept),
-            is_met=None if kept is None else kept < MEMORY_LIMIT,
+        judge(
+            "state carried, memory per running episode",
+            f"under {format_bytes(MEMORY_LIMIT)}",
+            None if late is None else number(late, "state_bytes"),
+            lambda found: found < MEMORY_LIMIT,
+            format_bytes,
         ),
     ]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw time per action against the step of the episode."""
-    looks = (figure.VERMILION, figure.VERMILION, figure.VERMILION, figure.BLUE, figure.BLUE)
+    styles = {"carried": "-", "reset": ":", "window": "--"}
+    colours = {"aaren": figure.VERMILION, "softmax": figure.BLUE}
     lines = []
-    for (name, (_mixer, context)), colour in zip(CONTENDERS.items(), looks, strict=True):
+    for name, (mixer, context) in CONTENDERS.items():
         rows = [row for row in record.measurements if row["contender"] == name]
-        lines.append(
-            figure.Line(
-                label=name,
-                lengths=[number(row, "step") for row in rows],
-                heights=[1e3 * number(row, "median_seconds") for row in rows],
-                colour=colour,
-                style={"carried": "-", "reset": ":", "window": "--"}[context],
-                marker="o",
-                is_stressed=name == CARRIED,
-            )
-        )
-    panel = figure.Panel(
-        title="Time of one action", x_label="step of the episode", y_label="milliseconds", lines=lines
-    )
+        points = [(number(row, "step"), 1e3 * number(row, "median_seconds")) for row in rows]
+        lines.append(figure.Line(name, points, colours[mixer], styles[context], is_stressed=name == CARRIED))
+    panel = figure.Panel("Time of one action", "step of the episode", "milliseconds", lines)
     return figure.draw([panel], base, caption=_size(record))
 
 
@@ -214,38 +202,19 @@ def _prepare(session: PolicySession) -> Callable[[], object]:
     return act
 
 
-def _row(name: str, step: int, state_bytes: int, timing: Timing) -> Row:
-    return {
-        "contender": name,
-        "step": step,
-        "median_seconds": timing.median / ACTIONS,
-        "lower_quartile_seconds": timing.lower_quartile / ACTIONS,
-        "upper_quartile_seconds": timing.upper_quartile / ACTIONS,
-        "repeats": timing.repeats,
-        "state_bytes": state_bytes,
-    }
-
-
-def _ratio(record: BenchRecord, slow: str, slow_step: int, fast: str, fast_step: int) -> float | None:
+def _ratio(record: BenchRecord, slow: str, slow_step: int, fast: str, fast_step: int) -> Ratio | None:
     rows = record.find(contender=slow, step=slow_step), record.find(contender=fast, step=fast_step)
-    if rows[0] is None or rows[1] is None:
-        return None
-    return number(rows[0], "median_seconds") / number(rows[1], "median_seconds")
-
-
-def _is_noisy(record: BenchRecord, *cells: tuple[str, int]) -> bool:
-    return are_noisy(*(record.find(contender=name, step=step) for name, step in cells))
+    return time_ratio(record, *rows)
 
 
 def _cells(record: BenchRecord, row: Row) -> tuple[str, ...]:
     name, step = str(row["contender"]), int(number(row, "step"))
     ratio = _ratio(record, name, step, CARRIED, step)
-    low, high = number(row, "lower_quartile_seconds"), number(row, "upper_quartile_seconds")
     return (
         name,
         format_seconds(number(row, "median_seconds")),
-        f"{format_seconds(low)} - {format_seconds(high)}",
-        "" if ratio is None else format_ratio(ratio),
+        format_quartiles(row),
+        "" if ratio is None else format_ratio(ratio.value),
         format_bytes(number(row, "state_bytes")),
         f"{row['repeats']}",
     )
@@ -254,3 +223,17 @@ def _cells(record: BenchRecord, row: Row) -> tuple[str, ...]:
 def _size(record: BenchRecord) -> str:
     sizes = record.settings
     return f"width {sizes['width']}, {sizes['num_heads']} heads, {sizes['num_layers']} blocks"
+
+
+BENCHMARK = Benchmark(
+    kind="policy",
+    command=COMMAND,
+    settings=PolicySettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    draw=draw,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)

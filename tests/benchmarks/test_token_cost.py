@@ -2,16 +2,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from aaren.bench.publish import page_text, read_generated
+from aaren.bench.publish import main, page_text
 from aaren.bench.record import read_record
-from aaren.bench.token_cost import VIEWS, TokenSettings, build_views, measure
-from aaren.cli.main import app
 from aaren.errors import ConfigError
+from token_cost import BENCHMARK, VIEWS, TokenSettings, build_views, measure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ROOT = Path(__file__).parents[2]
 TINY = TokenSettings(tokens=(4, 16), num_latents=3, heads=2, width=8, budget_seconds=0.05)
 
 
@@ -46,7 +43,7 @@ def test_record_has_every_view_at_every_count() -> None:
     record = measure(TINY)
     found = {(row["view"], row["tokens"]) for row in record.measurements}
     assert found == {(view, count) for view in VIEWS for count in (4, 16)}
-    assert "growth over 4x tokens" in page_text(record)
+    assert "growth over 4x tokens" in page_text(BENCHMARK, record)
 
 
 def test_counts_must_be_positive() -> None:
@@ -54,18 +51,11 @@ def test_counts_must_be_positive() -> None:
         TokenSettings(tokens=(0,))
 
 
-def test_command_writes_record_and_figure(tmp_path: Path) -> None:
+def test_command_writes_record_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "token"
-    arguments = ["bench", "token", "--quick", "--record", f"{base}.json", "--figure", str(base)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert "Time for one new token" in result.stdout
-    assert read_record(tmp_path / "token.json", kind="token").command == "aaren bench token --quick"
+    main(BENCHMARK, ["--quick", "--record", f"{base}.json", "--figure", str(base)])
+    assert "Time for one new token" in capsys.readouterr().out
+    command = read_record(tmp_path / "token.json", kind="token").command
+    assert command == "python benchmarks/token_cost.py --quick"
     assert (tmp_path / "token.png").exists()
     assert (tmp_path / "token.svg").exists()
-
-
-def test_page_shows_the_committed_record() -> None:
-    record = read_record(ROOT / "results" / "bench" / "token.json", kind="token")
-    shown = read_generated(ROOT / "docs" / "token-cost.md", "token")
-    assert shown == page_text(record), "aaren bench show results/bench/token.json --page docs/token-cost.md"

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench import policy
-from aaren.bench.publish import view_of
+import policy
 from aaren.bench.record import BenchRecord, Row
 
 
@@ -25,7 +24,7 @@ def made_up(**seconds: float) -> BenchRecord:
             row: Row = {"contender": name, "step": step, "median_seconds": time, **quartiles, "repeats": 9}
             rows.append({**row, "state_bytes": 16_700})
     sizes = {"width": 512, "num_heads": 4, "num_layers": 4}
-    return BenchRecord(kind=policy.KIND, command="made up", settings=sizes, measurements=rows)
+    return BenchRecord(kind="policy", command="made up", settings=sizes, measurements=rows)
 
 
 def test_every_context_is_measured_at_every_step(record: BenchRecord) -> None:
@@ -39,8 +38,7 @@ def test_every_context_is_measured_at_every_step(record: BenchRecord) -> None:
 
 def test_a_quick_run_judges_nothing(record: BenchRecord) -> None:
     assert [target.verdict for target in policy.targets(record)][:3] == ["not run"] * 3
-    assert len(policy.sheets(record)) == 3
-    assert view_of(policy.KIND) is policy
+    assert len(policy.tables(record)) == 3
 
 
 def test_targets_are_judged() -> None:

@@ -1,4 +1,6 @@
-"""`aaren bench train --setting events`: training updates, single steps and padding of the event models.
+"""Training updates, single steps and padding of the event models.
+
+    python benchmarks/event_training.py [--record FILE] [--quick]     # about three minutes
 
 The published sizes throughout: width 64, two layers, batches of 16. Real updates (likelihood, backward, Adam)
 at StackOverflow's lengths and on long sequences; one event of one stream, against the GRU row; and how much
@@ -6,23 +8,27 @@ of every batch is padding. Times are taken turn by turn, so that ratios within o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from aaren.bench import figure
+from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import (
-    Sheet,
+    Ratio,
+    Table,
     Target,
-    are_noisy,
     at_least,
     at_most,
+    format_quartiles,
     format_ratio,
     format_seconds,
-    targets_sheet,
+    judge,
+    targets_table,
+    time_ratio,
 )
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.datasets.catalogue import DATASETS, EXTRAS
@@ -36,6 +42,7 @@ from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences
 
 KIND = "train-events"
+COMMAND = "python benchmarks/event_training.py"
 NUM_MARKS, BATCH_SIZE = 22, 16
 STEPS = 50  # single events in one timed call
 SHORT = "StackOverflow's lengths"
@@ -45,7 +52,7 @@ LONG_ITEMS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainEventsSettings:
+class EventTrainingSettings:
     """What to measure."""
 
     num_sequences: int = 512  # of StackOverflow's lengths
@@ -54,15 +61,10 @@ class TrainEventsSettings:
     budget_seconds: float = 30.0  # for each comparison
 
 
-QUICK = TrainEventsSettings(num_sequences=64, num_updates=2, long_items=128, budget_seconds=1.0)
+QUICK = EventTrainingSettings(num_sequences=64, num_updates=2, long_items=128, budget_seconds=1.0)
 
 
-def measure(
-    settings: TrainEventsSettings,
-    *,
-    command: str = "aaren bench train --setting events",
-    on_step: OnStep = silent,
-) -> BenchRecord:
+def measure(settings: EventTrainingSettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the whole benchmark and return its record."""
     rows: list[Row] = []
     short = short_sequences(settings.num_sequences)
@@ -84,7 +86,7 @@ def measure(
     rows += [_padding_row(name, split(load(name)).train) for name in _sets_at_hand()]
     return BenchRecord(
         kind=KIND,
-        command=command,
+        command=COMMAND,
         settings={
             "num_sequences": settings.num_sequences,
             "num_updates": settings.num_updates,
@@ -138,81 +140,64 @@ def prepare_steps(mixer: str) -> Callable[[], object]:
         state = start
         with torch.inference_mode():
             for _ in range(STEPS):
-                law, state = model.step(event, state)
-        return law
+                distribution, state = model.step(event, state)
+        return distribution
 
     return steps
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return a table of times, one of padding, and the targets."""
     timed = [row for row in record.measurements if row["what"] != "padding"]
     padded = [row for row in record.measurements if row["what"] == "padding"]
-    times = Sheet(
+    times = Table(
         title="Event models: one update, or one event of one stream",
         columns=("", "", "median", "quartiles", "/ Aaren", "runs"),
         rows=[_cells(record, row) for row in timed],
     )
-    padding = Sheet(
+    padding = Table(
         title=f"Padding in training batches of {record.settings['batch_size']}",
         columns=("", "share of the tokens"),
         rows=[(str(row["case"]), f"{number(row, 'share'):.1%}") for row in padded],
     )
-    return [times, padding, targets_sheet(targets(record), whole_run="aaren bench train --setting events")]
+    return [times, padding, targets_table(targets(record), whole_run=COMMAND)]
 
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what this benchmark should reach."""
     long_case = f"{LONG_ITEMS:,} events each"
-    step = _ratio(record, "step", "one stream", "Aaren", "GRU")
     shares = [number(row, "share") for row in record.measurements if row["what"] == "padding"]
     return [
-        replace(
-            at_least(f"update, Transformer / Aaren, {SHORT}", _ratio(record, "update", SHORT, *_TWINS), 1.0),
-            is_noisy=are_noisy(*_rows(record, "update", SHORT, *_TWINS)),
-        ),
-        replace(
+        *(
             at_least(
-                f"update, Transformer / Aaren, {long_case}", _ratio(record, "update", long_case, *_TWINS), 2.5
-            ),
-            is_noisy=are_noisy(*_rows(record, "update", long_case, *_TWINS)),
+                f"update, Transformer / Aaren, {case}",
+                _ratio(record, "update", case, "Transformer", "Aaren"),
+                least,
+            )
+            for case, least in ((SHORT, 1.0), (long_case, 2.5))
         ),
-        replace(
-            at_most("one event, Aaren / GRU", step, 1.5),
-            is_noisy=are_noisy(*_rows(record, "step", "one stream", "Aaren", "GRU")),
-        ),
-        Target(
-            name="padding, the worst set",
-            wanted=f"below {PADDING_LIMIT:.0%}",
-            measured=f"{max(shares):.1%}" if shares else None,
-            is_met=max(shares) < PADDING_LIMIT if shares else None,
+        at_most("one event, Aaren / GRU", _ratio(record, "step", "one stream", "Aaren", "GRU"), 1.5),
+        judge(
+            "padding, the worst set",
+            f"below {PADDING_LIMIT:.0%}",
+            max(shares, default=None),
+            lambda share: share < PADDING_LIMIT,
+            "{:.1%}".format,
         ),
     ]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw the time of an update at both lengths."""
+    lengths = (72.0, float(str(record.settings["long_items"])))
     lines = []
     for name, colour in zip(MIXERS, (figure.VERMILION, figure.BLUE, figure.GREEN), strict=True):
         rows = [row for row in record.measurements if row["what"] == "update" and row["contender"] == name]
-        lines.append(
-            figure.Line(
-                label=name,
-                lengths=[72.0, float(str(record.settings["long_items"]))],
-                heights=[1e3 * number(row, "median_seconds") for row in rows],
-                colour=colour,
-                style="-",
-                marker="o",
-                is_stressed=name == "Aaren",
-            )
-        )
-    panel = figure.Panel(
-        title="Time of one update", x_label="events in each sequence", y_label="milliseconds", lines=lines
-    )
+        heights = [1e3 * number(row, "median_seconds") for row in rows]
+        points = list(zip(lengths, heights, strict=True))
+        lines.append(figure.Line(name, points, colour, is_stressed=name == "Aaren"))
+    panel = figure.Panel("Time of one update", "events in each sequence", "milliseconds", lines)
     return figure.draw([panel], base, caption=f"event models, batches of {BATCH_SIZE}")
-
-
-_TWINS = ("Transformer", "Aaren")
 
 
 def _sequences(lengths: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> EventSequences:
@@ -234,9 +219,7 @@ def _timing_row(what: str, case: str, contender: str, timing: Timing, count: int
         "what": what,
         "case": case,
         "contender": contender,
-        "median_seconds": timing.median / count,
-        "lower_quartile_seconds": timing.lower_quartile / count,
-        "upper_quartile_seconds": timing.upper_quartile / count,
+        **timing.fields(parts=count),
         "repeats": timing.repeats,
     }
 
@@ -249,26 +232,32 @@ def _padding_row(case: str, events: EventSequences) -> Row:
     }
 
 
-def _rows(record: BenchRecord, what: str, case: str, *contenders: str) -> list[Row | None]:
-    return [record.find(what=what, case=case, contender=name) for name in contenders]
-
-
-def _ratio(record: BenchRecord, what: str, case: str, slow: str, fast: str) -> float | None:
-    rows = _rows(record, what, case, slow, fast)
-    if rows[0] is None or rows[1] is None:
-        return None
-    return number(rows[0], "median_seconds") / number(rows[1], "median_seconds")
+def _ratio(record: BenchRecord, what: str, case: str, slow: str, fast: str) -> Ratio | None:
+    return time_ratio(record, *(record.find(what=what, case=case, contender=name) for name in (slow, fast)))
 
 
 def _cells(record: BenchRecord, row: Row) -> tuple[str, ...]:
     what, case, contender = str(row["what"]), str(row["case"]), str(row["contender"])
     ratio = _ratio(record, what, case, contender, "Aaren")
-    low, high = number(row, "lower_quartile_seconds"), number(row, "upper_quartile_seconds")
     return (
         f"{what}, {case}",
         contender,
         format_seconds(number(row, "median_seconds")),
-        f"{format_seconds(low)} - {format_seconds(high)}",
-        "" if ratio is None else format_ratio(ratio),
+        format_quartiles(row),
+        "" if ratio is None else format_ratio(ratio.value),
         f"{row['repeats']}",
     )
+
+
+BENCHMARK = Benchmark(
+    kind=KIND,
+    command=COMMAND,
+    settings=EventTrainingSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    draw=draw,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)

@@ -3,18 +3,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from aaren.bench import data
-from aaren.bench import train_engine as data_steps
-from aaren.bench.publish import Destinations, page_text, read_generated
-from aaren.bench.record import BenchRecord, read_record
-from aaren.cli.bench import choose_dataset, cpu_run, known_settings
-from aaren.cli.main import app
+import data_loading
+from aaren.bench.publish import main, page_text
+from aaren.bench.record import BenchRecord, number, read_record
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
-
-ROOT = Path(__file__).parents[2]
+from cpu_runs import DATASETS, choose_dataset, cpu_run
 
 
 @pytest.fixture
@@ -30,12 +25,14 @@ def record_of(*rows: dict[str, object]) -> BenchRecord:
 
 
 @pytest.mark.slow
-def test_the_command_prints_both_tables_and_writes_a_record(empty: Path) -> None:
+def test_the_command_prints_both_tables_and_writes_a_record(
+    empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = empty / "record.json"
-    result = CliRunner().invoke(app, ["bench", "data", "--quick", "--record", str(path)])
-    assert result.exit_code == 0, result.exception
-    assert "ETTm1 (generated, of its size) and 12 loaders, first time" in result.output
-    assert "not measured:" in result.output
+    main(data_loading.BENCHMARK, ["--quick", "--record", str(path)])
+    shown = capsys.readouterr().out
+    assert "ETTm1 (generated, of its size) and 12 loaders, first time" in shown
+    assert "not measured:" in shown
     record = read_record(path, kind="data")
     rollout = record.find(what="rollout")
     assert rollout is not None
@@ -49,32 +46,32 @@ def test_the_command_prints_both_tables_and_writes_a_record(empty: Path) -> None
 def test_rollouts_are_measured_where_a_policy_is(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mujoco")
     monkeypatch.setenv("AAREN_DATA", str(mirror))
-    row = data._measure_rollout(2_000)
+    row = data_loading._measure_rollout(2_000)
     assert row.get("reason") is None
-    assert data.number(row, "steps") >= 2_000
-    assert data.number(row, "seconds") > 0
+    assert number(row, "steps") >= 2_000
+    assert number(row, "seconds") > 0
 
 
-@pytest.mark.parametrize("setting", known_settings())
+@pytest.mark.parametrize("setting", DATASETS)
 @pytest.mark.usefixtures("empty")
 def test_every_setting_loads_batches_and_makes_real_updates(setting: str) -> None:
     run = cpu_run(setting)
     deterministic = torch.are_deterministic_algorithms_enabled()
-    with data_steps.contest(run) as contest:
+    with data_loading.batch_and_step(run) as measured:
         assert torch.are_deterministic_algorithms_enabled()  # as in training
-        assert contest.model == "aaren, cpu"
-        assert contest.dataset == choose_dataset(setting)
-        assert len(contest.load()) == data_steps.BATCHES
-        losses = [float(contest.step()) for _ in range(3 * data_steps.BATCHES)]
+        assert measured.model == "aaren, cpu"
+        assert measured.dataset == choose_dataset(setting)
+        assert len(measured.load()) == data_loading.BATCHES
+        losses = [float(measured.step()) for _ in range(3 * data_loading.BATCHES)]
     assert torch.are_deterministic_algorithms_enabled() == deterministic
-    third = data_steps.BATCHES
+    third = data_loading.BATCHES
     assert sum(losses[-third:]) < sum(losses[:third])  # the same batches again: the weights have moved
 
 
 @pytest.mark.usefixtures("empty")
 def test_a_run_without_its_data_is_a_row_with_the_reason() -> None:
     run = make_run("forecasting", "ETTh1")
-    (row,) = data._measure_batch("forecasting", run, 0.1)
+    (row,) = data_loading._measure_batch("forecasting", run, 0.1)
     assert row["reason"] == "ETTh1 cannot be opened here: aaren data verify ETTh1"  # no path in a record
     assert "share" not in row
 
@@ -100,33 +97,23 @@ def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
         "share": 0.1,
         "target_share": 0.05,
     }
-    first, second = data.sheets(
+    first, second = data_loading.tables(
         record_of(slow, gap, batch, {"what": "batch", "setting": "events", "reason": "why"})
     )
     assert first.rows[0][-1] == "NO"
     assert first.rows[1][1] == "not measured: no policy"
     assert list(second.rows[0][5:]) == ["10.00%", "5%", "NO"]
     assert second.rows[1][1] == "not measured: why"
-    text = page_text(record_of(slow, batch))
+    text = page_text(data_loading.BENCHMARK, record_of(slow, batch))
     assert "| rl | d, 64 | m | 10.0 ms | 100 ms | 10.00% | 5% | NO |" in text
 
 
 def test_settings_check_themselves() -> None:
     with pytest.raises(ConfigError, match="rollout_steps must be at least 1; got 0"):
-        data.DataSettings(rollout_steps=0)
-
-
-def test_there_is_no_figure_and_that_is_said_before_measuring(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'data' is tables and has no figure: leave out --figure"):
-        Destinations(figure=tmp_path / "x").check("data")
+        data_loading.DataSettings(rollout_steps=0)
 
 
 def test_a_failing_process_is_reported() -> None:
     with pytest.raises(Exception, match="the measured process failed: ValueError: no"):
-        data._in_child("raise ValueError('no')", {})
-    assert data._in_child("print('{\"seconds\": 1}')", {}) == json.loads('{"seconds": 1}')
-
-
-def test_the_page_shows_the_committed_record() -> None:
-    record = read_record(ROOT / "results" / "bench" / "data.json", kind="data")
-    assert read_generated(ROOT / "docs" / "data.md", "data") == page_text(record)
+        data_loading._in_child("raise ValueError('no')", {})
+    assert data_loading._in_child("print('{\"seconds\": 1}')", {}) == json.loads('{"seconds": 1}')

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from aaren.bench.stream import PrecisionSettings, averaging_layer, measure_precision
 from aaren.errors import ConfigError
+from precision import PrecisionSettings, averaging_layer, measure, measure_precision, tables, targets
 
 
 def test_a_short_run_is_exact_to_rounding() -> None:
@@ -27,7 +27,7 @@ def test_a_loss_of_digits_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None
         return output.float().double(), state
 
     monkeypatch.setattr(layer, "step", coarse_step)
-    monkeypatch.setattr("aaren.bench.stream.averaging_layer", lambda *_: layer)
+    monkeypatch.setattr("precision.averaging_layer", lambda *_: layer)
     row = measure_precision(PrecisionSettings(tokens=1000, chunk_tokens=500, raised_tokens=10))
     assert float(row["step_error"] or 0.0) > 1e-9
 
@@ -35,3 +35,21 @@ def test_a_loss_of_digits_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None
 def test_counts_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="must be at least 1; got 0, 131072 and 1000"):
         PrecisionSettings(tokens=0)
+
+
+def test_only_the_whole_run_is_judged() -> None:
+    record = measure(PrecisionSettings(tokens=500, raised_tokens=5))
+    assert "running mean" in tables(record)[0].title
+    assert [target.verdict for target in targets(record)] == ["not run"]
+    record.measurements[0].update(tokens=30_000_000, step_error=2e-9)
+    assert [target.verdict for target in targets(record)] == ["missed"]
+    record.measurements[0].update(step_error=1e-15)
+    assert [target.verdict for target in targets(record)] == ["met"]
+
+
+@pytest.mark.endless
+def test_thirty_million_equal_scores_stay_an_exact_mean() -> None:
+    row = measure_precision(PrecisionSettings())
+    assert row["tokens"] == 30_000_000
+    assert float(row["forward_error"] or 0.0) <= 1e-9
+    assert float(row["step_error"] or 0.0) <= 1e-9

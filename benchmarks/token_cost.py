@@ -1,4 +1,6 @@
-"""`aaren bench token`: what one new token costs one attention layer in each view, after N tokens.
+"""What one new token costs one attention layer in each view, after N tokens.
+
+    python benchmarks/token_cost.py [--record FILE] [--figure BASE]     # about a minute
 
 All views start from the token's key and value (projections cost the same everywhere and are left out) and end
 with the layer's output for the newest token or, for the Perceiver, for its latents:
@@ -21,12 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.bench import figure
+from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
-from aaren.bench.table import Sheet, format_bytes, format_ratio, format_seconds
+from aaren.bench.table import Table, format_bytes, format_ratio, format_seconds
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
 from aaren.ops import attend, read, update
 
+COMMAND = "python benchmarks/token_cost.py"
 SEED = 20240523
 VIEWS: dict[str, str] = {
     "aaren": "Aaren, update",
@@ -108,9 +112,7 @@ def build_views(num_tokens: int, settings: TokenSettings) -> dict[str, View]:
 
 
 @torch.no_grad()
-def measure(
-    settings: TokenSettings, *, command: str = "aaren bench token", on_step: OnStep = silent
-) -> BenchRecord:
+def measure(settings: TokenSettings, on_step: OnStep = silent) -> BenchRecord:
     """Time one new token in every view, for every number of tokens before it."""
     rows: list[Row] = []
     counts = sorted(set(settings.tokens))
@@ -127,16 +129,14 @@ def measure(
                 {
                     "view": name,
                     "tokens": num_tokens,
-                    "median_seconds": timing.median,
-                    "lower_quartile_seconds": timing.lower_quartile,
-                    "upper_quartile_seconds": timing.upper_quartile,
+                    **timing.fields(),
                     "repeats": timing.repeats,
                     "kept_bytes": views[name].kept_bytes,
                 }
             )
     return BenchRecord(
         kind="token",
-        command=command,
+        command=COMMAND,
         settings={
             "tokens": counts,
             "num_latents": settings.num_latents,
@@ -148,7 +148,7 @@ def measure(
     )
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+def tables(record: BenchRecord) -> list[Table]:
     """Return the times, with their growth, and the bytes kept between tokens."""
     counts = sorted({int(number(row, "tokens")) for row in record.measurements})
     names = [name for name in VIEWS if record.find(view=name) is not None]
@@ -171,18 +171,18 @@ def sheets(record: BenchRecord) -> list[Sheet]:
     ]
     kept = [(f"{count:,}", *(format_bytes(size) for size in column("kept_bytes", count))) for count in counts]
     return [
-        Sheet(
+        Table(
             title=f"Time for one new token, one layer, {about} (median)",
             columns=columns,
             rows=[*times, (f"growth over {counts[-1] / counts[0]:g}x tokens", *last_over_first)],
         ),
-        Sheet(title="Bytes kept between tokens, one stream, one layer", columns=columns, rows=kept),
+        Table(title="Bytes kept between tokens, one stream, one layer", columns=columns, rows=kept),
     ]
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw time per new token against the tokens before it."""
-    looks = {
+    styles = {
         "aaren": (figure.VERMILION, "-", "o"),
         "transformer": (figure.BLUE, "-", "s"),
         "transformer_sdpa": (figure.BLUE, "--", "s"),
@@ -190,20 +190,23 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
         "perceiver_sdpa": (figure.GREEN, "--", "^"),
     }
     lines = []
-    for name, (colour, style, marker) in looks.items():
+    for name, style in styles.items():
         rows = [row for row in record.measurements if row["view"] == name]
-        lines.append(
-            figure.Line(
-                label=VIEWS[name],
-                lengths=[number(row, "tokens") for row in rows],
-                heights=[1e6 * number(row, "median_seconds") for row in rows],
-                colour=colour,
-                style=style,
-                marker=marker,
-                is_stressed=name == "aaren",
-            )
-        )
-    panel = figure.Panel(
-        title="What one new token costs", x_label="tokens so far", y_label="microseconds", lines=lines
-    )
+        points = [(number(row, "tokens"), 1e6 * number(row, "median_seconds")) for row in rows]
+        lines.append(figure.Line(VIEWS[name], points, *style, is_stressed=name == "aaren"))
+    panel = figure.Panel("What one new token costs", "tokens so far", "microseconds", lines)
     return figure.draw([panel], base, caption=f"one layer; {counted(record.machine['threads'], 'thread')}")
+
+
+BENCHMARK = Benchmark(
+    kind="token",
+    command=COMMAND,
+    settings=TokenSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    draw=draw,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)

@@ -4,16 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from aaren.bench.publish import page_text, read_generated
+from aaren.bench.publish import main
 from aaren.bench.record import BenchRecord, Row, read_record
-from aaren.bench.train_events import SHORT, draw, prepare_steps, prepare_updates, short_sequences, targets
-from aaren.cli.main import app
-from aaren.errors import ConfigError
+from event_training import (
+    BENCHMARK,
+    SHORT,
+    draw,
+    prepare_steps,
+    prepare_updates,
+    short_sequences,
+    targets,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ROOT = Path(__file__).parents[2]
 
 
 def _timed(what: str, case: str, contender: str, seconds: float) -> Row:
@@ -50,28 +54,14 @@ def test_every_promise_is_judged() -> None:
     assert {target.verdict for target in targets(empty)} == {"not run"}
 
 
-def test_the_command_measures_prints_and_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_measures_prints_and_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AAREN_DATA", str(tmp_path))
     path = tmp_path / "events.json"
-    result = CliRunner().invoke(
-        app, ["bench", "train", "--setting", "events", "--quick", "--record", str(path)]
-    )
-    assert result.exit_code == 0, result.output
-    assert "update, StackOverflow's lengths" in result.output
+    main(BENCHMARK, ["--quick", "--record", str(path)])
+    assert "update, StackOverflow's lengths" in capsys.readouterr().out
     record = read_record(path, kind="train-events")
     assert record.find(what="step", contender="GRU") is not None
     png, _ = draw(record, tmp_path / "events")
     assert png.exists()
-
-
-def test_other_settings_are_refused() -> None:
-    result = CliRunner().invoke(app, ["bench", "train", "--setting", "weather"])
-    assert isinstance(result.exception, ConfigError)
-    assert "--setting goes with events and without --length; got 'weather'" in str(result.exception)
-
-
-def test_page_shows_the_committed_record() -> None:
-    path = ROOT / "results" / "bench" / "train-events.json"
-    shown = read_generated(ROOT / "docs" / "events.md", "train-events")
-    wanted = page_text(read_record(path, kind="train-events"))
-    assert shown == wanted, "aaren bench show results/bench/train-events.json --page docs/events.md"

@@ -1,9 +1,11 @@
-"""`aaren bench data`: how long loading takes, by itself and beside a training step.
+"""How long loading takes, by itself and beside a training step.
+
+    python benchmarks/data_loading.py [--record FILE] [--quick]     # about two minutes
 
 Three things: ETTm1 with all its loaders, the first time and from the cache, each in a fresh process;
 environment steps of Hopper rolled out from a public policy; for each setting the loading of one batch beside
-one real training step of a given run. What cannot be measured here (no file, no policy, no MuJoCo) is a row
-with its reason, not a number.
+one real training step, of its own model, loss and optimiser, with one thread. What cannot be measured here
+(no file, no policy, no MuJoCo) is a row with its reason, not a number.
 """
 
 import gzip
@@ -13,24 +15,37 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
-from aaren.bench import train_engine as data_steps
+from torch import Tensor
+
+from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Sheet, format_seconds
+from aaren.bench.table import Table, doubt, format_seconds
 from aaren.bench.timing import time_interleaved
 from aaren.engine.config import RunConfig
-from aaren.errors import AarenError, ConfigError
+from aaren.engine.determinism import choose_device, repeatable
+from aaren.engine.distributed import SINGLE
+from aaren.engine.experiment import Batch, Experiment
+from aaren.engine.loop import Update
+from aaren.engine.setting import find_setting
+from aaren.errors import AarenError, ConfigError, DataError
 from aaren.files import folders
 from aaren.forecasting.data import seasonal, write_series
+from cpu_runs import DATASETS, cpu_run, unavailable
 
+COMMAND = "python benchmarks/data_loading.py"
 FIRST_SECONDS, CACHED_SECONDS = 5.0, 2.0  # to load ETTm1 and build all loaders
 ROLLOUT_SECONDS_PER_100K = 120.0
 BATCH_SHARE = 0.05  # of a training step
 HOPPER_POLICY = "zoo_sac_Hopper"
+BATCHES = 16  # loaded in one call; the cost of beginning an epoch is shared among them
 WARM_UP = 3  # kernels are compiled and buffers made in the first steps; none of that is a sample
 
 _LOAD = """
@@ -73,24 +88,15 @@ class DataSettings:
 QUICK = DataSettings(rollout_steps=4_000, budget_seconds=0.5)
 
 
-def measure(
-    settings: DataSettings, runs: Mapping[str, RunConfig], *, command: str, on_step: OnStep = silent
-) -> BenchRecord:
-    """Measure everything and return the record.
-
-    Args:
-        settings: How much to measure.
-        runs: Whose batches and training steps to compare, by setting.
-        command: What to type to measure again.
-        on_step: Told of progress.
-    """
+def measure(settings: DataSettings, on_step: OnStep = silent) -> BenchRecord:
+    """Measure everything and return the record."""
     parts: list[tuple[str, Callable[[], list[Row]]]] = [
         ("loading ETTm1", _measure_loading),
         (f"rolling out {settings.rollout_steps:,} steps", lambda: [_measure_rollout(settings.rollout_steps)]),
     ]
     parts += [
-        (f"batches of {name}", partial(_measure_batch, name, run, settings.budget_seconds))
-        for name, run in runs.items()
+        (f"batches of {name}", partial(_measure_batch, name, cpu_run(name), settings.budget_seconds))
+        for name in DATASETS
     ]
     rows: list[Row] = []
     for place, (what, part) in enumerate(parts):
@@ -99,7 +105,7 @@ def measure(
     on_step(len(parts), len(parts), "done")
     return BenchRecord(
         kind="data",
-        command=command,
+        command=COMMAND,
         settings={"rollout_steps": settings.rollout_steps, "budget_seconds": settings.budget_seconds},
         measurements=rows,
     )
@@ -147,29 +153,25 @@ def _measure_rollout(steps: int) -> Row:
     return {**row, "target_seconds": ROLLOUT_SECONDS_PER_100K * number(found, "steps") / 100_000, **found}
 
 
-def _measure_batch(
-    setting: str,
-    run: RunConfig,
-    budget_seconds: float,
-) -> list[Row]:
+def _measure_batch(setting: str, run: RunConfig, budget_seconds: float) -> list[Row]:
     row: Row = {"what": "batch", "setting": setting}
     try:
-        with data_steps.contest(run) as contest:
-            calls = {"load": contest.load, "step": contest.step}
+        with batch_and_step(run) as measured:
+            calls = {"load": measured.load, "step": measured.step}
             for _ in range(WARM_UP):
                 for call in calls.values():
                     call()
             timings = time_interleaved(calls, budget_seconds=budget_seconds, min_repeats=5)
     except AarenError as error:
         return [{**row, "reason": str(error)}]
-    load = timings["load"].median / data_steps.BATCHES
+    load = timings["load"].median / BATCHES
     step = timings["step"].median
     return [
         {
             **row,
-            "dataset": contest.dataset,
-            "model": contest.model,
-            "batch_size": contest.batch_size,
+            "dataset": measured.dataset,
+            "model": measured.model,
+            "batch_size": measured.batch_size,
             "load_seconds": load,
             "step_seconds": step,
             "share": load / step,
@@ -199,18 +201,72 @@ def _in_child(program: str, environment: Mapping[str, str], *words: str, as_file
     return result
 
 
-def sheets(record: BenchRecord) -> list[Sheet]:
+class BatchAndStep(NamedTuple):
+    """A setting's two calls: load BATCHES batches; do one training step on a batch that is there already."""
+
+    dataset: str
+    model: str
+    batch_size: int
+    load: Callable[[], object]
+    step: Callable[[], Tensor]
+
+
+@contextmanager
+def batch_and_step(run: RunConfig) -> Iterator[BatchAndStep]:
+    """Open a run's data and build its model; inside the block torch computes as it does in training."""
+    try:
+        experiment = find_setting(run.setting).open(run.task, seed=run.seed)
+    except DataError as error:
+        raise DataError(unavailable(run)) from error
+    with repeatable(run.engine, seed=run.seed):
+        device = choose_device(run.engine.device)
+        model = experiment.build_model().to(device).train()
+        optimiser = experiment.build_optimiser(model)
+        update = Update(experiment, model, optimiser, engine=run.engine, world=SINGLE, device=device)
+        moments = map(experiment.plan.moment, cycle(range(experiment.plan.max_updates)))
+        load = _first_batches(lambda epoch: _epoch(experiment, epoch))
+        batches = load()
+        coming = cycle(batches)  # lengths differ from batch to batch: a step on one of them would mislead
+        cell = run.cell()
+        yield BatchAndStep(
+            dataset=str(cell["dataset"]),
+            model=f"{cell['model']}, {run.profile}",
+            batch_size=len(batches[0]),
+            load=load,
+            step=lambda: update(next(coming), next(moments)),
+        )
+
+
+def _epoch(experiment: Experiment[Batch], number: int) -> Iterator[Batch]:
+    return islice(experiment.batches(number), experiment.plan.updates_per_epoch)
+
+
+def _first_batches(epoch: Callable[[int], Iterator[Batch]]) -> Callable[[], list[Batch]]:
+    number = 0
+
+    def load() -> list[Batch]:
+        nonlocal number
+        found: list[Batch] = []
+        while len(found) < BATCHES:  # a small set has fewer batches than that in an epoch
+            found += islice(epoch(number), BATCHES - len(found))
+            number += 1
+        return found
+
+    return load
+
+
+def tables(record: BenchRecord) -> list[Table]:
     """Return the tables."""
     times: list[list[str]] = []
     shares: list[list[str]] = []
     for row in record.measurements:
         if row["what"] == "batch":
-            shares.append(_share_row(row))
+            shares.append(_share_row(record, row))
         else:
-            times.append(_time_row(row))
+            times.append(_time_row(record, row))
     return [
-        Sheet(title="Loading and rolling out", columns=("what", "seconds", "at most", "met"), rows=times),
-        Sheet(
+        Table(title="Loading and rolling out", columns=("what", "seconds", "at most", "met"), rows=times),
+        Table(
             title="Loading one batch beside one training step, one thread",
             columns=("setting", "dataset", "model", "one batch", "one step", "share", "at most", "met"),
             rows=shares,
@@ -218,7 +274,7 @@ def sheets(record: BenchRecord) -> list[Sheet]:
     ]
 
 
-def _time_row(row: Row) -> list[str]:
+def _time_row(record: BenchRecord, row: Row) -> list[str]:
     if row["what"] == "load":
         name = f"ETTm1 ({row['source']}) and {row['loaders']} loaders, {row['when']}"
     else:
@@ -227,10 +283,10 @@ def _time_row(row: Row) -> list[str]:
     if "reason" in row:
         return [name, f"not measured: {row['reason']}", "", ""]
     seconds, limit = number(row, "seconds"), number(row, "target_seconds")
-    return [name, format_seconds(seconds), format_seconds(limit), "yes" if seconds <= limit else "NO"]
+    return [name, format_seconds(seconds), format_seconds(limit), _met(record, seconds <= limit)]
 
 
-def _share_row(row: Row) -> list[str]:
+def _share_row(record: BenchRecord, row: Row) -> list[str]:
     if "reason" in row:
         return [str(row["setting"]), f"not measured: {row['reason']}", "", "", "", "", "", ""]
     share, limit = number(row, "share"), number(row, "target_share")
@@ -242,5 +298,23 @@ def _share_row(row: Row) -> list[str]:
         format_seconds(number(row, "step_seconds")),
         f"{share:.2%}",
         f"{limit:.0%}",
-        "yes" if share <= limit else "NO",
+        _met(record, share <= limit),
     ]
+
+
+def _met(record: BenchRecord, is_met: bool) -> str:
+    return f"void: {doubt(record)}" if doubt(record) else "yes" if is_met else "NO"
+
+
+BENCHMARK = Benchmark(
+    kind="data",
+    command=COMMAND,
+    settings=DataSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    takes_threads=False,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)
