@@ -1,4 +1,4 @@
-"""The datasets: where they come from, how they are read, what is on disk. Knows nothing of models."""
+"""The datasets: where they come from, how they are read, what is on disk."""
 
 from aaren.datasets.catalogue import DATASETS, EXTRAS, lookup
 from aaren.datasets.dataset import Dataset

@@ -1,11 +1,8 @@
-"""Datasets that are not among the paper's 38: honest parts of them, neighbours of them, and generated ones.
-
-They carry names of their own, so that no result on a part can be mistaken for a result on the whole.
-
-The 38 datasets of the paper, one entry each, and the extras that stand beside them.
+"""The catalogue: the 38 datasets of the paper, one entry each, and the extras beside them.
 
 A 39th dataset is one more entry here and nothing elsewhere. Where a number rests on memory or on second-hand
-reports, the entry names it in `uncertain`. Reads nothing: `aaren.datasets.verify` compares it with the disk.
+reports, the entry names it in `uncertain`. Extras are parts of the 38, sets that stand in for them, and
+generated ones: they have names of their own, so that no result on a part is mistaken for one on the whole.
 """
 
 from dataclasses import replace
@@ -147,7 +144,7 @@ GENERATED: tuple[Dataset, ...] = (
     _control("cartpole", "CartPole-v1", 4, 2),
     _process("poisson", "constant intensity; every gap is exponential"),
     _process("hawkes", "self-exciting, exponential kernel"),
-    _process("renewal", "independent gaps of one law"),
+    _process("renewal", "independent gaps of one distribution"),
 )
 
 

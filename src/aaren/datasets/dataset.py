@@ -1,7 +1,4 @@
-"""One row of the registry: what a dataset is called, what is in it, and where it comes from.
-
-Knows nothing of reading, downloading or of which datasets exist.
-"""
+"""One row of the catalogue: what a dataset is called, what is in it, and where it comes from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,9 +27,7 @@ class Dataset:
     source: str  # the official page, for people
     uncertain: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()  # the official files, for `aaren data fetch`
-    convert: str = (
-        ""  # how the downloads become `files`; empty: they are the files (see aaren.datasets.fetch)
-    )
+    convert: str = ""  # how the downloads become `files`, see aaren.datasets.fetch; empty: they are the files
     sha256: Mapping[str, str] = field(default_factory=dict)  # of a file's unpacked content
     limit_bytes: int = 500 * MEGABYTE  # a larger download is refused
     irregular: Mapping[str, int] = field(default_factory=dict)  # known oddities and how many of each

@@ -1,7 +1,6 @@
 """What every reader asks of numbers: real ones, whole ones, and none that a float32 cannot hold.
 
-Models compute in float32: a number beyond it would become infinite, and everything near it NaN. Knows no file
-format.
+Models compute in float32: a number beyond it would become infinite, and everything near it NaN.
 """
 
 import numpy as np

@@ -1,7 +1,4 @@
-"""How an entry of the registry is written for each kind of source, so that the table itself stays short.
-
-Names the places that several datasets share. Knows no single dataset.
-"""
+"""How an entry of the catalogue is written for each kind of source, so that the table itself stays short."""
 
 from aaren.datasets.dataset import MEGABYTE, Dataset, Fact
 

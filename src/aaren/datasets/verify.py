@@ -1,12 +1,8 @@
-"""Compare what is on disk with what the registry says, and remember what was found.
+"""Compare what is on disk with what the catalogue says; describe a dataset in a line of `aaren data list`.
 
 A dataset is `verified` when every certain fact agrees, `differs` when one does not, `broken` when it cannot
-be read, `missing` when its files are not there. A finding is remembered until the files change. Knows no
-format: each setting's module measures its own.
-
-A dataset in one line: its shape, its origin, whether it is on disk and whether it was checked.
-
-Opens no dataset: sizes come from the disk's directory, the verdict from the last `verify`.
+be read, `missing` when its files are not there. A finding is remembered until the files change; the list
+opens no dataset.
 """
 
 import hashlib
@@ -32,7 +28,7 @@ Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generat
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What a look at one dataset found."""
+    """What verifying one dataset found."""
 
     name: str
     status: Status
@@ -110,7 +106,7 @@ def _remember(dataset: Dataset, paths: tuple[Path, ...], finding: Finding) -> No
 
 
 def _record(dataset: Dataset, paths: tuple[Path, ...]) -> Path:
-    described = [repr(dataset)]  # the row itself: a changed fact asks for a new look
+    described = [repr(dataset)]  # the row itself: a changed fact is verified anew
     for path in paths:
         status = path.stat()
         # The time of change of the entry itself: that of its content can be set to anything.

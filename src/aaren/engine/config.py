@@ -1,6 +1,6 @@
 """RunConfig: everything that decides what a run computes; from TOML, to TOML, changed by `key=value`.
 
-Knows settings only by name: what is inside `task` is the business of the setting's own config.
+What is inside `task` is the setting's own config.
 """
 
 import hashlib

@@ -1,11 +1,7 @@
-"""Take named files out of a zip archive, and nothing else.
+"""Read a file, plain, `.gz` or `.xz`, with its checksum; take named files out of a zip archive.
 
-An archive that names a place outside its folder, that holds links, that swells beyond its limit or whose
-checksums do not hold is refused as a whole, before or while it is read. Knows nothing of datasets.
-
-Read a file that may be plain, `.gz` or `.xz`, once and whole, and refuse what is not safe to read.
-
-Gives bytes and their checksum; knows nothing of the formats inside, except that a pickle is never opened.
+What is not safe to read is refused: pickles, and archives that swell beyond their limit, that name a place
+outside their folder, that hold links, or whose checksums do not hold.
 """
 
 import gzip
@@ -25,83 +21,9 @@ from typing import BinaryIO, NamedTuple
 from aaren.errors import AarenError, DataError
 from aaren.files.atomic import replacing, write_text
 
+LIMIT_BYTES = 4_000_000_000  # the largest file of the catalogue unpacks to less; more is an archive bomb
 MAX_ARCHIVE_RATIO = 200  # text of numbers shrinks 3- to 20-fold
 UNPACKED_LIMIT_BYTES = 4_000_000_000
-
-
-def extract(
-    archive: Path, wanted: Sequence[str], folder: Path, *, limit_bytes: int = UNPACKED_LIMIT_BYTES
-) -> tuple[Path, ...]:
-    """Unpack the members called `wanted`, wherever they lie in the archive, into `folder`; all or none."""
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            members = opened.infolist()
-            _refuse_dangers(archive, members, limit_bytes)
-            chosen = [_choose(archive, members, name) for name in wanted]
-            staged = [folder / f".{name}.unpacking" for name in wanted]
-            try:
-                for member, target in zip(chosen, staged, strict=True):
-                    _copy(opened, member, target)
-                for name, target in zip(wanted, staged, strict=True):
-                    with replacing(folder / name) as temporary:
-                        target.replace(temporary)
-            finally:
-                for target in staged:
-                    target.unlink(missing_ok=True)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(
-            f"{archive} is truncated or corrupted ({error}). Delete it and get it again."
-        ) from error
-    return tuple(folder / name for name in wanted)
-
-
-def _refuse_dangers(archive: Path, members: Sequence[zipfile.ZipInfo], limit_bytes: int) -> None:
-    for member in members:
-        name = PurePosixPath(member.filename.replace("\\", "/"))
-        if name.is_absolute() or ".." in name.parts or ":" in "".join(name.parts[:1]):
-            raise DataError(
-                f"{archive}: member {member.filename!r} would be written outside its folder: refused."
-            )
-        if stat.S_ISLNK(member.external_attr >> 16):
-            raise DataError(f"{archive}: member {member.filename!r} is a link: refused.")
-        if member.flag_bits & 1:
-            raise DataError(f"{archive}: member {member.filename!r} is encrypted: refused.")
-        if (
-            member.file_size > MAX_ARCHIVE_RATIO * max(member.compress_size, 1)
-            and member.file_size > 1_000_000
-        ):
-            raise DataError(
-                f"{archive}: member {member.filename!r} swells from {member.compress_size:,} to "
-                f"{member.file_size:,} bytes: refused as an archive bomb."
-            )
-    total = sum(member.file_size for member in members)
-    if total > limit_bytes:
-        raise DataError(
-            f"{archive} unpacks to {total:,} bytes, more than {limit_bytes:,}: refused as an archive bomb."
-        )
-
-
-def _choose(archive: Path, members: Sequence[zipfile.ZipInfo], name: str) -> zipfile.ZipInfo:
-    found = [member for member in members if PurePosixPath(member.filename).name.lower() == name.lower()]
-    # Macintosh archives carry shadows of their files under __MACOSX.
-    found = [member for member in found if not member.filename.startswith("__MACOSX/")]
-    if not found:
-        inside = ", ".join(sorted(member.filename for member in members)[:8]) or "nothing"
-        raise DataError(f"{archive} holds no {name!r}; it holds {inside}.")
-    return min(found, key=lambda member: len(member.filename))
-
-
-def _copy(opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # zipfile reads no more than the member declares and then compares its checksum, so a size cannot be a
-    # lie.
-    with opened.open(member) as source, target.open("wb") as sink:
-        shutil.copyfileobj(source, sink, 1 << 20)
-
-
-LIMIT_BYTES = (
-    4_000_000_000  # the largest registered file unpacks to less; more is an archive bomb or a mistake
-)
 FREE_BYTES = 64_000_000  # so much may come out of an archive of any size: constant columns shrink 1000-fold
 MAX_RATIO = 200  # beyond that; text of numbers shrinks 3- to 20-fold
 _CHUNK = 1 << 20
@@ -182,10 +104,6 @@ def record_checksums(path: Path, checksums: Mapping[str, str]) -> None:
     write_text(_record(path), "".join(f"{digest}  {name}\n" for name, digest in checksums.items()))
 
 
-def _record(path: Path) -> Path:
-    return path.with_name(plain_name(path) + ".sha256")
-
-
 def require_file(path: Path) -> None:
     """Raise unless there is a file, or a pipe, of this name."""
     if os.path.isdir(path):  # noqa: PTH112  # of names that no disk can hold, pathlib raises
@@ -236,6 +154,45 @@ def require_size(path: Path | str, declared: int, packed: int, *, limit_bytes: i
         )
 
 
+def plain_name(path: Path) -> str:
+    """Give the file name without its compression.
+
+    >>> plain_name(Path("a/ETTh1.csv.gz"))
+    'ETTh1.csv'
+    """
+    return path.stem if path.suffix in (".gz", ".xz") else path.name
+
+
+def extract(
+    archive: Path, wanted: Sequence[str], folder: Path, *, limit_bytes: int = UNPACKED_LIMIT_BYTES
+) -> tuple[Path, ...]:
+    """Unpack the members called `wanted`, wherever they lie in the archive, into `folder`; all or none."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            members = opened.infolist()
+            _refuse_dangers(archive, members, limit_bytes)
+            chosen = [_choose(archive, members, name) for name in wanted]
+            staged = [folder / f".{name}.unpacking" for name in wanted]
+            try:
+                for member, target in zip(chosen, staged, strict=True):
+                    _copy(opened, member, target)
+                for name, target in zip(wanted, staged, strict=True):
+                    with replacing(folder / name) as temporary:
+                        target.replace(temporary)
+            finally:
+                for target in staged:
+                    target.unlink(missing_ok=True)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DataError(
+            f"{archive} is truncated or corrupted ({error}). Delete it and get it again."
+        ) from error
+    return tuple(folder / name for name in wanted)
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(plain_name(path) + ".sha256")
+
+
 def _chunks(path: Path, limit_bytes: int) -> Iterator[bytes]:
     require_file(path)
     total = 0
@@ -257,18 +214,53 @@ def _chunks(path: Path, limit_bytes: int) -> Iterator[bytes]:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def plain_name(path: Path) -> str:
-    """Give the file name without its compression.
-
-    >>> plain_name(Path("a/ETTh1.csv.gz"))
-    'ETTh1.csv'
-    """
-    return path.stem if path.suffix in (".gz", ".xz") else path.name
-
-
 def _open(path: Path) -> BinaryIO | gzip.GzipFile | lzma.LZMAFile:
     if path.suffix == ".gz":
         return gzip.open(path, "rb")
     if path.suffix == ".xz":
         return lzma.open(path, "rb")
     return path.open("rb")
+
+
+def _refuse_dangers(archive: Path, members: Sequence[zipfile.ZipInfo], limit_bytes: int) -> None:
+    for member in members:
+        name = PurePosixPath(member.filename.replace("\\", "/"))
+        if name.is_absolute() or ".." in name.parts or ":" in "".join(name.parts[:1]):
+            raise DataError(
+                f"{archive}: member {member.filename!r} would be written outside its folder: refused."
+            )
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise DataError(f"{archive}: member {member.filename!r} is a link: refused.")
+        if member.flag_bits & 1:
+            raise DataError(f"{archive}: member {member.filename!r} is encrypted: refused.")
+        if (
+            member.file_size > MAX_ARCHIVE_RATIO * max(member.compress_size, 1)
+            and member.file_size > 1_000_000
+        ):
+            raise DataError(
+                f"{archive}: member {member.filename!r} swells from {member.compress_size:,} to "
+                f"{member.file_size:,} bytes: refused as an archive bomb."
+            )
+    total = sum(member.file_size for member in members)
+    if total > limit_bytes:
+        raise DataError(
+            f"{archive} unpacks to {total:,} bytes, more than {limit_bytes:,}: refused as an archive bomb."
+        )
+
+
+def _choose(archive: Path, members: Sequence[zipfile.ZipInfo], name: str) -> zipfile.ZipInfo:
+    found = [member for member in members if PurePosixPath(member.filename).name.lower() == name.lower()]
+    # Macintosh archives carry shadows of their files under __MACOSX.
+    found = [member for member in found if not member.filename.startswith("__MACOSX/")]
+    if not found:
+        inside = ", ".join(sorted(member.filename for member in members)[:8]) or "nothing"
+        raise DataError(f"{archive} holds no {name!r}; it holds {inside}.")
+    return min(found, key=lambda member: len(member.filename))
+
+
+def _copy(opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # zipfile reads no more than the member declares and then compares its checksum, so a size cannot be a
+    # lie.
+    with opened.open(member) as source, target.open("wb") as sink:
+        shutil.copyfileobj(source, sink, 1 << 20)

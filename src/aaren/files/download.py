@@ -1,7 +1,4 @@
-"""Get one file over HTTP: resumed where it broke off, within a size, checked, and whole or not there.
-
-Knows addresses and bytes only; which file belongs to which dataset is `aaren.datasets.fetch`'s business.
-"""
+"""Get one file over HTTP: resumed where it broke off, within a size, checked, and whole or not there."""
 
 import hashlib
 import http.client
@@ -41,7 +38,7 @@ def download(
     """Download `url` to `target`.
 
     What has arrived waits in `<target>.part`, beside it the server's mark of that version, and the next call
-    goes on from there when the server still has the same version. Without a checksum, an answer of which
+    resumes there when the server still has the same version. Without a checksum, an answer of which
     nobody says how long it is cannot be told from a truncated one, and is refused.
     """
     _require_http(url)

@@ -1,7 +1,4 @@
-"""Arrays in `.npz` files: loaded without pickles and within a size, saved whole or not at all.
-
-Knows nothing of what the arrays mean.
-"""
+"""Arrays in `.npz` files: loaded without pickles and within a size, saved whole or not at all."""
 
 import io
 import math
