@@ -52,11 +52,11 @@ _LOAD = """
 import json, time
 import torch
 began = time.perf_counter()
-from aaren.datasets import forecasting
-data = forecasting.load("ETTm1")
-loaders = [data.loaders(horizon_steps=horizon) for horizon in forecasting.HORIZONS]
-print(json.dumps({"seconds": time.perf_counter() - began, "rows": len(data.values), "loaders": 3 *
-len(loaders)}))
+from aaren.forecasting.data import HORIZONS, load
+data = load("ETTm1")
+loaders = [data.loaders(horizon_steps=horizon) for horizon in HORIZONS]
+seconds = time.perf_counter() - began
+print(json.dumps({"seconds": seconds, "rows": len(data.values), "loaders": 3 * len(loaders)}))
 """
 
 _ROLL_OUT = """

@@ -36,10 +36,10 @@ def main() -> None:
 
     stream = model.stream(start=0.0)  # one stream, one event at a time, constant memory
     for time in (3.0, 3.2, 3.3):  # a burst
-        law = stream.push(time)
-    print(f"after a burst: median wait {law.median():.2f}, P(quiet for 5) = {law.survival(5.0):.2f}")
-    law = stream.push(20.0)  # long quiet, then one event
-    print(f"after a pause: median wait {law.median():.2f}, P(quiet for 5) = {law.survival(5.0):.2f}")
+        coming = stream.push(time)
+    print(f"after a burst: median wait {coming.median():.2f}, P(quiet for 5) = {coming.survival(5.0):.2f}")
+    coming = stream.push(20.0)  # long quiet, then one event
+    print(f"after a pause: median wait {coming.median():.2f}, P(quiet for 5) = {coming.survival(5.0):.2f}")
     print(f"the state takes {stream.state.nbytes:,} bytes, for ever")
 
     generator = torch.Generator().manual_seed(0)

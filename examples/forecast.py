@@ -36,8 +36,8 @@ def main() -> None:
     forecast = model.predict()
     last = power_use(KNOWN).groupby("unique_id")["y"].last()
     print(forecast.head(3).to_string(index=False))
-    print(f"error, in deviations:  forecast {relative_error(forecast['AarenForecaster'], truth):.2f}")
-    print(f"                     last value {relative_error(truth['unique_id'].map(last), truth):.2f}")
+    print(f"error in standard deviations: forecast {relative_error(forecast['AarenForecaster'], truth):.2f}")
+    print(f"                            last value {relative_error(truth['unique_id'].map(last), truth):.2f}")
 
     known = KNOWN
     for rows in (1, 10, 100, 1_000, 1):  # the last row costs what the first did

@@ -16,7 +16,7 @@ def play(session: PolicySession, seed: int, *, steps: int = 300) -> float:
     reward, collected, is_over = None, 0.0, False
     for step in range(steps):
         if step == 20:
-            blob = session.to_bytes()  # a few kilobytes: keep it, send it, go on anywhere
+            blob = session.to_bytes()  # a few kilobytes: keep it, send it, resume anywhere
             session = session.policy.stream()
             session.restore(blob)
         action = session.push(observation, reward)

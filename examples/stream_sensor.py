@@ -21,14 +21,14 @@ def main() -> None:
             if tick in (10, 500):
                 print(f"tick {tick:3}: {state.nbytes / NUM_SENSORS:.0f} bytes per sensor")
 
-        # The process ends; another one goes on with sensor 3 alone.
+        # The process ends; another one resumes with sensor 3 alone.
         name = encoder.fingerprint()
         blob = state.select([3]).to_bytes(fingerprint=name)
         restored = EncoderState.from_bytes(blob, like=encoder.init_state(1), fingerprint=name)
         reading = torch.randn(1, 3)
         here, _ = encoder.step(embed(reading), state.select([3]))
         there, _ = encoder.step(embed(reading), restored)
-    print(f"saved state: {len(blob):,} bytes; goes on identically: {torch.equal(here, there)}")
+    print(f"saved state: {len(blob):,} bytes; resumes identically: {torch.equal(here, there)}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from aaren.bench import memory
+from aaren.bench.process import MemoryExhaustedError
 
 pytestmark = pytest.mark.skipif(not memory.can_measure(), reason="needs /proc, as on Linux")
 MEGABYTE = 1 << 20
@@ -70,7 +71,7 @@ def test_an_error_in_the_child_is_told() -> None:
 
 
 def test_a_killed_child_is_told_with_its_cure() -> None:
-    with pytest.raises(memory.MemoryExhaustedError, match=r"exit code 9 .* Choose smaller sizes"):
+    with pytest.raises(MemoryExhaustedError, match=r"exit code 9 .* Choose smaller sizes"):
         memory.peak_extra_bytes(die)
 
 

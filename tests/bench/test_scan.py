@@ -5,6 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
+from aaren.bench.process import MemoryExhaustedError
 from aaren.bench.publish import page_marks
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
@@ -125,7 +126,7 @@ def test_a_cell_skipped_at_its_shortest_is_skipped_beyond() -> None:
 
 def test_exhausted_memory_becomes_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: object, **__: object) -> int:
-        raise memory.MemoryExhaustedError("gone")
+        raise MemoryExhaustedError("gone")
 
     monkeypatch.setattr(memory, "peak_extra_bytes", exhausted)
     row = scan._empty_row("naive", SMALL, FORWARD)

@@ -128,7 +128,7 @@ def test_all_windows_of_horizon_720_cost_no_more_memory_than_the_series() -> Non
     assert used_megabytes <= 4
 
 
-def test_scaling_uses_the_training_rows_and_the_population_deviation() -> None:
+def test_scaling_uses_the_training_rows_and_the_population_standard_deviation() -> None:
     values = np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 7.0]])
     dates = np.datetime64("2020-01-01T00", "s") + np.arange(3) * np.timedelta64(1, "h")
     series = Series(name="x", columns=("a", "b"), dates=dates, values=values)

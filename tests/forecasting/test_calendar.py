@@ -1,4 +1,4 @@
-"""Dates go on as the calendar has it."""
+"""Dates continue as the calendar has it."""
 
 import numpy as np
 import pandas as pd

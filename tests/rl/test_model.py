@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.errors import ConfigError, ShapeError, StateError
-from aaren.rl.model import DecisionModel, DecisionModelConfig, DecisionState, Steps
+from aaren.rl.model import DecisionModel, DecisionModelConfig, DecisionState, PolicyState, Steps
 from aaren.stream.saved import load_model, save_model
 
 EXACT = {"rtol": 0.0, "atol": 1e-9}
@@ -221,6 +221,17 @@ def test_every_stream_takes_one_step(model: DecisionModel, rng: torch.Generator,
         model.step(cut(steps, 0), state)
     with pytest.raises(StateError, match=words):
         model(steps, state)
+
+
+def test_a_policy_state_is_saved_and_converted_like_every_other() -> None:
+    model = build()
+    state = PolicyState(model.init_state(2), torch.zeros(2, dtype=torch.float64), torch.arange(2))
+    smaller = state.to(torch.float32)
+    assert isinstance(smaller.memory, DecisionState)
+    assert {part.dtype for part in smaller.memory.encoder.layers[0]} == {torch.float32}
+    assert smaller.return_to_go.dtype == torch.float64
+    assert PolicyState.from_bytes(state.to_bytes(), like=state).to_bytes() == state.to_bytes()
+    assert state.clone().select([1]).timestep.tolist() == [1]
 
 
 def test_what_does_not_fit_is_said(rng: torch.Generator) -> None:

@@ -1,5 +1,3 @@
-"""Sessions: what they refuse before it reaches a state, and how many streams they hold."""
-
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,11 @@ from torch import Tensor
 from aaren.errors import ConfigError, DataError, ShapeError, StateError
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
+from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn.checks import check_model_state
+from aaren.ops import ScanState
 from aaren.rl.model import DecisionModel, DecisionModelConfig
+from aaren.stream.session import count_streams
 
 ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
 
@@ -184,3 +186,19 @@ def test_a_state_of_other_weights_is_refused(model: StreamingForecaster) -> None
         model.value.weight.mul_(2.0)  # outside of the encoder
     with pytest.raises(StateError, match="Load the weights that made it"):
         model.stream().restore(session.to_bytes())
+
+
+@pytest.mark.parametrize("mixer", ["aaren", "softmax", "gru", "lstm", "wkv"])
+def test_streams_are_counted_in_every_kind_of_state(mixer: str) -> None:
+    encoder = Encoder(EncoderConfig(width=8, num_heads=2, num_layers=1, mixer=mixer))
+    for streams in (0, 3):
+        assert count_streams(encoder.init_state(streams)) == streams
+    assert count_streams(EncoderState(())) is None
+    assert count_streams((EncoderState(()), torch.zeros(4, 2))) == 4
+
+
+def test_the_numbers_and_the_cure_are_said() -> None:
+    state = ScanState.empty((3, 1), 1)
+    check_model_state(state, ScanState, 3)
+    with pytest.raises(StateError, match=r"of 3 streams; items for 1 came.*mask=False.*init_state\(1\)"):
+        check_model_state(state, ScanState, 1)

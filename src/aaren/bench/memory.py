@@ -14,17 +14,15 @@ fifteen gigabytes.
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeAlias
 
-from aaren.errors import AarenError
+from aaren.bench.process import fresh_process
 
 Prepare: TypeAlias = Callable[..., Callable[[], object]]
 
@@ -35,10 +33,6 @@ _RESET_PEAK = "5"  # see proc(5)
 _SAMPLE_SECONDS = 0.001
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # see mallopt(3)
 _LARGE_BLOCK_BYTES = 128 * 1024  # what glibc starts with
-
-
-class MemoryExhaustedError(AarenError, MemoryError):
-    """The system ended the measuring process, most likely for want of memory."""
 
 
 def can_measure() -> bool:
@@ -84,54 +78,35 @@ def peak_extra_bytes(
     """
     if not can_measure():
         return None
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "aaren.ops.cpu.fused_rows"])
-    receiving, sending = context.Pipe(duplex=False)
-    child = context.Process(target=_measure, args=(sending, prepare, arguments, warm_up, num_threads))
-    child.start()
-    sending.close()
-    try:
-        answer = receiving.recv()
-    except EOFError as error:
-        child.join()
-        raise MemoryExhaustedError(
-            f"the process that measures memory ended with exit code {child.exitcode} before it could answer; "
-            "the system was probably out of memory. Choose smaller sizes."
-        ) from error
-    finally:
-        receiving.close()
-    child.join()
-    if isinstance(answer, str):
-        raise RuntimeError(f"the measured call failed in its process:\n{answer}")
+    question = (prepare, arguments, warm_up, num_threads)
+    with fresh_process(_measure, *question, preload=["aaren.ops.cpu.fused_rows"]) as child:
+        answer = child.receive()
     assert isinstance(answer, int)
     return answer
 
 
 def _measure(
-    sending: Connection,
+    connection: Connection,
     prepare: Prepare,
     arguments: tuple[object, ...],
     warm_up: tuple[object, ...] | None,
     num_threads: int | None,
 ) -> None:
-    """Work in the child: send the peak, or the traceback as text."""
-    try:
-        _hand_back_large_blocks()
-        if num_threads is not None:
-            import torch
+    """Work in the child: send the peak."""
+    _hand_back_large_blocks()
+    if num_threads is not None:
+        import torch
 
-            torch.set_num_threads(num_threads)
-        if warm_up is not None:
-            prepare(*warm_up)()
-        call = prepare(*arguments)
-        return_freed_memory()
-        with _peak_resident() as peak:
-            before = _read_kilobytes(_STATUS, "VmRSS")
-            kept = call()
-        del kept
-        sending.send(max(0, peak[0] - before))
-    except BaseException:  # whatever it was, the parent must hear of it
-        sending.send(traceback.format_exc())
+        torch.set_num_threads(num_threads)
+    if warm_up is not None:
+        prepare(*warm_up)()
+    call = prepare(*arguments)
+    return_freed_memory()
+    with _peak_resident() as peak:
+        before = _read_kilobytes(_STATUS, "VmRSS")
+        kept = call()
+    del kept
+    connection.send(max(0, peak[0] - before))
 
 
 @contextmanager

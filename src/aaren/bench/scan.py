@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from aaren.bench import figure, memory
+from aaren.bench.process import MemoryExhaustedError
 from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
 from aaren.bench.scan_contenders import (
@@ -237,7 +238,7 @@ def _measure_memory(row: Row, name: str, shape: Shape, direction: str) -> None:
             warm_up=(name, small, direction),
             num_threads=torch.get_num_threads(),
         )
-    except memory.MemoryExhaustedError:
+    except MemoryExhaustedError:
         row["skipped"] = "needs more memory than this machine has"
 
 

@@ -25,7 +25,7 @@ from aaren.bench.stream_contenders import (
     build,
     size_title,
 )
-from aaren.bench.stream_worker import EARLY_TOKENS, Comparison, StreamWorker, Turn, stream_worker
+from aaren.bench.stream_worker import EARLY_TOKENS, StreamWorker, Turn, stream_worker
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.errors import ConfigError
 
@@ -213,7 +213,7 @@ class _Runner:
             "size": self.lane.size,
             "contender": self.lane.contender,
             "tokens": turn.tokens,
-            "parameters": self.worker.start.parameters,
+            "parameters": self.worker.parameters,
             "state_bytes": turn.state_bytes,
             "process_bytes": turn.process_bytes,
             **token.fields("token_"),
@@ -247,23 +247,8 @@ def _run_lanes(
             if runner.lane.contender == FOLDED and runner.lane.tokens > EARLY_TOKENS:
                 on_step(done, total, "an early token against a late one")
                 compared = runner.worker.compare(rounds=_COMPARE_ROUNDS, tokens=_COMPARE_TOKENS)
-                rows.append(_flatness_row(runner.lane, compared))
+                rows.append({"what": "flatness", "size": runner.lane.size, "contender": FOLDED, **compared})
     return done
-
-
-def _flatness_row(lane: Lane, compared: Comparison) -> Row:
-    return {
-        "what": "flatness",
-        "size": lane.size,
-        "contender": lane.contender,
-        "early_tokens": compared.early_tokens,
-        "late_tokens": compared.late_tokens,
-        **compared.early.fields("early_"),
-        **compared.late.fields("late_"),
-        "early_state_bytes": compared.early_state_bytes,
-        "late_state_bytes": compared.late_state_bytes,
-        "repeats": compared.early.repeats,
-    }
 
 
 def longest(record: BenchRecord, size: str, contender: str = TRANSFORMER) -> int:

@@ -141,6 +141,7 @@ class ClassificationConfig:
 def falling(updates: int) -> Schedule:
     """Let the learning rate fall in a straight line to 0 at the last update.
 
+    >>> from aaren.engine.plan import Moment
     >>> [falling(4)(Moment(update, 0)) for update in range(4)]
     [1.0, 0.75, 0.5, 0.25]
     """

@@ -291,7 +291,7 @@ class RunningStatistics:
     """The rule; what has been seen is in a ScanState of one head, float64.
 
     Squares are taken of the rows as they are: series should come roughly scaled, with means not thousands of
-    deviations away from 0.
+    standard deviations away from 0.
 
     Args:
         num_series: columns of a row.
@@ -315,7 +315,7 @@ class RunningStatistics:
     def forward(
         self, rows: Tensor, state: ScanState, *, mask: Mask | None = None
     ) -> tuple[Tensor, Tensor, ScanState]:
-        """Return mean and deviation after each row, (b, t, series), in the rows' dtype, and the state."""
+        """Return mean and standard deviation after each row, (b, t, series), and the state."""
         precise = rows.to(state.m.dtype).unsqueeze(2)
         log_decay = precise.new_full((*rows.shape[:2], 1), self.log_decay)
         if mask is not None:
@@ -333,7 +333,7 @@ class RunningStatistics:
     def step(
         self, row: Tensor, state: ScanState, *, mask: TokenMask | None = None
     ) -> tuple[Tensor, Tensor, ScanState]:
-        """Return mean and deviation after one more row per stream, (b, series), and the state."""
+        """Return mean and standard deviation after one more row per stream, (b, series), and the state."""
         precise = row.to(state.m.dtype).unsqueeze(1)
         log_decay = precise.new_full((row.shape[0], 1), self.log_decay)
         moments, state = step(
@@ -347,7 +347,7 @@ class RunningStatistics:
 
     @torch.no_grad()
     def read(self, state: ScanState, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return mean and deviation as they stand, (b, series); both 0 before the first row."""
+        """Return mean and standard deviation as they stand, (b, series); both 0 before the first row."""
         mean, deviation = _mean_and_deviation(read(state).squeeze(1), dtype)
         return mean, torch.where(state.u == 0, 0.0, deviation)
 

@@ -18,7 +18,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, asdict, fields
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
 import safetensors.torch
 import torch
@@ -55,11 +55,8 @@ class State:
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
-        """Let torch.export and torch.func see the tensors: before 2.9 torch knows direct NamedTuples only."""
-        build = cast("Callable[..., Any]", cls)
-        pytree.register_pytree_node(
-            cls, lambda state: (list(cast("tuple[Any, ...]", state)), None), lambda parts, _: build(*parts)
-        )
+        """Let torch.export and torch.func see the tensors: older torch knows only direct NamedTuples."""
+        pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__qualname__}")
 
     @property
     def nbytes(self) -> int:

@@ -1,15 +1,9 @@
-"""DecisionModelConfig: what a policy model is made of; by default as published.
-
-What a policy remembers: the model's own DecisionState, a window of steps, a running episode's counts.
-
-All are values: trees of tensors whose first axis is the stream.
-
-DecisionModel: returns-to-go, states and actions in, the action to take out; as Transformer or Aaren.
+"""DecisionModel: returns-to-go, states and actions in, the action to take out; as Transformer or Aaren.
 
 Token order is that of the Decision Transformer: return, state, action, step after step; the action is read at
 the state. Inside, a step is the group (action before it, return, state), so that a sequence and a stream are
-cut at the same places: the last action waits in the state until the next step. Knows no environment and no
-context policy.
+cut at the same places: the last action waits in the state until the next step. What of an episode is seen,
+and which return is asked for, is up to `PolicySession`.
 """
 
 from dataclasses import dataclass

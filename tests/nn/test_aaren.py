@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from aaren.bench.stream import PrecisionSettings, measure_precision
 from aaren.errors import ConfigError, ShapeError, StateError
-from aaren.nn import GRU, AarenAttention, SoftmaxAttention
+from aaren.nn import GRU, AarenAttention, Encoder, EncoderConfig, SoftmaxAttention
+from aaren.nn.encoder import MIXERS
 
 
 def the_long_way(layer: AarenAttention, x: Tensor) -> Tensor:
@@ -226,3 +228,73 @@ def test_a_foreign_state_is_refused_and_left_alone() -> None:
     with pytest.raises(StateError):
         layer.step(x, state)
     assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
+
+
+@pytest.mark.parametrize("qkv_bias", [True, False])
+@pytest.mark.parametrize("out_bias", [True, False])
+def test_folding_keeps_outputs_and_states(qkv_bias: bool, out_bias: bool) -> None:
+    layer = AarenAttention(12, 3, qkv_bias=qkv_bias, out_bias=out_bias, dtype=torch.float64).eval()
+    folded = layer.fold()
+    x = torch.randn(2, 7, 12, dtype=torch.float64)
+    (y, state), (folded_y, folded_state) = layer(x), folded(x)
+    torch.testing.assert_close(folded_y, y)
+    for a, b in zip(folded_state, state, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_folding_leaves_the_original_untouched_and_independent() -> None:
+    layer = AarenAttention(8, 2)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    folded = layer.fold()
+    x = torch.randn(1, 3, 8)
+    y, _ = folded(x)
+    with torch.no_grad():
+        layer.v_proj.weight.zero_()
+    assert torch.equal(folded(x)[0], y)
+    layer.load_state_dict(before)
+    torch.testing.assert_close(layer(x)[0], y)
+    assert folded.fold() is folded
+
+
+def test_folded_has_fewer_parameters_and_trains_none() -> None:
+    folded = AarenAttention(512, 8).fold()
+    # Values and output keep their matrices; per head, one vector and one number stand for query, W_q and W_k.
+    assert sum(p.numel() for p in folded.parameters()) == 2 * (512 * 512 + 512) + 8 * (512 + 1)
+    assert not any(p.requires_grad for p in folded.parameters())
+    assert "width=512, num_heads=8" in repr(folded)
+
+
+def test_half_precision_keeps_scores_precise() -> None:
+    layer = AarenAttention(16, 2)
+    with torch.no_grad():
+        layer.query.mul_(50.0)  # large scores, where eight bits would be far off
+    folded = layer.fold()
+    x = torch.randn(2, 16)
+    exact, _ = folded.step(x, folded.init_state(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, state = folded.step(x, folded.init_state(2))
+        y2, state2 = layer.step(x, layer.init_state(2))
+    expected = layer.init_state(2)
+    _, expected = layer.step(x, expected)
+    torch.testing.assert_close(state.m, expected.m)
+    torch.testing.assert_close(state2.m, expected.m)
+    assert y.dtype == y2.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), exact, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_shapes_can_be_asked_of_the_meta_device(mixer: str) -> None:
+    encoder = Encoder(EncoderConfig(width=8, num_heads=2, mixer=mixer), device="meta").eval()
+    x = torch.empty(3, 5, 8, device="meta")
+    y, state = encoder(x)
+    y_next, _ = encoder.step(x[:, 0], state)
+    assert (y.shape, y_next.shape) == (x.shape, (3, 8))
+    assert y.is_meta
+
+
+@pytest.mark.endless
+def test_thirty_million_equal_scores_stay_an_exact_mean() -> None:
+    row = measure_precision(PrecisionSettings())
+    assert row["tokens"] == 30_000_000
+    assert float(row["forward_error"] or 0.0) <= 1e-9
+    assert float(row["step_error"] or 0.0) <= 1e-9
