@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -96,6 +97,13 @@ def test_help_runs(python, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Attention as an RNN" in done.stdout
+
+
+def test_the_templates_of_the_report_are_in_it(wheel):
+    templates = {path.name for path in (ROOT / "src/aaren/report/templates").iterdir()}
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {Path(name).name for name in archive.namelist() if "report/templates/" in name}
+    assert packed == templates == {"page.html", "parts.html", "page.css", "page.js"}
 
 
 # One use of each extra; without it, the error holds the line that installs it.

@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 from aaren.lab.records import collect
-from aaren.report.comparison import Comparison, compare
+from aaren.report.comparison import (
+    PRINTED_ONE_SIDED,
+    Comparison,
+    average_difference,
+    check_published,
+    compare,
+    which_are_bold,
+)
 from aaren.report.names import metric
-from aaren.report.rows import arrange
+from aaren.report.rows import arrange, read_results
+from aaren.report.statistics import Summary
 
 WriteRun = Callable[..., Path]
 
@@ -83,3 +91,35 @@ def test_how_far_ours_is_from_the_published_mean(tmp_path: Path, write_run: Writ
     found = only(tmp_path, "test.mse")
     assert found.deviations_off("aaren") == pytest.approx(2.0)
     assert found.deviations_off("transformer") is None
+
+
+def test_touching_intervals_are_both_bold_and_others_one_sided() -> None:
+    low, high = Summary(mean=0.48, deviation=0.02, count=5), Summary(mean=0.44, deviation=0.02, count=5)
+    assert which_are_bold(low, high, is_lower_better=True) == (True, True)  # they touch at 0.46, in decimals
+    high = Summary(mean=0.44, deviation=0.01, count=5)
+    assert which_are_bold(low, high, is_lower_better=True) == (False, True)
+    assert which_are_bold(low, high, is_lower_better=False) == (True, False)
+    assert which_are_bold(Summary(mean=1.0, deviation=None, count=1), high, is_lower_better=True) == (
+        False,
+        False,
+    )
+
+
+def test_the_published_tables_follow_the_rule_for_bold_but_once() -> None:
+    found = check_published()
+    assert (found.pairs, found.both, found.transformer, found.aaren) == (107, 97, 7, 3)
+    assert found.exceptions == ["ETTm1, 720, mae: 0.52 ± 0.01 and 0.56 ± 0.02"]
+    assert len(PRINTED_ONE_SIDED) == 9
+    assert found.both + found.transformer + found.aaren == found.pairs
+    assert found.equivalent == 55
+
+
+def test_nothing_is_averaged_in_percent_of_zero(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        write_run(tmp_path, "events", "sin", model, 0.7, 0.0)
+        write_run(tmp_path, "events", "mimic", model, 0.7, 2.0)
+    found = [compare(row, metric("test.rmse")) for row in read_results(tmp_path).rows]
+    average = average_difference(found)
+    assert average is not None
+    assert average.over_pairs.count == 1
+    assert average_difference([one for one in found if one.key.dataset == "sin"]) is None

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aaren.report.build import write_report
-from aaren.report.gathered import gather
-from aaren.report.markdown import render_markdown
-from aaren.report.page import render_page
-from aaren.report.readme import render_section
+from aaren.report.markdown import render_markdown, render_section
+from aaren.report.page import render_page, write_report
+from aaren.report.rows import read_results
 
 WriteRun = Callable[..., Path]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -30,11 +28,11 @@ def test_one_hostile_file_stops_nothing(name: str, text: str, tmp_path: Path, wr
     sound(tmp_path, write_run)
     bad = write_run(tmp_path, "rl", "hopper-medium", "aaren", 50.0, curve=[1.0, 2.0])
     (bad / name).write_bytes(text.encode("utf-8", "surrogatepass"))
-    gathered = gather(tmp_path)
-    render_section(gathered)
-    assert "sin" in render_markdown(gathered)
+    results = read_results(tmp_path)
+    render_section(results)
+    assert "sin" in render_markdown(results)
     if name == "record.json":
-        (problem,) = gathered.problems
+        (problem,) = results.problems
         assert problem.path.parent == bad
 
 
@@ -43,7 +41,7 @@ def test_a_hostile_benchmark_stops_nothing(tmp_path: Path, write_run: WriteRun) 
     (tmp_path / "bench").mkdir()
     for text in (DEEP, HUGE, "[]", "{}"):
         (tmp_path / "bench" / "stream.json").write_text(text)
-        (problem,) = gather(tmp_path).problems
+        (problem,) = read_results(tmp_path).problems
         assert problem.path.name == "stream.json"
 
 
@@ -112,10 +110,10 @@ def test_changed_values_stop_nothing(seed: int, full_results: Path, tmp_path: Pa
                     text = "\n".join(map(json.dumps, lines))
                 (folder / file.name).write_text(text)
         try:
-            gathered = gather(root)
-            render_markdown(gathered)
-            render_section(gathered)
-            render_page(gathered)
+            results = read_results(root)
+            render_markdown(results)
+            render_section(results)
+            render_page(results)
         except Exception as error:
             trace = error.__traceback__
             while trace.tb_next is not None:

@@ -1,126 +1,190 @@
-"""The page in a real browser: it loads alone, sorts, draws, and changes its light."""
+"""Writing a report: what is in it, and everything that can be wrong with its input."""
 
-import os
+import json
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from aaren.report.build import write_report
+from aaren.cli.main import app
+from aaren.errors import ConfigError, DataError
+from aaren.report.markdown import render_section
+from aaren.report.page import write_report
+from aaren.report.rows import read_results
 
-PATIENCE = 120_000  # milliseconds, for a machine that does other things too
-BENCHES = Path(__file__).parents[2] / "results" / "bench"
-
-
-@pytest.fixture(scope="module")
-def page_file(full_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("page")
-    shutil.copytree(BENCHES, root / "bench")
-    _, (page, _) = write_report([full_results, root], root / "report")
-    return page
+WriteRun = Callable[..., Path]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["object"]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'aaren[dev]'")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    if executable is None:
-        pytest.skip("needs a browser: install Debian's package chromium")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=executable, args=["--no-sandbox"] if os.geteuid() == 0 else [], timeout=PATIENCE
-        )
-        yield started
-        started.close()
+def test_equal_records_give_equal_reports(full_results: Path, tmp_path: Path) -> None:
+    _, first = write_report([full_results], tmp_path / "a")
+    _, second = write_report([full_results], tmp_path / "b")
+    assert [path.name for path in first] == ["index.html", "tables.md"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
 
 
-class Visit:
-    """A page that was opened, with all that it said and asked for."""
-
-    def __init__(self, browser, page_file: Path, *, scheme: str = "light", width: int = 1280) -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE)
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(page_file.as_uri(), timeout=PATIENCE)
-
-    def draw_all(self) -> int:
-        """Bring every plot into view; returns how many were drawn."""
-        canvases = self.page.locator(".canvas")
-        for place in range(canvases.count()):
-            canvases.nth(place).scroll_into_view_if_needed()
-            canvases.nth(place).locator("svg.main-svg").first.wait_for()
-        return canvases.count()
+def test_broken_and_foreign_records_are_named_and_left_out(full_results: Path, tmp_path: Path) -> None:
+    results, (page, tables) = write_report([full_results], tmp_path / "report")
+    reasons = {problem.path.parent.name: problem.reason for problem in results.problems}
+    assert reasons == {
+        "cut-off": "it is not JSON: cut off, or something else wrote it",
+        "foreign": "it is no record of a run: something else wrote it",
+    }
+    for text in (page.read_text(), tables.read_text()):
+        assert "cut-off/record.json" in text
+        assert "it is no record of a run" in text
+    assert str(tmp_path) not in tables.read_text()
 
 
-@pytest.fixture(scope="module")
-def visit(browser: object, page_file: Path) -> Iterator[Visit]:
-    opened = Visit(browser, page_file)
-    yield opened
-    opened.context.close()
+def test_a_failed_or_newer_run_is_a_problem(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "events", "sin", "aaren", 0.7)
+    write_run(tmp_path, "events", "sin", "transformer", 0.7, status="failed")
+    newer = write_run(tmp_path, "events", "mimic", "aaren", 0.7) / "record.json"
+    newer.write_text(json.dumps({**json.loads(newer.read_text()), "format": 99}))
+    reasons = sorted(problem.reason for problem in read_results(tmp_path).problems)
+    assert reasons[0].startswith("a newer version of aaren wrote it (format 99")
+    assert reasons[1] == "the run failed: DataError: no such column"
 
 
-def test_it_loads_alone_and_draws_every_plot(visit: Visit, page_file: Path) -> None:
-    assert visit.draw_all() == 15
-    drawn = visit.page.evaluate(
-        "[...document.querySelectorAll('.canvas')].filter("
-        "c => c.querySelector('.scatterlayer .trace, .barlayer .trace')).length"
+def test_a_foreign_benchmark_is_a_problem(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "events", "sin", "aaren", 0.7)
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "stream.json").write_text("{")
+    (problem,) = read_results(tmp_path).problems
+    assert problem.reason.startswith("is not JSON")
+
+
+def test_broken_files_beside_a_record_leave_no_figure(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = write_run(
+        tmp_path / "runs", "forecasting", "ETTh1", "aaren", 0.5, 0.4, horizon=96, curve=[1.0, 0.5]
     )
-    assert drawn == 15
-    assert visit.said == []
-    assert [url for url in visit.asked if not url.startswith(("data:", "blob:"))] == [page_file.as_uri()]
+    (folder / "figures.json").write_text("{")
+    (folder / "curve.jsonl").write_text('{"update": 1, "validation": {"mse": 1.0}}\n{"upd')
+    _, (page, _) = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = page.read_text()
+    assert 'data-figure="forecasting-forecasts"' not in text
+    assert 'data-figure="forecasting-curves"' not in text
 
 
-def test_tables_sort_by_numbers_and_gaps_come_last(visit: Visit) -> None:
-    table = "#forecasting-cpu-main-test-mse"
-    head = visit.page.locator(f"{table} thead tr:last-child th").nth(1).locator("button")
-    values = f"""[...document.querySelectorAll('{table} tbody tr')].map(
-        row => row.cells[1].dataset.key === undefined ? null : Number(row.cells[1].dataset.key))"""
-    for direction in ("ascending", "descending"):
-        head.click()
-        found = visit.page.evaluate(values)
-        numbers = [value for value in found if value is not None]
-        assert numbers == sorted(numbers, reverse=direction == "descending")
-        assert found[len(numbers) :] == [None] * (32 - 9)
-        assert visit.page.locator(f"{table} th[aria-sort={direction}]").count() == 1
+def test_input_that_cannot_be(tmp_path: Path, write_run: WriteRun) -> None:
+    with pytest.raises(DataError, match=r"no folder .*nowhere"):
+        write_report([tmp_path / "nowhere"], tmp_path / "report")
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(DataError, match=r"no finished run below .*runs: .* Make some: aaren train"):
+        write_report([tmp_path / "runs"], tmp_path / "report")
+    write_run(tmp_path / "runs", "events", "sin", "aaren", 0.7)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is a file: -o needs a folder"):
+        write_report([tmp_path / "runs"], tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"cannot write to .*file/report.*Choose another folder: -o FOLDER"):
+        write_report([tmp_path / "runs"], tmp_path / "file" / "report")
 
 
-def test_gaps_can_be_shown(visit: Visit) -> None:
-    table = visit.page.locator("#forecasting-cpu-main-test-mse")
-    assert table.locator("tr.gap").first.is_hidden()  # most rows are gaps
-    table.locator("label.gaps input").check()
-    assert table.locator("tr.gap").first.is_visible()
+def test_the_command_prints_verdict_and_paths(full_results: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["report", str(full_results), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("As good as Transformers? ")
+    assert lines[1] == "Cheaper? not measured."
+    assert lines[2:] == [str(tmp_path / "out" / "index.html"), str(tmp_path / "out" / "tables.md")]
+    assert "left out" in result.stderr
 
 
-def test_another_view_is_drawn_when_chosen(visit: Visit) -> None:
-    figure = visit.page.locator("figure.plot").first
-    axis = "document.querySelector('.canvas').layout.yaxis.ticktext.length"
-    figure.locator(".canvas svg.main-svg").first.wait_for()
-    assert visit.page.evaluate(axis) == 14
-    figure.locator("select").select_option(label="RL, score, best evaluation, cpu")
-    assert visit.page.evaluate(axis) == 2
+def test_numbers_that_are_not_finite_beside_a_record(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer"):
+        folder = write_run(
+            tmp_path, "classification", "Handwriting", model, 0.5, curve=[0.1, math.nan, 0.3], seed=0
+        )
+        with (folder / "curve.jsonl").open("ab") as curve:
+            curve.write(b"\xff\xfe")
+    write_report([tmp_path], tmp_path / "page")
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert '"y": [0.1, null, 0.3]' in page  # a gap, and the cut-off end is left out
 
 
-def test_light_and_dark(visit: Visit, browser: object, page_file: Path) -> None:
-    paper = "getComputedStyle(document.body).backgroundColor"
-    ink = "document.querySelector('.canvas').layout.font.color"
-    assert visit.page.evaluate(paper) == "rgb(255, 255, 255)"
-    light_ink = visit.page.evaluate(ink)
-    visit.page.locator("button.theme").click()
-    assert visit.page.evaluate(paper) == "rgb(19, 21, 24)"
-    assert visit.page.evaluate(ink) != light_ink  # the plots change too
-    dark = Visit(browser, page_file, scheme="dark", width=390)
-    assert dark.page.evaluate(paper) == "rgb(19, 21, 24)"
-    dark.page.locator("button.theme").click()
-    assert dark.page.evaluate(paper) == "rgb(255, 255, 255)"
-    # On a phone only tables scroll sideways, never the page.
-    assert dark.page.evaluate("document.documentElement.scrollWidth") == 390
-    assert dark.said == []
-    dark.context.close()
+def test_the_benchmark_of_the_first_folder_counts(tmp_path: Path) -> None:
+    measured = Path(__file__).parents[2] / "results" / "bench" / "stream.json"
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        (folder / "bench").mkdir(parents=True)
+        shutil.copy(measured, folder / "bench")
+    found = read_results(*folders)
+    assert [problem.path for problem in found.problems] == [folders[1] / "bench" / "stream.json"]
+    assert "stream" in found.benches
+
+
+HOSTILE = '"><script>alert(1)</script><!--<script><img src=x onerror=alert(2)>[a](javascript:alert(3))`|'
+
+
+def test_a_record_cannot_put_markup_into_the_report(tmp_path: Path, write_run: WriteRun) -> None:
+    for model in ("aaren", "transformer", "dtw"):
+        path = write_run(tmp_path, "events", "sin", model, 0.7, curve=[0.9, 0.8, 0.7]) / "record.json"
+        record = json.loads(path.read_text())
+        names = ("setting", "profile", "command", "ended_by", "date")
+        record |= {name: f"{name}{HOSTILE}" for name in names}
+        record["cell"] = {
+            "dataset": f"d{HOSTILE}",
+            "model": model if model != "dtw" else HOSTILE,
+            "x": HOSTILE,
+        }
+        record["metrics"]["test"][f"n{HOSTILE}"] = 0.5
+        record["reports"] = [f"test.n{HOSTILE}"]
+        record["data"] = {f"file{HOSTILE}": f"digest{HOSTILE}"}
+        record["machine"] = {"cpu": f"cpu{HOSTILE}", "cores": HOSTILE}
+        record["versions"] = {f"v{HOSTILE}": HOSTILE}
+        path.write_text(json.dumps(record))
+        write_run(tmp_path, "events", f"e{HOSTILE.replace('/', '')}", model, 0.7, curve=[0.9, 0.8, 0.7])
+    broken = tmp_path / "<img src=x onerror=alert(4)>" / "record.json"
+    broken.parent.mkdir()
+    broken.write_text(json.dumps({"kind": "run", "format": f"<script>{HOSTILE}"}))
+    _, (page, tables) = write_report([tmp_path], tmp_path / "report")
+    text = page.read_text()
+    # What belongs to the page: its own scripts and, inside plotly's, whatever it needs.
+    library = text.split("</head>")[1].partition("<script>")[2].partition("</script>")[0]
+    ours = text.replace(library, "")
+    assert ours.count("<script") == 3
+    assert not any(mark in ours for mark in ("<img", "<!--", 'javascript:alert(3)"', "alert(1)</script>"))
+    figures = ours.partition('id="figures">')[2].partition("</script>")[0]
+    assert "<" not in figures
+    assert "alert(1)" in json.dumps(json.loads(figures))
+    markdown = tables.read_text()
+    assert "alert(1)" in markdown
+    assert "<script" not in markdown
+    assert "](javascript" not in markdown
+    assert "<" not in "".join(line for line in markdown.splitlines() if "`" not in line)
+
+
+@pytest.mark.parametrize(("validation", "title"), [("f1", "validation f1"), ("other", "training loss")])
+def test_an_unknown_setting_is_displayed_and_never_imported(
+    validation: str, title: str, tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_setting.py").write_text("raise AssertionError('a record chose what is imported')")
+    for model, f1 in (("aaren", 0.9), ("transformer", 0.5), ("simple", 0.4)):
+        folder = write_run(tmp_path / "runs", "events", "mine", model, test={"f1": f1}, curve=[0.1, 0.2])
+        record = json.loads((folder / "record.json").read_text())
+        own = {"setting": "own_setting", "reports": ["test.f1"], "higher_is_better": ["test.f1"]}
+        (folder / "record.json").write_text(json.dumps(record | own))
+        curve = (folder / "curve.jsonl").read_text().replace('"nll"', f'"{validation}"')
+        (folder / "curve.jsonl").write_text(curve)
+    _, (page, tables) = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = page.read_text()
+    assert '<section id="own_setting"><h2>own_setting</h2>' in text
+    assert 'id="own_setting-cpu-main-test-f1"' in text
+    assert 'id="own_setting-cpu-references-test-f1"' in text
+    assert 'data-figure="own_setting-curves"' in text
+    assert f'{{"text": "{title}"}}' in text
+    assert "## own_setting" in tables.read_text()
+    assert "**own_setting**, f1 (higher is better)" in render_section(read_results(tmp_path / "runs"))
+
+
+def test_a_setting_of_unknown_models_has_a_table_and_learning_curves(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    write_run(tmp_path / "runs", "events", "mine", "simple", 0.7, curve=[0.9, 0.8])
+    _, (page, tables) = write_report([tmp_path / "runs"], tmp_path / "report")
+    assert 'data-figure="events-curves"' in page.read_text()
+    assert "| mine | – | – | **0.700** | simple |" in tables.read_text()

@@ -1,4 +1,4 @@
-"""Where runs stand: profiles, variants and seeds never mixed."""
+"""Which runs share a row: profiles, variants and seeds never mixed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +27,8 @@ def test_profiles_and_changed_keys_stand_apart(tmp_path: Path, write_run: WriteR
         changed=("task.network.reading", "engine.threads"),
         task={"network": {"reading": "B"}},
     )
-    places = [row.place for row in rows_of(tmp_path)]
-    assert [(place.profile, place.variant, place.name) for place in places] == [
+    keys = [row.key for row in rows_of(tmp_path)]
+    assert [(key.profile, key.variant, key.name) for key in keys] == [
         ("paper", "", "ETTh1, 96"),
         ("cpu", "", "ETTh1, 96"),
         ("cpu", "reading=B", "ETTh1, 96"),
@@ -38,7 +38,7 @@ def test_profiles_and_changed_keys_stand_apart(tmp_path: Path, write_run: WriteR
 def test_threads_are_no_variant_but_number_formats_are(tmp_path: Path, write_run: WriteRun) -> None:
     write_run(tmp_path, "events", "sin", "aaren", 0.7, changed=("engine.threads",))
     write_run(tmp_path, "events", "sin", "transformer", 0.7, changed=("engine.autocast",))
-    assert [row.place.variant for row in rows_of(tmp_path)] == ["", "autocast=none"]
+    assert [row.key.variant for row in rows_of(tmp_path)] == ["", "autocast=none"]
 
 
 def test_rules_recipes_and_causal_models_are_variants(tmp_path: Path, write_run: WriteRun) -> None:
@@ -47,7 +47,7 @@ def test_rules_recipes_and_causal_models_are_variants(tmp_path: Path, write_run:
     write_run(tmp_path, "classification", "Handwriting", "aaren", 0.2, cell={"recipe": "adam-halving"})
     write_run(tmp_path, "classification", "Handwriting", "aaren-causal", 0.2)
     write_run(tmp_path, "classification", "Handwriting", "transformer-causal", 0.2)
-    found = {row.place.variant: sorted(row.runs) for row in rows_of(tmp_path)}
+    found = {row.key.variant: sorted(row.runs) for row in rows_of(tmp_path)}
     assert found == {
         "": ["aaren"],
         "rule=clean": ["aaren"],
@@ -56,19 +56,19 @@ def test_rules_recipes_and_causal_models_are_variants(tmp_path: Path, write_run:
     }
 
 
-def test_of_two_runs_of_one_place_the_later_counts(tmp_path: Path, write_run: WriteRun) -> None:
+def test_of_two_runs_of_one_row_the_later_counts(tmp_path: Path, write_run: WriteRun) -> None:
     old = write_run(tmp_path / "a", "events", "sin", "aaren", 0.7, date="2026-01-01T00:00:00+00:00")
     new = write_run(tmp_path / "b", "events", "sin", "aaren", 0.6, date="2026-01-02T00:00:00+00:00")
     rows, problems = arrange(collect(tmp_path).records)
     assert rows[0].values("aaren", "test.nll") == {0: 0.6}
     assert [problem.path.parent for problem in problems] == [old]
-    assert problems[0].reason == f"a later run of the same place and seed counts: {new.name}"
+    assert problems[0].reason == f"a later run of the same row and seed counts: {new.name}"
 
 
 def test_datasets_come_in_the_order_of_the_paper(tmp_path: Path, write_run: WriteRun) -> None:
     for dataset in ("zebra", "taxi-tritpp", "wiki", "mimic"):
         write_run(tmp_path, "events", dataset, "aaren", 1.0)
-    assert [row.place.dataset for row in rows_of(tmp_path)] == ["mimic", "wiki", "taxi-tritpp", "zebra"]
+    assert [row.key.dataset for row in rows_of(tmp_path)] == ["mimic", "wiki", "taxi-tritpp", "zebra"]
 
 
 def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path, write_run: WriteRun) -> None:

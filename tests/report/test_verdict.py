@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aaren.bench.record import BenchRecord
-from aaren.report.gathered import gather
+from aaren.report.rows import read_results
 from aaren.report.verdict import first_comparisons, judge_cheaper, judge_comparable
 
 WriteRun = Callable[..., Path]
@@ -20,7 +20,7 @@ def pairs(root: Path, write_run: WriteRun, *differences: float, dataset: str = "
 
 def test_nothing_is_decided_by_one_seed(tmp_path: Path, write_run: WriteRun) -> None:
     pairs(tmp_path, write_run, 0.01)
-    verdict = judge_comparable(gather(tmp_path))
+    verdict = judge_comparable(read_results(tmp_path))
     assert (verdict.word, verdict.kind) == ("not decided", "open")
     assert verdict.sentences == [
         "Both models were trained on 1 of the paper's 38 datasets (profile cpu).",
@@ -40,20 +40,20 @@ def test_words(
     tmp_path: Path, write_run: WriteRun, differences: tuple[float, ...], word: str, kind: str
 ) -> None:
     pairs(tmp_path, write_run, *differences)
-    verdict = judge_comparable(gather(tmp_path))
+    verdict = judge_comparable(read_results(tmp_path))
     assert (verdict.word, verdict.kind) == (word, kind)
 
 
 def test_losses_are_counted_beside_wins(tmp_path: Path, write_run: WriteRun) -> None:
     pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
     pairs(tmp_path, write_run, -0.2, -0.21, -0.19, dataset="JapaneseVowels")
-    verdict = judge_comparable(gather(tmp_path))
+    verdict = judge_comparable(read_results(tmp_path))
     assert (verdict.word, verdict.kind) == ("in part: in 1 of 2 decided comparisons", "mixed")
     assert "within the paper's margin in 1, better in 0, worse in 1; 0 undecided" in verdict.sentences[1]
 
 
 def test_stand_ins_are_counted_apart(full_results: Path) -> None:
-    first = judge_comparable(gather(full_results)).sentences[0]
+    first = judge_comparable(read_results(full_results)).sentences[0]
     assert first == (
         "Both models were trained on 8 of the paper's 38 datasets, and on partial or regenerated stand-ins "
         "for 3 more (profiles cpu and paper)."
@@ -64,7 +64,7 @@ def test_smoke_runs_decide_nothing_beside_serious_ones(tmp_path: Path, write_run
     pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
     for model in ("aaren", "transformer"):
         write_run(tmp_path, "events", "sin", model, 1.0, profile="smoke")
-    assert judge_comparable(gather(tmp_path)).sentences[0].endswith("(profile cpu).")
+    assert judge_comparable(read_results(tmp_path)).sentences[0].endswith("(profile cpu).")
 
 
 def bench(root: Path, kind: str, rows: list[dict[str, float | str]]) -> None:
@@ -74,12 +74,12 @@ def bench(root: Path, kind: str, rows: list[dict[str, float | str]]) -> None:
 
 def test_cheaper_is_judged_from_the_benchmarks(tmp_path: Path, write_run: WriteRun) -> None:
     pairs(tmp_path, write_run, 0.0)
-    assert judge_cheaper(gather(tmp_path)).word == "not measured"
+    assert judge_cheaper(read_results(tmp_path)).word == "not measured"
     stream = {"what": "stream", "size": "paper", "tokens": 1000}
     fast = {**stream, "contender": "aaren_folded", "cumulative_seconds": 1.0, "state_bytes": 4000}
     slow = {**stream, "contender": "transformer", "cumulative_seconds": 3.0, "state_bytes": 4_000_000}
     bench(tmp_path, "stream", [fast, slow])
-    verdict = judge_cheaper(gather(tmp_path))
+    verdict = judge_cheaper(read_results(tmp_path))
     assert (verdict.word, verdict.kind) == ("yes, at these sizes", "good")
     assert "4.00 kB" in verdict.sentences[0]
     assert "3.00x the time" in verdict.sentences[0]
@@ -88,7 +88,7 @@ def test_cheaper_is_judged_from_the_benchmarks(tmp_path: Path, write_run: WriteR
         {"contender": "transformer", "length": 96, "median_seconds": 1.0},
     ]
     bench(tmp_path, "train", steps)
-    verdict = judge_cheaper(gather(tmp_path))
+    verdict = judge_cheaper(read_results(tmp_path))
     assert verdict.kind == "mixed"
     assert "At 96 items Aaren is the slower one." in verdict.sentences[1]
 
@@ -99,14 +99,14 @@ def test_a_row_at_two_profiles_counts_once_where_it_has_most_seeds(
     pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
     for model in ("aaren", "transformer"):
         write_run(tmp_path, "classification", "Handwriting", model, 0.5, profile="paper")
-    (one,) = first_comparisons(gather(tmp_path))
-    assert (one.place.profile, len(one.differences)) == ("cpu", 3)
+    (one,) = first_comparisons(read_results(tmp_path))
+    assert (one.key.profile, len(one.differences)) == ("cpu", 3)
 
 
 def test_few_decided_rows_are_no_good_news(tmp_path: Path, write_run: WriteRun) -> None:
     pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
     for dataset in ("JapaneseVowels", "Heartbeat"):
         pairs(tmp_path, write_run, 0.01, dataset=dataset)
-    verdict = judge_comparable(gather(tmp_path))
+    verdict = judge_comparable(read_results(tmp_path))
     assert verdict.word == "yes, in the one decided comparison (2 of 3 not decided or not tested)"
     assert verdict.kind == "mixed"

@@ -22,6 +22,11 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
 
     name = "classification"
     title = "Time-series classification"
+    short_title = "Classification"
+    report_caution = (
+        "Accuracy on TEST. As published, TEST also chooses the epoch (rule protocol): that flatters both "
+        "models. Rows with rule=clean let a held-out part of TRAIN choose and touch TEST once."
+    )
     suffixes = (".ts",)
     saved_models = ("Classifier", "ReferenceClassifier")
     reports = ("test.accuracy",)

@@ -25,7 +25,8 @@ def report(
     from rich.console import Console
     from rich.markup import escape
 
-    from aaren.report.build import write_readme, write_report
+    from aaren.report.markdown import write_readme
+    from aaren.report.page import write_report
     from aaren.report.verdict import verdicts
 
     talk = Console(stderr=True, highlight=False)
@@ -33,12 +34,12 @@ def report(
         is_changed = write_readme(runs, readme)
         print(f"{readme}: {'rewritten' if is_changed else 'up to date'}")
         return
-    gathered, paths = write_report(runs, out)
-    for problem in gathered.problems:
+    results, paths = write_report(runs, out)
+    for problem in results.problems:
         talk.print(
             f"[yellow]left out[/] {escape(str(problem.path))}: {escape(problem.reason)}", soft_wrap=True
         )
-    for verdict in verdicts(gathered):
+    for verdict in verdicts(results):
         print(f"{verdict.claim} {verdict.word}.")
     for path in paths:
         print(path)

@@ -29,18 +29,18 @@ def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
     """
     from rich.console import Console
 
-    from aaren.report.gathered import gather
-    from aaren.report.tables import main_tables, reference_table
+    from aaren.report.rows import read_results
+    from aaren.report.tables import baseline_table, main_tables
 
-    gathered = gather(out)
+    results = read_results(out)
     console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
     for setting in settings:
-        found: list[Table | None] = [*main_tables(gathered, setting, profile)]
+        found: list[Table | None] = [*main_tables(results, setting, profile)]
         if profile == "smoke":
             found = found[:1]
         else:
             found += [
-                reference_table(gathered, setting, profile, number) for number in gathered.metrics(setting)
+                baseline_table(results, setting, profile, number) for number in results.metrics(setting)
             ]
         if not any(found):
             console.print(f"{setting}, {profile}: nothing was run, so there is no table.")
@@ -49,7 +49,7 @@ def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
                 console.print(to_rich(table, f"{setting}, {profile}: {table.title}"))
                 for note in table.notes:
                     console.print(note, style="dim", markup=False)
-    for problem in gathered.problems:
+    for problem in results.problems:
         print(f"left out {problem.path}: {problem.reason}", file=sys.stderr)
 
 

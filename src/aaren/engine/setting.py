@@ -45,6 +45,9 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
 
     name: str
     title: str = ""  # "Time-series forecasting"
+    short_title: str = ""  # "Forecasting": in menus and tables of the report
+    report_note: str = ""  # above its tables in the report
+    report_caution: str = ""  # the same, but wherever its numbers are shown, in README too
     datasets: tuple[Dataset, ...] = ()  # rows beside those of the catalogue
     suffixes: tuple[str, ...] = ()  # of a user's own files that can be of no other setting
     saved_models: tuple[str, ...] = ()  # classes in the setting's package that can be saved and loaded

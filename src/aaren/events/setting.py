@@ -21,6 +21,13 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
 
     name = "events"
     title = "Event forecasting"
+    short_title = "Events"
+    report_note = (
+        "After every event: when does the next one come, and of which kind? Log-likelihood and error "
+        "depend on the unit of time. The published unit is known for Sin alone, so elsewhere only "
+        "accuracies stand beside published ones; differences of log-likelihoods do not depend on the "
+        "unit and are tested all the same."
+    )
     suffixes = (".parquet", ".json", ".jsonl")
     saved_models = ("EventModel", "EventReference")
     reports = ("test.nll", "test.rmse", "test.accuracy")  # the last is NaN where there are no marks

@@ -20,6 +20,11 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
 
     name = "forecasting"
     title = "Time-series forecasting"
+    short_title = "Forecasting"
+    report_note = (
+        "96 steps in, the whole horizon out; errors on scaled data, over every test window. ECL is "
+        "univariate, as the published script has it."
+    )
     suffixes = (".csv",)
     saved_models = ("Forecaster", "StreamingForecaster", "RepeatLast", "SeasonalNaive", "LinearForecaster")
     reports = ("test.mse", "test.mae")

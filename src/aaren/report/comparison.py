@@ -1,13 +1,7 @@
-"""Aaren against Transformer in one row by one number: both summaries, their paired difference, the judgement.
+"""Aaren against Transformer: row by row with the paper's margin, in bold by its rule, and on average.
 
-The margin is the paper's own: it prints both models in bold, as equals, when mean ± deviation of one touches
-that of the other, so a difference up to the sum of both published deviations counts as none.
-
-The paper's rule for bold type, applied to any pair and checked against the published tables.
-
-Two results whose intervals mean ± deviation touch are both bold; otherwise the better one is.
-
-One number per table: how much better or worse Aaren is than the Transformer, over all rows and seeds.
+The margin is the paper's own: it prints both models in bold, as equals, when mean ± standard deviation of one
+touches that of the other, so a difference up to the sum of both published deviations counts as none.
 """
 
 from collections import defaultdict
@@ -17,8 +11,8 @@ from types import MappingProxyType
 
 from aaren.lab import published
 from aaren.lab.published import PublishedCell
-from aaren.report.names import Metric, half_digit, is_stand_in, metric, papers_name
-from aaren.report.rows import Place, Row
+from aaren.report.names import GAP, PAIR, Metric, half_digit, is_stand_in, metric, papers_name
+from aaren.report.rows import Results, Row, RowKey
 from aaren.report.statistics import (
     ONE_SIDED_LEVEL,
     Interval,
@@ -31,6 +25,13 @@ from aaren.report.statistics import (
     welch_equivalence_p,
 )
 
+OUTCOMES: dict[Outcome, str] = {
+    "equivalent": "within the margin",
+    "better": "Aaren better",
+    "worse": "Aaren worse",
+    "undecided": "undecided",
+    "untested": "not tested",
+}
 # Settings in which a stand-in's numbers are not the paper's, nor on its scale; and why.
 _OTHER_DATA = {
     "forecasting": "not the series of the paper's {}",
@@ -42,7 +43,7 @@ _OTHER_DATA = {
 class Comparison:
     """One row by one number."""
 
-    place: Place
+    key: RowKey
     metric: Metric
     aaren: Summary | None
     transformer: Summary | None
@@ -62,7 +63,7 @@ class Comparison:
     @property
     def is_of_held_out_cases(self) -> bool:
         """Tell whether the row was tested on a few cases of TRAIN: too few to be averaged with others."""
-        return self.place.setting == "classification" and is_stand_in(self.place.dataset)
+        return self.key.setting == "classification" and is_stand_in(self.key.dataset)
 
     @property
     def advantage(self) -> Interval | None:
@@ -71,17 +72,57 @@ class Comparison:
             return self.difference
         return turned(self.difference)
 
+    @property
+    def judgement(self) -> str:
+        """Return the outcome in words, or why there is none."""
+        if self.difference is None:
+            return "not run" if self.is_gap else "one model only"
+        if self.outcome == "untested":
+            return "one seed" if self.difference.is_open else "no margin"
+        return OUTCOMES[self.outcome]
+
+    @property
+    def bold(self) -> tuple[bool, bool]:
+        """Return whether Aaren and the Transformer are printed in bold."""
+        if self.aaren is None or self.transformer is None:
+            return False, False
+        return which_are_bold(self.aaren, self.transformer, is_lower_better=self.metric.is_lower_better)
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """Return how many seeds of Aaren and of the Transformer there are."""
+        aaren, transformer = (0 if one is None else one.count for one in (self.aaren, self.transformer))
+        return aaren, transformer
+
     def deviations_off(self, model: str) -> float | None:
-        """Say how many published deviations our mean is from the published one."""
+        """Say how many published standard deviations our mean is from the published one."""
         ours, theirs = (self.aaren if model == "aaren" else self.transformer), self.published.get(model)
         if ours is None or theirs is None:
             return None
         return (ours.mean - theirs.mean) / max(theirs.std, half_digit(self.metric.name))
 
 
+def compare_rows(
+    results: Results, setting: str, profile: str, variant: str, number: Metric
+) -> list[Comparison]:
+    """Compare both models in every row that has either, and the paper's rows that have none, as gaps.
+
+    A smoke run has no gaps: nobody wants all of the paper's table run for seconds.
+    """
+    rows = [
+        row
+        for row in results.select(setting, profile, variant)
+        if row.runs.keys() & set(PAIR) and row.is_judged_by(number.report)
+    ]
+    found = [one for one in (compare(row, number) for row in rows) if not one.is_gap]
+    if not variant and profile != "smoke":
+        found += _gaps(setting, profile, number, rows)
+    return sorted(found, key=lambda one: one.key.order)
+
+
 def compare(row: Row, metric: Metric) -> Comparison:
     """Compare both models in a row."""
-    by_model = {model: row.values(model, metric.report) for model in ("aaren", "transformer")}
+    by_model = {model: row.values(model, metric.report) for model in PAIR}
     seeds = sorted(by_model["aaren"].keys() & by_model["transformer"].keys())
     differences = {seed: by_model["aaren"][seed] - by_model["transformer"][seed] for seed in seeds}
     difference = interval(list(differences.values())) if differences else None
@@ -91,7 +132,7 @@ def compare(row: Row, metric: Metric) -> Comparison:
         outcome = judge(turned(difference) if metric.is_lower_better else difference, margin)
     cells, remark = find_published(row, metric)
     return Comparison(
-        place=row.place,
+        key=row.key,
         metric=metric,
         aaren=_summary(by_model["aaren"]),
         transformer=_summary(by_model["transformer"]),
@@ -116,17 +157,17 @@ def turned(one: Interval) -> Interval:
     return Interval(mean=-one.mean, low=-one.high, high=-one.low, count=one.count)
 
 
-def published_pair(place: Place, metric: Metric) -> dict[str, PublishedCell]:
+def published_pair(key: RowKey, metric: Metric) -> dict[str, PublishedCell]:
     """Return what the paper has for this row's dataset, or for the one it stands for."""
     found = {
-        model: published.lookup(place.setting, papers_name(place.dataset), place.horizon, metric.name, model)
+        model: published.lookup(key.setting, papers_name(key.dataset), key.horizon, metric.name, model)
         for model in published.MODELS
     }
     return {model: cell for model, cell in found.items() if cell is not None}
 
 
 def margin_of(cells: dict[str, PublishedCell]) -> float | None:
-    """Add up both published deviations; one printed as 0.00 counts as half a printed digit."""
+    """Add up both published standard deviations; one printed as 0.00 counts as half a printed digit."""
     if len(cells) < len(published.MODELS):
         return None
     return sum(max(cell.std, half_digit(cell.metric)) for cell in cells.values())
@@ -138,40 +179,31 @@ def find_margin(row: Row, metric: Metric) -> float | None:
     A log-likelihood moves with the unit of time, its differences do not; a root mean squared error is in that
     unit, so its margin holds only where the unit is the published one.
     """
-    if row.place.setting == "events" and metric.name == "rmse" and not _is_same_number(row, metric):
+    if row.key.setting == "events" and metric.name == "rmse" and not _is_same_number(row, metric):
         return None
-    if row.place.setting in _OTHER_DATA and is_stand_in(row.place.dataset):
+    if row.key.setting in _OTHER_DATA and is_stand_in(row.key.dataset):
         return None
-    return margin_of(published_pair(row.place, metric))
+    return margin_of(published_pair(row.key, metric))
 
 
 def find_published(row: Row, metric: Metric) -> tuple[dict[str, PublishedCell], str]:
     """Return the published numbers that may stand beside a row's, and what to say about them."""
-    place, facts = row.place, row.facts
-    cells = published_pair(place, metric)
+    key, facts = row.key, row.facts
+    cells = published_pair(key, metric)
     if not row.runs:
         return cells, ""
-    if place.setting == "events":
+    if key.setting == "events":
         reason = str(facts.get("comparable_reason", ""))
         if not _is_same_number(row, metric):
             return {}, reason
-        return cells, f"stands for {papers_name(place.dataset)}" if is_stand_in(place.dataset) else reason
-    if place.setting in _OTHER_DATA and is_stand_in(place.dataset):
-        return {}, _OTHER_DATA[place.setting].format(papers_name(place.dataset))
+        return cells, f"stands for {papers_name(key.dataset)}" if is_stand_in(key.dataset) else reason
+    if key.setting in _OTHER_DATA and is_stand_in(key.dataset):
+        return {}, _OTHER_DATA[key.setting].format(papers_name(key.dataset))
     if not cells:
         return {}, "not in the paper"
-    if place.setting == "rl":
-        return cells, "regenerated data" if is_stand_in(place.dataset) else ""
+    if key.setting == "rl":
+        return cells, "regenerated data" if is_stand_in(key.dataset) else ""
     return cells, ""
-
-
-def _is_same_number(row: Row, metric: Metric) -> bool:
-    comparable = row.facts.get("comparable")
-    return isinstance(comparable, list) and metric.name in comparable
-
-
-def _summary(by_seed: dict[int, float]) -> Summary | None:
-    return summarise(list(by_seed.values())) if by_seed else None
 
 
 # Which pairs the paper prints with one side bold, read from its tables: all others have both.
@@ -191,11 +223,13 @@ PRINTED_ONE_SIDED = MappingProxyType(
 _ROUNDING = 1e-9  # 0.44 + 0.01 and 0.48 - 0.02 are printed decimals, not binary fractions
 
 
-def bold(one: Summary, other: Summary, *, is_lower_better: bool) -> tuple[bool, bool]:
-    """Say which of two results are bold; none where a deviation is not known.
+def which_are_bold(one: Summary, other: Summary, *, is_lower_better: bool) -> tuple[bool, bool]:
+    """Apply the paper's rule: both are bold if mean ± standard deviation of one touches the other's.
+
+    Otherwise the better one is; none where a deviation is not known.
 
     >>> a, b = Summary(mean=0.50, deviation=0.02, count=5), Summary(mean=0.53, deviation=0.01, count=5)
-    >>> bold(a, b, is_lower_better=True)
+    >>> which_are_bold(a, b, is_lower_better=True)
     (True, True)
     """
     if one.deviation is None or other.deviation is None:
@@ -215,7 +249,7 @@ class PublishedCheck:
     transformer: int
     aaren: int
     exceptions: list[str]  # where the printed bold type is not what the rule gives
-    equivalent: int  # pairs that pass an equivalence test with the same margin, from means and deviations
+    equivalent: int  # pairs that pass an equivalence test with the same margin (Welch)
 
 
 def check_published() -> PublishedCheck:
@@ -225,18 +259,18 @@ def check_published() -> PublishedCheck:
     equivalent = 0
     firsts = [cell for cell in published.cells() if cell.model == "aaren"]
     for aaren in firsts:
-        place = (aaren.setting, aaren.dataset, aaren.horizon, aaren.metric)
-        transformer = published.lookup(*place, "transformer")
+        cell = (aaren.setting, aaren.dataset, aaren.horizon, aaren.metric)
+        transformer = published.lookup(*cell, "transformer")
         assert transformer is not None
-        found = bold(
+        found = which_are_bold(
             as_summary(aaren),
             as_summary(transformer),
             is_lower_better=metric(aaren.metric).is_lower_better,
         )
         side = {(True, True): "both", (True, False): "aaren", (False, True): "transformer"}[found]
         sides[side] += 1
-        if side != PRINTED_ONE_SIDED.get(place, "both"):
-            name = ", ".join(str(word) for word in place[1:] if word is not None)
+        if side != PRINTED_ONE_SIDED.get(cell, "both"):
+            name = ", ".join(str(word) for word in cell[1:] if word is not None)
             exceptions.append(f"{name}: {describe(aaren)} and {describe(transformer)}")
         margin = margin_of({"aaren": aaren, "transformer": transformer})
         assert margin is not None
@@ -246,7 +280,7 @@ def check_published() -> PublishedCheck:
 
 
 def as_summary(cell: PublishedCell) -> Summary:
-    """Read a published cell as what it is: mean and deviation over five seeds."""
+    """Read a published cell as what it is: mean and standard deviation over five seeds."""
     return Summary(mean=cell.mean, deviation=cell.std, count=published.NUM_SEEDS)
 
 
@@ -256,14 +290,12 @@ def describe(cell: PublishedCell) -> str:
     return f"{cell.mean * known.scale:.2f} ± {cell.std * known.scale:.2f}"
 
 
-_RELATIVE = (
-    "rmse",
-    "return",
-)  # in a unit of its own for every dataset: averaged in percent of the Transformer's
+# In a unit of its own for every dataset: averaged in percent of the Transformer's.
+_RELATIVE = ("rmse", "return")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Macro:
+class AverageDifference:
     """Aaren - Transformer over a whole table."""
 
     metric: Metric
@@ -282,25 +314,28 @@ class Macro:
         return show_interval(one, self.metric, scale=None if not self.is_relative else 100.0)
 
 
-def summarise_table(comparisons: Sequence[Comparison]) -> Macro | None:
+def average_difference(comparisons: Sequence[Comparison]) -> AverageDifference | None:
     """Average over the rows of a table that have both models and a test part; None if there is none."""
-    usable = [one for one in comparisons if one.differences and not one.is_of_held_out_cases]
+    is_relative = any(one.metric.name in _RELATIVE for one in comparisons)
+    usable = [
+        (one, abs(one.transformer.mean) if is_relative else 1.0)
+        for one in comparisons
+        if one.differences and one.transformer is not None and not one.is_of_held_out_cases
+    ]
+    usable = [(one, base) for one, base in usable if base]  # nothing is a percentage of zero
     if not usable:
         return None
-    number = usable[0].metric
-    is_relative = number.name in _RELATIVE
     pairs: list[float] = []
     by_dataset: dict[str, list[float]] = defaultdict(list)
     outcomes: dict[Outcome, int] = defaultdict(int)
-    for one in usable:
-        base = abs(one.transformer.mean) if is_relative and one.transformer is not None else 1.0
+    for one, base in usable:
         values = [difference / base for difference in one.differences.values()]
         pairs += values
-        by_dataset[one.place.dataset] += values
+        by_dataset[one.key.dataset] += values
         outcomes[one.outcome] += 1
     means = [sum(values) / len(values) for values in by_dataset.values()]
-    return Macro(
-        metric=number,
+    return AverageDifference(
+        metric=usable[0][0].metric,
         is_relative=is_relative,
         over_pairs=interval(pairs),
         over_datasets=interval(means),
@@ -308,11 +343,11 @@ def summarise_table(comparisons: Sequence[Comparison]) -> Macro | None:
     )
 
 
-def show_interval(one: Interval, number: Metric, *, scale: float | None = None) -> str:
+def show_interval(one: Interval | None, number: Metric, *, scale: float | None = None) -> str:
     """Write a difference with its interval, if it has one.
 
     Args:
-        one: The difference.
+        one: The difference; None: a gap.
         number: Of which metric; decides the digits.
         scale: Percent: 100; None: as the metric is shown.
     """
@@ -322,6 +357,33 @@ def show_interval(one: Interval, number: Metric, *, scale: float | None = None) 
             return number.show(value, signed=True)
         return f"{value * scale:+.1f}".replace("-", "\u2212")
 
+    if one is None:
+        return GAP
     if one.low is None or one.high is None:
         return show(one.mean)
     return f"{show(one.mean)} [{show(one.low)}, {show(one.high)}]"
+
+
+def _is_same_number(row: Row, metric: Metric) -> bool:
+    comparable = row.facts.get("comparable")
+    return isinstance(comparable, list) and metric.name in comparable
+
+
+def _summary(by_seed: dict[int, float]) -> Summary | None:
+    return summarise(list(by_seed.values())) if by_seed else None
+
+
+def _gaps(setting: str, profile: str, number: Metric, rows: list[Row]) -> list[Comparison]:
+    """Return the rows of the paper's table that none of ours is about."""
+    covered = {(papers_name(row.key.dataset), row.key.horizon) for row in rows}
+    wanted = dict.fromkeys(
+        (cell.dataset, cell.horizon)
+        for cell in published.cells()
+        if cell.setting == setting and cell.metric == number.name
+    )
+    keys = [
+        RowKey(setting=setting, profile=profile, variant="", dataset=dataset, horizon=horizon)
+        for dataset, horizon in wanted
+        if (dataset, horizon) not in covered
+    ]
+    return [compare(Row(key=key), number) for key in keys]

@@ -1,391 +1,167 @@
-"""How early a class is known: accuracy against the share of each series that was seen.
+"""All figures of a report: differences in margins, what each setting kept of its runs, memory and time.
 
-Event forecasts: are they calibrated, and how do they look along one sequence?
-
-Forecasts against truth: three test windows, past, future, and what both models say.
-
-Learning curves: the validation number of every seed of both models against the updates.
-
-Policies: do they collect the return they are asked for, and what does the context of acting change?
-
-Drawn from the sweeps beside the records (`aaren evaluate RUN --targets 0.25,0.5,1` and
-`--sweep context=window,carried,reset`).
-
-All figures of one setting, in the order of the page.
+Figures of a setting are drawn from what lies in its records and beside them, whichever setting it is: a
+learning curve, test metrics, figures.json, sweeps. What was not kept is not drawn.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from typing import TypeAlias
 
+from aaren.bench.record import BenchRecord, describe, number
+from aaren.bench.record import Row as Measurement
+from aaren.bench.stream import longest
+from aaren.bench.stream_contenders import AAREN as AAREN_NAME
+from aaren.bench.stream_contenders import FOLDED, GRU, LSTM, PAPER
+from aaren.bench.stream_contenders import TRANSFORMER as TRANSFORMER_NAME
 from aaren.classification.experiment import curve_of
 from aaren.engine.experiment import Json
-from aaren.engine.record import parse_json
+from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
 from aaren.report.figure import (
+    AAREN,
+    BAD,
     COLOURS,
     FOURTH,
+    GOOD,
     INK,
     MUTED,
+    NO_BOX,
     THIRD,
+    TRANSFORMER,
     Figure,
     View,
     axis,
-    figure_of,
-    figures_of_one_seed,
-    label_of,
     line,
+    short,
+)
+from aaren.report.names import PAIR, metric, model_label, short_title_of
+from aaren.report.rows import (
+    Results,
+    Row,
     mapping,
     number_in,
     numbers,
     read_curve,
-    rows_of,
-    thin,
+    read_figures,
+    read_sweep,
 )
-from aaren.report.gathered import Gathered
-from aaren.report.names import PAIR, metric, model_label
-from aaren.report.rows import Row
+from aaren.report.statistics import Interval, Outcome
+from aaren.report.verdict import first_comparisons
 
+Layout: TypeAlias = Mapping[str, Json]
+MOST_POINTS = 150  # of a learning curve
+_FURTHEST = 4.0  # margins: beyond, an interval runs out of the picture and its end is in the table
+_OUTCOME_COLOURS: dict[Outcome, str] = {
+    "equivalent": GOOD,
+    "better": GOOD,
+    "worse": BAD,
+    "undecided": MUTED,
+    "untested": MUTED,
+}
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-
-
-def earliness(gathered: Gathered) -> Figure | None:
-    """Draw accuracy against the share of each series that was seen, averaged over seeds."""
-    groups: dict[tuple[str, str], list[Json]] = {}
-    rows = rows_of(gathered, "classification")
-    dashes = dict(zip(sorted({row.place.variant for row in rows}), _DASHES * 9, strict=False))
-    for row in rows:
-        for model in PAIR:
-            curves = [
-                dict(curve_of(_numbers(run.record.metrics.get("test", {}))))
-                for run in row.runs.get(model, {}).values()
-            ]
-            curves = [curve for curve in curves if curve]
-            if not curves:
-                continue
-            fractions = sorted(curves[0])
-            means = [100.0 * sum(curve.get(at, 0.0) for curve in curves) / len(curves) for at in fractions]
-            name = model_label(model) + (f", {row.place.variant}" if row.place.variant else "")
-            groups.setdefault((row.place.dataset, row.place.profile), []).append(
-                line(
-                    name,
-                    [100.0 * at for at in fractions],
-                    [float(mean) for mean in means],
-                    colour=COLOURS[model],
-                    dash=dashes[row.place.variant],
-                )
-            )
-    layout: dict[str, Json] = {"xaxis": axis("% of the series seen"), "yaxis": axis("accuracy, %")}
-    views = [
-        View(label=f"{dataset}, {profile}", data=data, layout=layout)
-        for (dataset, profile), data in groups.items()
-    ]
-    return figure_of(
-        "earliness",
-        "How early the class is known",
-        "Accuracy on TEST after each share of every series. A model with the published, centred embedding is "
-        "given every prefix anew; the causal one goes along.",
-        views,
-    )
-
-
-def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Leave out what was not finite, which a record holds as null."""
-    return {name: value for name, value in metrics.items() if number_in(metrics, name) is not None}
-
-
 _PIT_BINS = 10
-_PIT = ("pit_distance", *(f"pit_{place}" for place in range(_PIT_BINS)))
-
-
-def calibration(gathered: Gathered) -> Figure | None:
-    """Draw the histogram of probability integral transforms, averaged over seeds; flat is perfect."""
-    views = []
-    colours = {**COLOURS, "gru": THIRD, "aaren-decay": FOURTH}
-    for row in rows_of(gathered, "events"):
-        data: list[Json] = []
-        for model in (model for model in colours if model in row.runs):
-            found = [run.record.metrics.get("test", {}) for run in row.runs[model].values()]
-            found = [
-                metrics for metrics in found if all(number_in(metrics, name) is not None for name in _PIT)
-            ]
-            if not found:
-                continue
-            shares = [
-                100.0 * sum(metrics[f"pit_{place}"] for metrics in found) / len(found)
-                for place in range(_PIT_BINS)
-            ]
-            distance = sum(metrics["pit_distance"] for metrics in found) / len(found)
-            data.append(
-                line(
-                    f"{model_label(model)}: distance {distance:.3f}",
-                    [10.0 * place for place in range(_PIT_BINS + 1)],
-                    [*shares, shares[-1]],
-                    colour=colours[model],
-                    more={"line": {"color": colours[model], "width": 2, "shape": "hv"}},
-                )
-            )
-        if data:
-            data.append(line("perfect", [0.0, 100.0], [10.0, 10.0], colour=MUTED, dash="dot", width=1.2))
-            layout = {
-                "xaxis": axis("probability integral transform, %"),
-                "yaxis": axis("% of test events", rangemode="tozero"),
-            }
-            views.append(View(label=label_of(row), data=data, layout=layout))
-    return figure_of(
-        "calibration",
-        "Calibration of the next gap",
-        "Where true gaps fall in their predicted distributions; flat is perfect. The distance is the largest "
-        "between the two distribution functions (Kolmogorov-Smirnov).",
-        views,
-    )
-
-
-def bands(gathered: Gathered) -> Figure | None:
-    """Draw the gaps of one test sequence in the bands that they were expected in."""
-    views = []
-    for row in rows_of(gathered, "events"):
-        found = figures_of_one_seed(row)
-        data: list[Json] = []
-        for model, content in found.items():
-            gaps = numbers(content.get("gap"))
-            places = [float(place + 2) for place in range(len(gaps))]
-            for name, dash in (("low", "dot"), ("median", "solid"), ("high", "dot")):
-                data.append(
-                    line(
-                        model_label(model),
-                        places,
-                        numbers(content.get(name)),
-                        colour=COLOURS[model],
-                        dash=dash,
-                        width=1.4,
-                        more={"legendgroup": model, "showlegend": name == "median"},
-                    )
-                )
-            if model == list(found)[-1]:
-                data.append(line("true gap", places, gaps, colour=INK, mode="markers"))
-        if data:
-            unit = next((str(content.get("unit") or "") for content in found.values()), "")
-            layout = {
-                "xaxis": axis("event"),
-                "yaxis": axis(f"gap before it, {unit}" if unit else "gap before it", type="log", dtick=1),
-            }
-            views.append(View(label=label_of(row), data=data, layout=layout))
-    return figure_of(
-        "bands",
-        "One sequence, event by event",
-        "True gaps of the longest test sequence, the first 80; solid: median foretold, dotted: 10 and 90 %.",
-        views,
-    )
-
-
-def forecasts(gathered: Gathered) -> Figure | None:
-    """Draw three test windows: past, truth, and what both models say."""
-    views = []
-    for row in rows_of(gathered, "forecasting"):
-        found = figures_of_one_seed(row)
-        windows = {model: content.get("windows") for model, content in found.items()}
-        data: list[Json] = []
-        layout: dict[str, Json] = {"height": 560, "grid": {"rows": 3, "columns": 1, "pattern": "independent"}}
-        column = ""
-        for model, listed in windows.items():
-            column = str(found[model].get("column", ""))
-            for place, window in enumerate(listed if isinstance(listed, list) else []):
-                data += _window(mapping(window), model, place, is_first=model == next(iter(windows)))
-                suffix = "" if place == 0 else str(place + 1)
-                layout[f"xaxis{suffix}"] = axis("steps from the present" if place == 2 else "")
-                layout[f"yaxis{suffix}"] = axis(f"{column}, scaled" if place == 1 else "")
-        if data:
-            views.append(View(label=label_of(row), data=data, layout=layout))
-    return figure_of(
-        "forecasts",
-        "Forecasts against truth",
-        "Three test windows, evenly spread, of the last column; scaled as in training.",
-        views,
-    )
-
-
-def _window(window: Mapping[str, Json], model: str, place: int, *, is_first: bool) -> list[Json]:
-    past, truth, forecast = (numbers(window.get(name)) for name in ("past", "truth", "forecast"))
-    axes: dict[str, Json] = {} if place == 0 else {"xaxis": f"x{place + 1}", "yaxis": f"y{place + 1}"}
-    ahead = [float(step + 1) for step in range(len(truth))]
-    before = [float(step - len(past) + 1) for step in range(len(past))]
-    traces: list[Json] = []
-    for name, xs, ys, colour in (("past", before, past, MUTED), ("truth", ahead, truth, INK)):
-        if is_first:
-            more = {"showlegend": place == 0, "legendgroup": name, **axes}
-            traces.append(line(name, xs, ys, colour=colour, width=1.4, more=more))
-    more = {"showlegend": place == 0, "legendgroup": model, **axes}
-    return [*traces, line(model_label(model), ahead, forecast, colour=COLOURS[model], more=more)]
-
-
-MOST_POINTS = 150  # of a line
-# What is drawn of the validation part: the first that the curves have.
-_WATCHED = {
-    "forecasting": ("mse",),
-    "classification": ("accuracy",),
-    "events": ("nll",),
-    "rl": ("score", "return"),
+_PIT = ("pit_distance", *(f"pit_{index}" for index in range(_PIT_BINS)))
+_STREAM_STYLES = {
+    FOLDED: ("Aaren", AAREN, "solid"),
+    AAREN_NAME: ("Aaren, not folded", AAREN, "dot"),
+    TRANSFORMER_NAME: ("Transformer, KV cache", TRANSFORMER, "solid"),
+    GRU: ("GRU", THIRD, "dash"),
+    LSTM: ("LSTM", FOURTH, "dash"),
+}
+_TRAIN_STYLES = {
+    AAREN_NAME: ("Aaren", AAREN, "solid"),
+    TRANSFORMER_NAME: ("Transformer", TRANSFORMER, "solid"),
+    GRU: _STREAM_STYLES[GRU],
+    LSTM: _STREAM_STYLES[LSTM],
 }
 
 
-def learning_curves(gathered: Gathered, setting: str) -> Figure | None:
-    """Draw one view per row."""
-    views = []
-    for row in rows_of(gathered, setting):
-        runs = [
-            (model, index, seed, thin(read_curve(run.path.parent / (run.record.curve or "")), MOST_POINTS))
-            for model in PAIR
-            for index, (seed, run) in enumerate(sorted(row.runs.get(model, {}).items()))
-        ]
-        watched = _watched(setting, [look for *_, looks in runs for look in looks])
-        data: list[Json] = []
-        for model, index, seed, looks in runs:
-            drawn = [
-                (update, number_in(mapping(look.get("validation")), watched))  # not finite: a gap
-                for look in looks
-                if (update := number_in(look, "update")) is not None
-                and watched in mapping(look.get("validation"))
-            ]
-            if len(drawn) > 1:
-                data.append(
-                    line(
-                        model_label(model),
-                        [update for update, _ in drawn],
-                        [value for _, value in drawn],
-                        colour=COLOURS[model],
-                        width=1.6,
-                        more={
-                            "opacity": 1.0 if index == 0 else 0.5,
-                            "legendgroup": model,
-                            "showlegend": index == 0,
-                            "hovertemplate": f"{model_label(model)}, seed {seed}: %{{y}}<extra></extra>",
-                        },
-                    )
-                )
-        if data:
-            name = metric(f"test.{watched}").label.partition(",")[0]
-            layout = {"xaxis": axis("updates"), "yaxis": axis(f"validation {name}")}
-            views.append(View(label=label_of(row), data=data, layout=layout))
-    return figure_of(
-        f"curves-{setting}",
-        "Learning curves",
-        "One line per seed; both models see the same data in the same order.",
-        views,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """A kind of figure that any setting may have."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[list[Row]], list[View]]  # the views of a setting's rows; none: no figure
+    sweep: str = ""  # the key of the sweep that it is drawn from
+
+
+def setting_figures(results: Results, setting: str) -> list[Figure]:
+    """Draw all that there is of a setting; a figure has a view per row that kept what it needs."""
+    rows = results.select(setting)
+    figures = []
+    for drawing in DRAWINGS:
+        views = drawing.draw(rows)
+        if views:
+            caption = drawing.caption + _commands(rows, drawing.sweep)
+            name = f"{setting}-{drawing.name}"
+            figures.append(Figure(name=name, title=drawing.title, caption=caption, views=views))
+    return figures
+
+
+def margin_figure(results: Results) -> Figure | None:
+    """Draw every difference with its interval, in units of the paper's margin."""
+    views, firsts = [], [one for one in first_comparisons(results) if one.margin]
+    for profile in dict.fromkeys(one.key.profile for one in firsts):
+        chosen = [one for one in firsts if one.key.profile == profile]
+        views.append(_margin_view(f"All settings, {profile}", chosen))
+    for setting in results.settings():
+        for profile in results.profiles(setting):
+            for one_metric in results.metrics(setting):
+                found = [
+                    one
+                    for variant in results.variants(setting, profile)
+                    for one in compare_rows(results, setting, profile, variant, one_metric)
+                    if one.advantage is not None and one.margin
+                ]
+                if found:
+                    label = f"{short_title_of(setting)}, {one_metric.label}, {profile}"
+                    views.append(_margin_view(label, found))
+    if not views:
+        return None
+    return Figure(
+        name="margins",
+        title="Is Aaren within the paper's margin?",
+        caption=(
+            "Aaren's advantage over the Transformer (right: Aaren is better), divided by the margin: the sum "
+            "of both published standard deviations. Bars are 90 % intervals over seeds; inside the band, "
+            "equivalence is shown at 5 %. A hollow dot is one seed: no interval."
+        ),
+        views=views,
     )
 
 
-def _watched(setting: str, looks: list[Mapping[str, Json]]) -> str:
-    known = _WATCHED.get(setting, ("loss",))
-    scores = [mapping(look.get("validation")) for look in looks]
-    return next(
-        (name for name in known if any(number_in(score, name) is not None for score in scores)), known[0]
-    )
+def resource_figures(results: Results) -> list[Figure]:
+    """Draw the paper's Figure 5 again from this library's benchmarks, and the same for training."""
+    figures = []
+    stream, train = results.benches.get("stream"), results.benches.get("train")
+    if stream is not None:
+        caption = "One block of the paper's size, one stream, token by token."
+        memory = ("process_bytes", "megabytes above the weights", 1e6)
+        time = ("cumulative_seconds", "seconds for all tokens so far", 1.0)
+        x = ("tokens", "tokens")
+        figures.append(_resource(stream, "Memory of a stream", caption, x=x, y=memory))
+        figures.append(_resource(stream, "Time of a stream", caption, x=x, y=time))
+    if train is not None:
+        caption = f"{train.settings['tokens_per_step']:,} tokens in each step."
+        memory = ("peak_extra_bytes", "megabytes at the peak", 1e6)
+        time = ("median_seconds", "seconds", 1.0)
+        x = ("length", "items in each sequence")
+        figures.append(_resource(train, "Memory of a training step", caption, x=x, y=memory))
+        figures.append(_resource(train, "Time of a training step", caption, x=x, y=time))
+    return figures
 
 
-_TARGETS, _CONTEXT = "target_scale", "context"
+def thin(evaluations: list[Mapping[str, Json]], most: int) -> list[Mapping[str, Json]]:
+    """Keep at most so many evaluations, evenly, and the last.
 
-
-def return_conditioning(gathered: Gathered) -> Figure | None:
-    """Draw the mean return of an episode against the return that was asked for, one line per seed."""
-    views = []
-    for row in rows_of(gathered, "rl"):
-        data: list[Json] = []
-        asked_most = 0.0
-        for model, index, seed, points in _points(row, _TARGETS):
-            target = _number(row.facts.get("target_return"))
-            pairs = sorted(
-                (asked * target, found)
-                for value, metrics in points.items()
-                if target is not None
-                and (asked := _read_number(value)) is not None
-                and (found := _number(metrics.get("return"))) is not None
-            )
-            if len(pairs) > 1:
-                asked_most = max(asked_most, pairs[-1][0])
-                data.append(_line(model, index, seed, pairs))
-        if data:
-            ends = [0.0, asked_most]
-            data.append(line("as asked", ends, list(ends), colour=MUTED, dash="dot", width=1.2))
-            layout = {"xaxis": axis("return asked for"), "yaxis": axis("return collected")}
-            views.append(View(label=label_of(row), data=data, layout=layout))
-    return figure_of(
-        "conditioning",
-        "Does it collect what it is asked for?",
-        "Mean return of fresh episodes against the return asked for; dotted: exactly as asked."
-        + _commands(gathered, _TARGETS),
-        views,
-    )
-
-
-def contexts(gathered: Gathered) -> Figure | None:
-    """Draw the score of trained policies under each way of keeping their context, averaged over seeds."""
-    views = []
-    for row in rows_of(gathered, "rl"):
-        scores: dict[str, dict[str, list[float]]] = {}
-        for model, _, _, points in _points(row, _CONTEXT):
-            for value, metrics in points.items():
-                found = _number(metrics.get("score"))
-                if found is not None:
-                    scores.setdefault(model, {}).setdefault(value, []).append(found)
-        data: list[Json] = [
-            {
-                "type": "bar",
-                "name": model_label(model),
-                "x": list(by_value),
-                "y": [sum(values) / len(values) for values in by_value.values()],
-                "marker": {"color": COLOURS[model]},
-            }
-            for model, by_value in scores.items()
-        ]
-        if data:
-            layout = {"xaxis": axis("context while acting"), "yaxis": axis("score, fresh episodes")}
-            views.append(View(label=label_of(row), data=data, layout=layout))
-    return figure_of(
-        "contexts",
-        "What the context of acting changes",
-        "The same weights, acting with a sliding window, a state carried over the episode, or one reset "
-        "every K steps." + _commands(gathered, _CONTEXT),
-        views,
-    )
-
-
-def _commands(gathered: Gathered, key: str) -> str:
-    """Say with which commands the sweeps of one key were made; RUN is the folder of a run listed below."""
-    files = [
-        run.path.parent / f"sweep-{key}.json"
-        for row in rows_of(gathered, "rl")
-        for model in PAIR
-        for run in row.runs.get(model, {}).values()
-    ]
-    commands = dict.fromkeys(sweep_command(content) for path in files if (content := read_sweep(path)))
-    return f" Made by: {'; '.join(commands)}." if commands else ""
-
-
-def _points(row: Row, key: str) -> list[tuple[str, int, int, dict[str, Mapping[str, Json]]]]:
-    """Return model, its place among the seeds, seed, and the metrics by value, of every sweep of a row."""
-    found = []
-    for model in PAIR:
-        for index, (seed, run) in enumerate(sorted(row.runs.get(model, {}).items())):
-            points = points_of(read_sweep(run.path.parent / f"sweep-{key}.json"))
-            if points:
-                found.append((model, index, seed, points))
-    return found
-
-
-def read_sweep(path: Path) -> Mapping[str, Json]:
-    """Read what `aaren evaluate --sweep` wrote; empty if there is none or it is broken."""
-    if not path.is_file():
-        return {}
-    try:
-        return mapping(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
-def points_of(sweep: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
-    """Return the metrics by value."""
-    rows = sweep.get("rows")
-    entries = [mapping(row) for row in rows] if isinstance(rows, list) else []
-    return {str(entry.get("value")): mapping(entry.get("metrics")) for entry in entries}
+    >>> [dict(one) for one in thin([{"update": n} for n in range(5)], 2)]
+    [{'update': 0}, {'update': 3}, {'update': 4}]
+    """
+    step = max(1, -(-len(evaluations) // most))
+    kept = evaluations[::step]
+    return kept if not evaluations or kept[-1] is evaluations[-1] else [*kept, evaluations[-1]]
 
 
 def sweep_command(sweep: Mapping[str, Json]) -> str:
@@ -398,25 +174,294 @@ def sweep_command(sweep: Mapping[str, Json]) -> str:
     words = [f"--set {choice}" for choice in changed] if isinstance(changed, list) else []
     if sweep.get("part", "test") != "test":
         words.append(f"--part {sweep['part']}")
-    return " ".join(
-        ["aaren evaluate RUN", *words, f"--sweep {sweep.get('key')}={','.join(points_of(sweep))}"]
-    )
+    return " ".join(["aaren evaluate RUN", *words, f"--sweep {sweep.get('key')}={','.join(_points(sweep))}"])
 
 
-def _line(model: str, index: int, seed: int, pairs: list[tuple[float, float]]) -> Json:
+def _forecasts(row: Row) -> tuple[list[Json], Layout]:
+    found = {model: content for model, content in read_figures(row).items() if "windows" in content}
+    data: list[Json] = []
+    layout: dict[str, Json] = {"height": 560, "grid": {"rows": 3, "columns": 1, "pattern": "independent"}}
+    for model, content in found.items():
+        column, windows = str(content.get("column", "")), content.get("windows")
+        for index, window in enumerate(windows if isinstance(windows, list) else []):
+            data += _window(mapping(window), model, index, is_first=model == next(iter(found)))
+            suffix = "" if index == 0 else str(index + 1)
+            layout[f"xaxis{suffix}"] = axis("steps from the present" if index == 2 else "")
+            layout[f"yaxis{suffix}"] = axis(f"{column}, scaled" if index == 1 else "")
+    return data, layout
+
+
+def _window(window: Mapping[str, Json], model: str, index: int, *, is_first: bool) -> list[Json]:
+    past, truth, forecast = (numbers(window.get(name)) for name in ("past", "truth", "forecast"))
+    axes: dict[str, Json] = {} if index == 0 else {"xaxis": f"x{index + 1}", "yaxis": f"y{index + 1}"}
+    ahead = [float(step + 1) for step in range(len(truth))]
+    before = [float(step - len(past) + 1) for step in range(len(past))]
+    traces: list[Json] = []
+    for name, xs, ys, colour in (("past", before, past, MUTED), ("truth", ahead, truth, INK)):
+        if is_first:
+            more = {"showlegend": index == 0, "legendgroup": name, **axes}
+            traces.append(line(name, xs, ys, colour=colour, width=1.4, more=more))
+    more = {"showlegend": index == 0, "legendgroup": model, **axes}
+    return [*traces, line(model_label(model), ahead, forecast, colour=COLOURS[model], more=more)]
+
+
+def _earliness(rows: list[Row]) -> list[View]:
+    """Draw accuracy against the share of each series that was seen; all variants of a dataset in one view."""
+    groups: dict[tuple[str, str], list[Json]] = {}
+    dashes = dict(zip(sorted({row.key.variant for row in rows}), _DASHES * 9, strict=False))
+    for row in rows:
+        for model in PAIR:
+            curves = [dict(curve_of(metrics)) for metrics in _test_metrics(row, model)]
+            curves = [curve for curve in curves if curve]
+            if not curves:
+                continue
+            fractions = sorted(curves[0])
+            means = [100.0 * sum(curve.get(at, 0.0) for curve in curves) / len(curves) for at in fractions]
+            groups.setdefault((row.key.dataset, row.key.profile), []).append(
+                line(
+                    ", ".join(filter(None, (model_label(model), row.key.variant))),
+                    [100.0 * at for at in fractions],
+                    means,
+                    colour=COLOURS[model],
+                    dash=dashes[row.key.variant],
+                )
+            )
+    layout = _axes("% of the series seen", "accuracy, %")
+    return [View(label=", ".join(group), data=data, layout=layout) for group, data in groups.items()]
+
+
+def _calibration(row: Row) -> tuple[list[Json], Layout]:
+    data: list[Json] = []
+    for model, colour in COLOURS.items():
+        found = [metrics for metrics in _test_metrics(row, model) if metrics.keys() >= set(_PIT)]
+        if not found:
+            continue
+        distance, *shares = (sum(metrics[name] for metrics in found) / len(found) for name in _PIT)
+        shares = [100.0 * share for share in shares]
+        label = f"{model_label(model)}: distance {distance:.3f}"
+        steps: dict[str, Json] = {"line": {"color": colour, "width": 2, "shape": "hv"}}
+        ends = [10.0 * index for index in range(_PIT_BINS + 1)]
+        data.append(line(label, ends, [*shares, shares[-1]], colour=colour, more=steps))
+    if data:
+        data.append(line("perfect", [0.0, 100.0], [10.0, 10.0], colour=MUTED, dash="dot", width=1.2))
+    return data, _axes("probability integral transform, %", "% of test events", rangemode="tozero")
+
+
+def _gap_bands(row: Row) -> tuple[list[Json], Layout]:
+    found = {model: content for model, content in read_figures(row).items() if "gap" in content}
+    data: list[Json] = []
+    gaps: list[float | None] = []
+    events: list[float] = []
+    for model, content in found.items():
+        gaps = numbers(content.get("gap"))
+        events = [float(index + 2) for index in range(len(gaps))]
+        for name, dash in (("low", "dot"), ("median", "solid"), ("high", "dot")):
+            band, label, colour = numbers(content.get(name)), model_label(model), COLOURS[model]
+            more: dict[str, Json] = {"legendgroup": model, "showlegend": name == "median"}
+            data.append(line(label, events, band, colour=colour, dash=dash, width=1.4, more=more))
+    if data:
+        data.append(line("true gap", events, gaps, colour=INK, mode="markers"))
+    unit = next((str(content.get("unit") or "") for content in found.values()), "")
+    return data, _axes("event", f"gap before it, {unit}" if unit else "gap before it", type="log", dtick=1)
+
+
+def _return_conditioning(row: Row) -> tuple[list[Json], Layout]:
+    data: list[Json] = []
+    asked_most = 0.0
+    target = number_in(row.facts, "target_return")
+    for model, index, seed, points in _sweeps(row, "target_scale"):
+        pairs = sorted(
+            (asked * target, found)
+            for value, metrics in points.items()
+            if target is not None
+            and (asked := _read_number(value)) is not None
+            and (found := number_in(metrics, "return")) is not None
+        )
+        if len(pairs) > 1:
+            asked_most = max(asked_most, pairs[-1][0])
+            hover = "asked %{x}, got %{y}"
+            data.append(_seed_line(model, index, seed, pairs, hover=hover, mode="lines+markers"))
+    if data:
+        ends = [0.0, asked_most]
+        data.append(line("as asked", ends, list(ends), colour=MUTED, dash="dot", width=1.2))
+    return data, _axes("return asked for", "return collected")
+
+
+def _contexts(row: Row) -> tuple[list[Json], Layout]:
+    scores: dict[str, dict[str, list[float]]] = {}
+    for model, _, _, points in _sweeps(row, "context"):
+        for value, metrics in points.items():
+            found = number_in(metrics, "score")
+            if found is not None:
+                scores.setdefault(model, {}).setdefault(value, []).append(found)
+    data: list[Json] = [
+        {
+            "type": "bar",
+            "name": model_label(model),
+            "x": list(by_value),
+            "y": [sum(values) / len(values) for values in by_value.values()],
+            "marker": {"color": COLOURS[model]},
+        }
+        for model, by_value in scores.items()
+    ]
+    return data, _axes("context while acting", "score, fresh episodes")
+
+
+def _learning_curves(row: Row) -> tuple[list[Json], Layout]:
+    """Draw the first of the row's numbers that was validated; without any, the training loss."""
+    runs = [
+        (model, index, seed, thin(read_curve(run), MOST_POINTS))
+        for model in [model for model in PAIR if model in row.runs] or sorted(row.runs)
+        for index, (seed, run) in enumerate(row.by_seed(model))
+    ]
+    scores = [mapping(one.get("validation")) for *_, evaluations in runs for one in evaluations]
+    names = dict.fromkeys(name.rpartition(".")[2] for record in row.records for name in record.reports)
+    shown = next((name for name in names if any(number_in(one, name) is not None for one in scores)), "")
+    data: list[Json] = []
+    for model, index, seed, evaluations in runs:
+        points = [
+            (update, number_in(values, shown or "loss"))  # not finite: a gap
+            for one in evaluations
+            for values in [mapping(one.get("validation")) if shown else one]
+            if (update := number_in(one, "update")) is not None and (shown or "loss") in values
+        ]
+        if len(points) > 1:
+            data.append(_seed_line(model, index, seed, points, width=1.6, hover="%{y}"))
+    label = metric(f"test.{shown}").label.partition(",")[0]
+    return data, _axes("updates", f"validation {label}" if shown else "training loss")
+
+
+def _per_row(draw: Callable[[Row], tuple[list[Json], Layout]]) -> Callable[[list[Row]], list[View]]:
+    """Make one view of every row that `draw` finds data in."""
+
+    def views(rows: list[Row]) -> list[View]:
+        found = [(row.key, *draw(row)) for row in rows]
+        return [
+            View(
+                label=", ".join(filter(None, (key.name, key.profile, key.variant))), data=data, layout=layout
+            )
+            for key, data, layout in found
+            if data
+        ]
+
+    return views
+
+
+DRAWINGS = (
+    Drawing(
+        name="forecasts",
+        title="Forecasts against truth",
+        caption="Three test windows, evenly spread, of the last column; scaled as in training.",
+        draw=_per_row(_forecasts),
+    ),
+    Drawing(
+        name="earliness",
+        title="How early the class is known",
+        caption="Accuracy on TEST after each share of every series. A model with the published, centred "
+        "embedding is given every prefix anew; the causal one runs over the stream.",
+        draw=_earliness,
+    ),
+    Drawing(
+        name="calibration",
+        title="Calibration of the next gap",
+        caption="Where true gaps fall in their predicted distributions; flat is perfect. The distance is the "
+        "largest between the two distribution functions (Kolmogorov-Smirnov).",
+        draw=_per_row(_calibration),
+    ),
+    Drawing(
+        name="bands",
+        title="One sequence, event by event",
+        caption="True gaps of the longest test sequence, the first 80; solid: median predicted, dotted: 10 "
+        "and 90 %.",
+        draw=_per_row(_gap_bands),
+    ),
+    Drawing(
+        name="conditioning",
+        title="Does it collect what it is asked for?",
+        caption="Mean return of fresh episodes against the return asked for; dotted: exactly as asked.",
+        draw=_per_row(_return_conditioning),
+        sweep="target_scale",
+    ),
+    Drawing(
+        name="contexts",
+        title="What the context of acting changes",
+        caption="The same weights, acting with a sliding window, a state carried over the episode, or one "
+        "reset every K steps.",
+        draw=_per_row(_contexts),
+        sweep="context",
+    ),
+    Drawing(
+        name="curves",
+        title="Learning curves",
+        caption="One line per seed; both models see the same data in the same order.",
+        draw=_per_row(_learning_curves),
+    ),
+)
+
+
+def _axes(x_title: str, y_title: str, **more: Json) -> Layout:
+    return {"xaxis": axis(x_title), "yaxis": axis(y_title, **more)}
+
+
+def _seed_line(
+    model: str,
+    index: int,
+    seed: int,
+    points: list[tuple[float, float]] | list[tuple[float, float | None]],
+    *,
+    hover: str,
+    width: float = 2.0,
+    mode: str = "lines",
+) -> Json:
+    """Return the line of one seed of a model; the first seed's stands out and is in the legend."""
     return line(
         model_label(model),
-        [asked for asked, _ in pairs],
-        [collected for _, collected in pairs],
-        colour=COLOURS[model],
-        mode="lines+markers",
+        [x for x, _ in points],
+        [y for _, y in points],
+        colour=COLOURS.get(model, MUTED),
+        width=width,
+        mode=mode,
         more={
+            "opacity": 1.0 if index == 0 else 0.5,
             "legendgroup": model,
             "showlegend": index == 0,
-            "opacity": 1.0 if index == 0 else 0.5,
-            "hovertemplate": f"{model_label(model)}, seed {seed}: asked %{{x}}, got %{{y}}<extra></extra>",
+            "hovertemplate": f"{model_label(model)}, seed {seed}: {hover}{NO_BOX}",
         },
     )
+
+
+def _sweeps(row: Row, key: str) -> list[tuple[str, int, int, dict[str, Mapping[str, Json]]]]:
+    """Return model, index of the seed, seed, and the metrics by value, of every sweep of a row."""
+    return [
+        (model, index, seed, points)
+        for model in PAIR
+        for index, (seed, run) in enumerate(row.by_seed(model))
+        if (points := _points(read_sweep(run, key)))
+    ]
+
+
+def _points(sweep: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
+    rows = sweep.get("rows")
+    entries = [mapping(row) for row in rows] if isinstance(rows, list) else []
+    return {str(entry.get("value")): mapping(entry.get("metrics")) for entry in entries}
+
+
+def _commands(rows: list[Row], key: str) -> str:
+    """Say with which commands the sweeps of one key were made; RUN is the folder of a run listed below."""
+    if not key:
+        return ""
+    sweeps = [read_sweep(run, key) for row in rows for model in PAIR for _, run in row.by_seed(model)]
+    commands = dict.fromkeys(sweep_command(sweep) for sweep in sweeps if sweep)
+    return f" Made by: {'; '.join(commands)}." if commands else ""
+
+
+def _test_metrics(row: Row, model: str) -> list[dict[str, float]]:
+    """Return the finite test metrics of each run of a model; a record holds others as null."""
+    found = [run.record.metrics.get("test", {}) for _, run in row.by_seed(model)]
+    return [
+        {name: value for name, value in metrics.items() if number_in(metrics, name) is not None}
+        for metrics in found
+    ]
 
 
 def _read_number(text: str) -> float | None:
@@ -426,19 +471,128 @@ def _read_number(text: str) -> float | None:
         return None
 
 
-def _number(value: Json) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _margin_view(label: str, found: list[Comparison]) -> View:
+    rows = list(reversed(found))
+    data = [
+        _margin_trace(outcome, colour, chosen)
+        for outcome, colour in _OUTCOME_COLOURS.items()
+        if (chosen := [(height, one) for height, one in enumerate(rows) if one.outcome == outcome])
+    ]
+    reach = 0.0
+    for one in rows:
+        advantage, margin = _in_margins(one)
+        ends = [end for end in (advantage.low, advantage.high, advantage.mean) if end is not None]
+        reach = max(reach, min(_FURTHEST, max(abs(end) for end in ends) / margin))
+    extent = max(1.5, reach) * 1.05
+    corners: dict[str, Json] = {"x0": -1, "x1": 1, "y0": 0, "y1": 1}
+    return View(
+        label=label,
+        data=data,
+        layout={
+            "showlegend": True,
+            "height": 150 + 20 * len(rows),
+            "xaxis": axis("advantage of Aaren, in margins", range=[-extent, extent], zeroline=True),
+            "yaxis": {
+                "tickmode": "array",
+                "tickvals": list(range(len(rows))),
+                "ticktext": [_margin_label(one) for one in rows],
+                "range": [-0.7, len(rows) - 0.3],
+                "showgrid": False,
+                "zeroline": False,
+                "automargin": True,
+            },
+            "shapes": [
+                {
+                    "type": "rect",
+                    "xref": "x",
+                    "yref": "paper",
+                    **corners,
+                    "fillcolor": "@band",
+                    "line": {"width": 0},
+                    "layer": "below",
+                }
+            ],
+        },
+    )
 
 
-_DRAWERS: dict[str, list[Callable[[Gathered], Figure | None]]] = {
-    "forecasting": [forecasts],
-    "classification": [earliness],
-    "events": [calibration, bands],
-    "rl": [return_conditioning, contexts],
-}
+def _margin_trace(outcome: Outcome, colour: str, chosen: list[tuple[int, Comparison]]) -> Json:
+    centres, above, below, texts, symbols = [], [], [], [], []
+    for _, one in chosen:
+        advantage, margin = _in_margins(one)
+        mean, low, high = advantage.mean, advantage.low, advantage.high
+        centres.append(short(max(-_FURTHEST, min(_FURTHEST, mean / margin))))
+        above.append(short((high - mean) / margin) if high is not None else 0.0)
+        below.append(short((mean - low) / margin) if low is not None else 0.0)
+        symbols.append("circle-open" if advantage.is_open else "circle")
+        seeds = f"{advantage.count} seed{'s' if advantage.count > 1 else ''}"
+        texts.append(f"{_margin_label(one)}: {one.metric.show(mean, signed=True)}, {seeds}")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": OUTCOMES[outcome],
+        "x": list(centres),
+        "y": [height for height, _ in chosen],
+        "text": list(texts),
+        "hovertemplate": f"%{{text}}{NO_BOX}",
+        "marker": {
+            "color": colour,
+            "size": 9,
+            "symbol": list(symbols),
+            "line": {"width": 2, "color": colour},
+        },
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": list(above),
+            "arrayminus": list(below),
+            "color": colour,
+            "thickness": 1.6,
+            "width": 3,
+        },
+    }
 
 
-def setting_figures(gathered: Gathered, setting: str) -> list[Figure]:
-    """Draw all that there is of a setting; what was not kept beside the records is not drawn."""
-    found = [drawer(gathered) for drawer in _DRAWERS.get(setting, [])]
-    return [figure for figure in (*found, learning_curves(gathered, setting)) if figure is not None]
+def _margin_label(one: Comparison) -> str:
+    return f"{one.key.name} ({one.key.variant})" if one.key.variant else one.key.name
+
+
+def _in_margins(one: Comparison) -> tuple[Interval, float]:
+    """Return advantage and margin of a comparison that has both."""
+    assert one.advantage is not None
+    assert one.margin is not None
+    return one.advantage, one.margin
+
+
+def _resource(
+    record: BenchRecord, title: str, caption: str, *, x: tuple[str, str], y: tuple[str, str, float]
+) -> Figure:
+    """Draw one measured field against another, a line per contender: fields, titles of axes, unit of y."""
+    (x_field, x_title), (y_field, y_title, unit) = x, y
+    is_stream = record.kind == "stream"
+    furthest = longest(record, PAPER) if is_stream else None
+    data = []
+    for contender, (label, colour, dash) in (_STREAM_STYLES if is_stream else _TRAIN_STYLES).items():
+        rows = [
+            row
+            for row in record.measurements
+            if row.get("contender") == contender
+            and row.get(y_field) is not None
+            and (furthest is None or _is_in_stream(row, furthest))
+        ]
+        if rows:
+            start = [0.0] if is_stream else []
+            xs = [*start, *(number(row, x_field) for row in rows)]
+            ys = [*start, *(number(row, y_field) / unit for row in rows)]
+            mode = "lines" if is_stream else "lines+markers"
+            data.append(line(label, xs, ys, colour=colour, dash=dash, mode=mode))
+    return Figure(
+        name=f"{record.kind}-{y_field.replace('_', '-')}",
+        title=title,
+        caption=f"{caption} {describe(record)}",
+        views=[View(label="", data=data, layout=_axes(x_title, y_title, rangemode="tozero"))],
+    )
+
+
+def _is_in_stream(row: Measurement, furthest: float) -> bool:
+    return row["what"] == "stream" and row["size"] == PAPER and number(row, "tokens") <= furthest

@@ -1,52 +1,49 @@
-"""What the report says in words: about each setting, and how its statistics are to be read.
+"""The report as Markdown: all tables, and the short results section of a README. And how to read them."""
 
-The tables of a report as Markdown: for a README, a pull request, a terminal.
-"""
+from collections import Counter
+from pathlib import Path
 
-from aaren.report.comparison import check_published
-from aaren.report.gathered import Gathered
-from aaren.report.names import PROFILE_WORDS, SETTINGS, TRUTH
-from aaren.report.table import Table, markdown_code, markdown_text, to_markdown
+from aaren.datasets.settings import BUILT_IN
+from aaren.files.marked import read_marked, write_marked
+from aaren.report.comparison import (
+    Comparison,
+    average_difference,
+    check_published,
+    compare_rows,
+    describe,
+    show_interval,
+)
+from aaren.report.names import (
+    GAP,
+    PAIR,
+    PROFILES,
+    Metric,
+    is_ours,
+    is_stand_in,
+    model_label,
+    notes_of,
+    title_of,
+)
+from aaren.report.rows import Results, Row, require_results
+from aaren.report.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 from aaren.report.tables import (
-    comparison_table,
-    episodes_table,
-    macro_table,
-    main_tables,
-    reference_table,
+    best_model,
+    is_regenerated,
+    overview_table,
+    profile_tables,
+    stand_in_note,
+    summary_cells,
     work_table,
 )
-from aaren.report.verdict import verdicts
+from aaren.report.verdict import Verdict, verdicts
 
-SETTING_WORDS = {
-    "forecasting": [
-        "96 steps in, the whole horizon out; errors on scaled data, over every test window. ECL is "
-        "univariate, as the published script has it."
-    ],
-    "classification": [
-        "Accuracy on TEST. As published, TEST also chooses the epoch (rule protocol): that flatters both "
-        "models. Rows with rule=clean let a held-out part of TRAIN choose and touch TEST once."
-    ],
-    "events": [
-        "After every event: when does the next one come, and of which kind? Log-likelihood and error "
-        "depend on the unit of time. The published unit is known for Sin alone, so elsewhere only "
-        "accuracies stand beside published ones; differences of log-likelihoods do not depend on the "
-        "unit and are tested all the same."
-    ],
-    "rl": [
-        "Offline reinforcement learning in MuJoCo, D4RL's normalised score: 0 is random, 100 an expert. Rows "
-        "named -regen are on regenerated data, because D4RL's own could not be had: the published scores "
-        "beside them are of another dataset and never mixed with ours. The paper does not say whether it "
-        "reports the best evaluation or the last; both are here, and fresh episodes of the selected weights."
-    ],
-}
-
+BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"  # of the results section of a README
 NOTHING_AS_PUBLISHED = "Of the paper's rows none was run here as it stands."
-
 HOW_TO_READ = [
     (
         "Seeds.",
-        "Every number is a mean over seeds ± sample deviation (ddof 1). One seed has no deviation, and "
-        "nothing is tested with it. Profiles are never mixed, and rows with changed keys stand apart.",
+        "Every number is a mean over seeds ± sample standard deviation (ddof 1). One seed has no deviation, "
+        "and nothing is tested with it. Profiles are never mixed, and rows with changed keys stand apart.",
     ),
     (
         "Differences.",
@@ -55,8 +52,8 @@ HOW_TO_READ = [
     ),
     (
         "Margin.",
-        "The paper prints two models as equals when their intervals mean ± deviation touch, that is when "
-        "their means differ by no more than the sum of both deviations. That sum, from the published "
+        "The paper prints two models as equals when their intervals mean ± standard deviation touch, that is "
+        "when their means differ by no more than the sum of both deviations. That sum, from the published "
         "table, is the margin; a deviation printed as 0.00 counts as 0.005.",
     ),
     (
@@ -67,13 +64,13 @@ HOW_TO_READ = [
     ),
     (
         "Bold.",
-        "The paper's own rule, applied to ours: both are bold if their intervals mean ± deviation touch, "
-        "else the better one.",
+        "The paper's own rule, applied to ours: both are bold if their intervals mean ± standard deviation "
+        "touch, else the better one.",
     ),
     (
         "Published numbers.",
         "They stand in columns of their own and enter no mean of ours. At profile paper, a mean of ours "
-        "that is more than three published deviations away from the published one says so.",
+        "that is more than three published standard deviations away from the published one says so.",
     ),
 ]
 
@@ -82,54 +79,168 @@ def published_words() -> list[str]:
     """Say what the same rules give on the published tables."""
     found = check_published()
     words = (
-        f"On the {found.pairs} pairs of the published tables the rule of bold type gives {found.both} "
+        f"On the {found.pairs} pairs of the published tables the rule for bold gives {found.both} "
         f"equals, {found.transformer} wins of the Transformer and {found.aaren} of Aaren."
     )
     if found.exceptions:
         words += f" The paper prints otherwise in one place: both bold at {'; '.join(found.exceptions)}."
     tested = (
         "Touching intervals are a weak test. With the same margin, an equivalence test on the published "
-        f"means and deviations (five seeds, Welch) passes for {found.equivalent} of the {found.pairs} "
-        "pairs."
+        f"means and standard deviations (five seeds, Welch) passes for {found.equivalent} of the "
+        f"{found.pairs} pairs."
     )
     return [words, tested]
 
 
-def render_markdown(gathered: Gathered) -> str:
+def render_markdown(results: Results) -> str:
     """Return all tables with what is needed to read them."""
     parts = ["# Results\n"]
-    for verdict in verdicts(gathered):
-        parts.append(f"**{verdict.claim}** {verdict.word}. {markdown_text(' '.join(verdict.sentences))}\n")
-    parts.append(to_markdown(macro_table(gathered)))
-    for setting in gathered.settings():
-        parts.append(f"## {markdown_text(SETTINGS.get(setting, setting))}\n")
-        parts += [f"{words}\n" for words in SETTING_WORDS.get(setting, [])]
-        for profile in gathered.profiles(setting):
-            parts.append(f"### Profile {markdown_text(profile)}: {PROFILE_WORDS.get(profile, '')}\n")
-            mains = main_tables(gathered, setting, profile)
-            if not mains:
+    parts += [f"{_verdict_line(verdict, verdict.word)}\n" for verdict in verdicts(results)]
+    parts.append(to_markdown(overview_table(results)))
+    for setting in results.settings():
+        parts.append(f"## {markdown_text(title_of(setting))}\n")
+        parts += [f"{note}\n" for note in notes_of(setting)]
+        for profile in results.profiles(setting):
+            parts.append(f"### Profile {markdown_text(profile)}: {PROFILES.get(profile, '')}\n")
+            found = profile_tables(results, setting, profile)
+            if not found.main:
                 parts.append(f"{NOTHING_AS_PUBLISHED}\n")
-            more = _more_tables(gathered, setting, profile)
-            parts += [to_markdown(table) for table in (*mains, *more)]
+            tables = (*found.main, *found.episodes, *found.changed, *found.baselines)
+            parts += [to_markdown(table) for table in tables]
     parts.append("## How to read this\n")
     parts += [f"**{head}** {words}\n" for head, words in HOW_TO_READ]
     parts += [f"{words}\n" for words in published_words()]
-    parts += ["## What was run\n", to_markdown(work_table(gathered))]
-    if gathered.problems:
+    parts += ["## What was run\n", to_markdown(work_table(results))]
+    if results.problems:
         parts.append("Left out:\n")
-        parts.append(
-            "".join(
-                f"- {markdown_code(f'{problem.path.parent.name}/{problem.path.name}')}: "
-                f"{markdown_text(problem.reason)}\n"
-                for problem in gathered.problems
-            )
-        )
+        lines = [
+            f"- {markdown_code(f'{problem.path.parent.name}/{problem.path.name}')}: "
+            f"{markdown_text(problem.reason)}\n"
+            for problem in results.problems
+        ]
+        parts.append("".join(lines))
     return "\n".join(parts)
 
 
-def _more_tables(gathered: Gathered, setting: str, profile: str) -> list[Table]:
-    metrics = gathered.metrics(setting)
-    found = [episodes_table(gathered, profile)] if setting == "rl" else []
-    found += [comparison_table(gathered, setting, profile, None, number) for number in metrics]
-    found += [reference_table(gathered, setting, profile, number) for number in (*metrics, TRUTH)]
-    return [table for table in found if table is not None]
+def write_readme(folders: list[Path], path: Path) -> bool:
+    """Rewrite the results section of a file; tells whether anything changed."""
+    read_marked(path, BEGIN, END, option="--readme")  # fails before the work is done
+    section = writable(render_section(require_results(folders)))
+    return write_marked(path, BEGIN, END, f"\n\n{section}\n", option="--readme")
+
+
+def writable(text: str) -> str:
+    """Write out what UTF-8 cannot hold: JSON can name half a character."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def render_section(results: Results) -> str:
+    """Return what stands between the marks of a README: one compact table per setting and profile."""
+    parts = [
+        _verdict_line(verdict, verdict.word[:1].upper() + verdict.word[1:]) for verdict in verdicts(results)
+    ]
+    for setting in dict.fromkeys([*BUILT_IN, *results.settings()]):
+        profiles = [name for name in results.profiles(setting) if name != "smoke"]
+        if not profiles:
+            parts.append(f"**{markdown_text(title_of(setting))}**: not run.")
+        for profile in profiles:
+            parts += _readme_profile(results, setting, profile)
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _verdict_line(verdict: Verdict, word: str) -> str:
+    return f"**{verdict.claim}** {word}. {markdown_text(' '.join(verdict.sentences))}"
+
+
+def _readme_profile(results: Results, setting: str, profile: str) -> list[str]:
+    """Show one table, its missing rows in words, and the mean difference."""
+    title = f"**{markdown_text(title_of(setting))}**"
+    about = f"profile {markdown_code(profile)}: {PROFILES.get(profile, '')}."
+    for number in results.metrics(setting):
+        found = compare_rows(results, setting, profile, "", number)
+        run = [one for one in found if not one.is_gap]
+        if run:
+            break
+    else:
+        return [f"{title}, {about} {NOTHING_AS_PUBLISHED}"]
+    is_remade = any(is_regenerated(one) for one in run)
+    published = "published, on D4RL" if is_remade else "published"
+    table = Table(
+        name="",
+        title="",
+        columns=[
+            Column(label="dataset", kind="text"),
+            Column(label="Aaren"),
+            Column(label="Transformer"),
+            Column(label="seeds"),
+            Column(label="difference [90 %]"),
+            Column(label="judgement", kind="text"),
+            Column(label=f"Aaren, {published}"),
+            Column(label=f"Transformer, {published}"),
+        ],
+    )
+    for one in run:
+        table.add(*_readme_cells(one))
+    regenerated = ", regenerated data" if is_remade else ""
+    better = "lower" if number.is_lower_better else "higher"
+    head = f"{title}, {markdown_text(number.label)} ({better} is better){regenerated}; {about}"
+    parts = [" ".join([head, *notes_of(setting, cautions_only=True)]), to_markdown(table)]
+    words = []
+    average = average_difference(found)
+    if average is not None and average.over_datasets.count > 1:
+        unit = f" {average.unit}" if average.unit else ""
+        words.append(
+            f"On average over {average.over_datasets.count} datasets Aaren \u2212 Transformer "
+            f"{average.show(average.over_datasets)}{unit}."
+        )
+    words += _baselines(results.select(setting, profile, ""), number)
+    missing = [one.key.name for one in found if one.is_gap]
+    if missing:
+        words.append(f"Not run: {_joined(missing)}.")
+    return [*parts, " ".join(words)] if words else parts
+
+
+def _readme_cells(one: Comparison) -> list[Cell]:
+    note = ""
+    if is_stand_in(one.key.dataset) and not is_regenerated(one):
+        note = stand_in_note(one.key)
+    return [
+        Cell(text=one.key.name, note=note),
+        *summary_cells(one),
+        Cell(text=show_interval(one.difference, one.metric)),
+        Cell(text="" if one.difference is None else one.judgement),
+        *(Cell(text=describe(one.published[model]) if model in one.published else GAP) for model in PAIR),
+    ]
+
+
+def _baselines(rows: list[Row], number: Metric) -> list[str]:
+    """Say where both models lose to something simpler, if that was run beside them."""
+    beside = [row for row in rows if set(PAIR) <= row.runs.keys() and not all(map(is_ours, row.runs))]
+    if not beside:
+        return []
+    # Other rows of ours, such as streaming ones, are no reason to hide that the two were beaten.
+    best = [
+        best_model(row, number, [model for model in row.runs if model in PAIR or not is_ours(model)])
+        for row in beside
+    ]
+    winners = Counter(model_label(model) for model in best if model is not None and not is_ours(model))
+    rows_beside = f"{len(beside)} row" + "s" * (len(beside) > 1)
+    names = ", ".join(f"{name} ({count})" for name, count in winners.most_common())
+    lost = f"{winners.total()}: {names}" if winners else "none"
+    return [f"Simple references, run in {rows_beside}, are ahead of both models in {markdown_text(lost)}."]
+
+
+def _joined(names: list[str]) -> str:
+    """Write names with horizons shortly.
+
+    >>> _joined(["ETTh1, 96", "ETTh1, 192", "sin"])
+    'ETTh1 (96, 192), sin'
+    """
+    grouped: dict[str, list[str]] = {}
+    for name in names:
+        dataset, _, horizon = name.partition(", ")
+        grouped.setdefault(dataset, []).append(horizon)
+    return ", ".join(
+        f"{dataset} ({', '.join(horizons)})" if all(horizons) else dataset
+        for dataset, horizons in grouped.items()
+    )

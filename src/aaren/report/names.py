@@ -1,48 +1,85 @@
-"""What numbers and models are called in a report, which way is better, and how many digits are shown.
+"""What settings, models and numbers are called in a report, which way is better, and how digits are shown.
 
-Which dataset of the paper one of ours is, or stands for.
+A setting that is not installed is called by the name in its record; it is never imported.
 """
 
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from aaren.datasets.catalogue import DATASETS, EXTRAS
+from aaren.engine.setting import Setting, find_setting
+from aaren.errors import ConfigError
 from aaren.lab import published
 
-SETTINGS = {
-    "forecasting": "Time-series forecasting",
-    "classification": "Time-series classification",
-    "events": "Event forecasting",
-    "rl": "Reinforcement learning",
-}
-SHORT = {"forecasting": "Forecasting", "classification": "Classification", "events": "Events", "rl": "RL"}
-PROFILES = ("paper", "cpu", "smoke", "custom")
-PROFILE_WORDS = {
-    "paper": "the published hyper-parameters",
-    "cpu": "the same protocol, smaller or shorter, minutes on one core: levels are not the paper's",
-    "smoke": "seconds, to see that everything turns: nothing can be concluded from it",
-    "custom": "runs from configs of their own",
-}
-MODELS = {
-    "aaren": "Aaren",
-    "transformer": "Transformer",
-    "linear": "linear",
-    "naive-last": "last value",
-    "naive-seasonal": "last season",
-    "streaming": "Aaren, streaming",
-    "streaming-carried": "Aaren, streaming, carried",
-    "majority": "majority class",
-    "dtw": "1-NN DTW",
-    "minirocket": "MiniRocket",
-    "poisson": "Poisson",
-    "renewal": "renewal",
-    "gru": "GRU",
-    "aaren-decay": "Aaren, decay",
-    "bc": "cloning, Aaren",
-    "bc-transformer": "cloning, Transformer",
-    "behaviour": "the data's own",
-    "random": "random actions",
-}
 PAIR = ("aaren", "transformer")
+GAP = "\u2013"  # stands where there is no number
+# In the order of the report.
+PROFILES = MappingProxyType(
+    {
+        "paper": "the published hyper-parameters",
+        "cpu": "the same protocol, smaller or shorter, minutes on one core: levels are not the paper's",
+        "smoke": "a smoke test of seconds: nothing can be concluded from it",
+        "custom": "runs from configs of their own",
+    }
+)
+MODELS = MappingProxyType(
+    {
+        "aaren": "Aaren",
+        "transformer": "Transformer",
+        "linear": "linear",
+        "naive-last": "last value",
+        "naive-seasonal": "last season",
+        "streaming": "Aaren, streaming",
+        "streaming-carried": "Aaren, streaming, carried",
+        "majority": "majority class",
+        "dtw": "1-NN DTW",
+        "minirocket": "MiniRocket",
+        "poisson": "Poisson",
+        "renewal": "renewal",
+        "gru": "GRU",
+        "aaren-decay": "Aaren, decay",
+        "bc": "cloning, Aaren",
+        "bc-transformer": "cloning, Transformer",
+        "behaviour": "the data's own",
+        "random": "random actions",
+    }
+)
+
+
+def title_of(setting: str) -> str:
+    """Return what a setting is called in a heading.
+
+    >>> title_of("events"), title_of("no.such.module")
+    ('Event forecasting', 'no.such.module')
+    """
+    found = _known(setting)
+    return (found.title if found is not None else "") or setting
+
+
+def short_title_of(setting: str) -> str:
+    """Return what a setting is called in a menu or a table."""
+    found = _known(setting)
+    return (found.short_title if found is not None else "") or title_of(setting)
+
+
+def notes_of(setting: str, *, cautions_only: bool = False) -> list[str]:
+    """Return what is said above a setting's tables; the cautions stand wherever its numbers do."""
+    found = _known(setting)
+    if found is None:
+        return []
+    notes = [found.report_caution] if cautions_only else [found.report_note, found.report_caution]
+    return [note for note in notes if note]
+
+
+def model_label(model: str) -> str:
+    """Return what a model is called for people."""
+    return MODELS.get(model, model)
+
+
+def is_ours(model: str) -> bool:
+    """Tell Aaren in any form and the Transformer from the baselines that they should beat."""
+    return model in PAIR or model.startswith(("aaren", "streaming"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +105,7 @@ class Metric:
         '50.00'
         """
         if value is None or value != value:
-            return "–"
+            return GAP
         number = value * self.scale
         decimals = self.decimals if abs(number) < 1_000 else 0
         text = f"{number:+,.{decimals}f}" if signed else f"{number:,.{decimals}f}"
@@ -85,6 +122,10 @@ _KNOWN = {
     "return": ("return", False, 1.0, "", 1),
 }
 _GROUPS = {"test": "", "best": ", best evaluation", "last": ", last evaluation"}
+# Of generated event processes alone: how far a model is from the distribution that made the data.
+TRUTH = Metric(
+    report="test.gap_to_truth", label="nats per event above the true process", is_lower_better=True
+)
 
 
 def metric(report: str, *, is_higher_better: bool = False) -> Metric:
@@ -120,20 +161,6 @@ def half_digit(metric_name: str) -> float:
     return round(0.005 * units.get(metric_name, 1.0), 8)
 
 
-def model_label(model: str) -> str:
-    """Return what a model is called for people."""
-    return MODELS.get(model, model)
-
-
-# Generated event processes alone: how far a model is from the law that made the data.
-TRUTH = Metric(
-    report="test.gap_to_truth",
-    label="nats per event above the true process",
-    is_lower_better=True,
-    decimals=3,
-)
-
-
 _STAND_INS = {row.name: row.stands_for for row in EXTRAS if row.stands_for}
 _PAPERS = frozenset(row.name for row in DATASETS)
 _DATASETS = _PAPERS | {row.name for row in EXTRAS}
@@ -149,10 +176,19 @@ def papers_name(dataset: str) -> str:
 
 
 def is_known(dataset: str) -> bool:
-    """Tell whether a dataset is in the registry; a user's own file is not."""
+    """Tell whether a dataset is in the catalogue; a user's own file is not."""
     return dataset in _DATASETS
 
 
 def is_stand_in(dataset: str) -> bool:
     """Tell whether a dataset is a part, a sample or a remake of one of the paper's."""
     return dataset in _STAND_INS
+
+
+def _known(setting: str) -> Setting[Any, Any] | None:
+    """Return a setting that is installed or imported already."""
+    try:
+        found: object = find_setting(setting)
+    except ConfigError:
+        return None
+    return found if isinstance(found, Setting) else None

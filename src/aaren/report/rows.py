@@ -1,29 +1,37 @@
-"""Where each run stands: its setting, profile, variant, dataset and horizon; and all runs of one place.
+"""From the files of runs to the rows of a report: which runs share a row, and what was kept beside them.
 
 Runs of different profiles never share a row, nor do runs whose keys were changed by hand.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
+from aaren.bench.record import BenchRecord
+from aaren.bench.record import read_record as read_bench
+from aaren.datasets.settings import setting_names
 from aaren.engine.experiment import Json
-from aaren.engine.record import RunRecord
+from aaren.engine.record import RunRecord, parse_json
+from aaren.engine.run import FIGURES
+from aaren.errors import DataError
 from aaren.lab import published
-from aaren.lab.records import FoundRecord, Problem
-from aaren.report.names import PROFILES, SETTINGS, papers_name
+from aaren.lab.records import FoundRecord, Problem, collect
+from aaren.report.names import PAIR, PROFILES, Metric, metric, papers_name
 
+BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders
 # What a cell says beside dataset, horizon and model when everything is as published.
 _USUAL = {"rule": "protocol", "recipe": "radam-halving"}
 _SAID_BY = {"rule=clean": "censoring"}  # events: the rule for the end of a sequence is that key
-_CAUSAL = "-causal"  # models of classification that can go along a stream
+_CAUSAL = "-causal"  # models of classification that can run over a stream
 _SAME_RESULT = ("engine.", "seed")  # keys that do not change what is computed
 _STILL_MATTERS = ("engine.autocast",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """A row of a table."""
+class RowKey:
+    """What tells a row from all others."""
 
     setting: str
     profile: str
@@ -35,17 +43,18 @@ class Place:
     def name(self) -> str:
         """Return dataset and horizon for people.
 
-        >>> Place(setting="forecasting", profile="cpu", variant="", dataset="ETTh1", horizon=96).name
+        >>> RowKey(setting="forecasting", profile="cpu", variant="", dataset="ETTh1", horizon=96).name
         'ETTh1, 96'
         """
         return self.dataset if self.horizon is None else f"{self.dataset}, {self.horizon}"
 
     @property
-    def order(self) -> tuple[int, int, str, int, str, int]:
+    def order(self) -> tuple[int, str, int, str, int, str, int]:
         """Return what rows are sorted by: datasets as in the paper, what stands for one in its place."""
         return (
-            _index(list(SETTINGS), self.setting),
-            _index(list(PROFILES), self.profile),
+            _index(setting_names(), self.setting),
+            self.setting,
+            _index(tuple(PROFILES), self.profile),
             self.variant,
             _index(_in_the_paper(self.setting), papers_name(self.dataset)),
             self.dataset,
@@ -55,20 +64,24 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """All runs of one place, by model and seed."""
+    """All runs of one row, by model and seed."""
 
-    place: Place
+    key: RowKey
     runs: dict[str, dict[int, FoundRecord]] = field(default_factory=dict)
 
     def values(self, model: str, report: str) -> dict[int, float]:
         """Return one of a model's numbers by seed, of the runs where it is finite."""
         found = {}
-        for seed, run in sorted(self.runs.get(model, {}).items()):
-            group, _, name = report.rpartition(".")
+        group, _, name = report.rpartition(".")
+        for seed, run in self.by_seed(model):
             value = run.record.metrics.get(group, {}).get(name)
             if value is not None and value == value:
                 found[seed] = float(value)
         return found
+
+    def by_seed(self, model: str) -> list[tuple[int, FoundRecord]]:
+        """Return a model's runs, each with its seed, in their order."""
+        return sorted(self.runs.get(model, {}).items())
 
     def is_judged_by(self, report: str) -> bool:
         """Tell whether a number means something here.
@@ -88,26 +101,93 @@ class Row:
         return next((record.facts for record in self.records), {})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """All that a report is drawn from: rows of runs, benchmarks, and what had to be left out."""
+
+    rows: list[Row]
+    problems: list[Problem]
+    benches: dict[str, BenchRecord] = field(default_factory=dict)
+
+    def settings(self) -> list[str]:
+        """Return the settings that something was run of, in the order of the report."""
+        return list(dict.fromkeys(row.key.setting for row in self.rows))
+
+    def profiles(self, setting: str) -> list[str]:
+        """Return the profiles that something of a setting was run at."""
+        return list(dict.fromkeys(row.key.profile for row in self.select(setting)))
+
+    def variants(self, setting: str, profile: str) -> list[str]:
+        """Return the variants at a profile; "" is what the paper did, and comes first."""
+        return sorted({row.key.variant for row in self.select(setting, profile)})
+
+    def select(self, setting: str, profile: str | None = None, variant: str | None = None) -> list[Row]:
+        """Return the rows of a setting, of one profile and variant if they are named."""
+        return [
+            row
+            for row in self.rows
+            if row.key.setting == setting
+            and profile in (None, row.key.profile)
+            and variant in (None, row.key.variant)
+        ]
+
+    def metrics(self, setting: str) -> list[Metric]:
+        """Return the numbers that a setting is judged by, as its records say."""
+        records = [record for row in self.select(setting) for record in row.records]
+        names = dict.fromkeys(name for record in records for name in record.reports)
+        higher = {name for record in records for name in record.higher_is_better}
+        return [metric(name, is_higher_better=name in higher) for name in names]
+
+
+def read_results(*folders: Path) -> Results:
+    """Read run records below some folders, and the benchmarks in their `bench` folders."""
+    collected = collect(*folders)
+    rows, doubles = arrange(collected.records)
+    problems = [*collected.problems, *doubles]
+    benches: dict[str, BenchRecord] = {}
+    for kind in BENCHES:
+        for path in (folder / "bench" / f"{kind}.json" for folder in folders):
+            if not path.is_file():
+                continue
+            try:
+                found = read_bench(path, kind=kind)
+            except DataError as error:
+                problems.append(Problem(path=path, reason=str(error).removeprefix(str(path)).strip()))
+                continue
+            if benches.setdefault(kind, found) is not found:
+                problems.append(Problem(path=path, reason="the benchmark of a folder named before it counts"))
+    return Results(rows=rows, problems=problems, benches=benches)
+
+
+def require_results(folders: list[Path]) -> Results:
+    """Read what there is, or say that there is nothing to report."""
+    results = read_results(*folders)
+    if not results.rows:
+        where = ", ".join(map(str, folders))
+        reasons = "".join(f"\n  - {problem.path}: {problem.reason}" for problem in results.problems)
+        raise DataError(
+            f"no finished run below {where}: a report needs at least one. Make some: aaren train SETTING "
+            f"DATASET, or aaren reproduce.{reasons}"
+        )
+    return results
+
+
 def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
-    """Put every run into its row; of two runs of one place and seed the later one counts."""
-    rows: dict[Place, Row] = {}
+    """Put every run into its row; of two runs of one row, model and seed the later one counts."""
+    rows: dict[RowKey, Row] = {}
     problems = []
     for run in sorted(found, key=lambda run: (run.record.date, str(run.path))):
-        place, model = locate(run.record)
-        by_seed = rows.setdefault(place, Row(place=place)).runs.setdefault(model, {})
+        key, model = key_and_model(run.record)
+        by_seed = rows.setdefault(key, Row(key=key)).runs.setdefault(model, {})
         older = by_seed.get(run.record.seed)
         if older is not None:
-            problems.append(
-                Problem(
-                    path=older.path,
-                    reason=f"a later run of the same place and seed counts: {run.path.parent.name}",
-                )
-            )
+            reason = f"a later run of the same row and seed counts: {run.path.parent.name}"
+            problems.append(Problem(path=older.path, reason=reason))
         by_seed[run.record.seed] = run
-    return sorted(rows.values(), key=lambda row: row.place.order), problems
+    return sorted(rows.values(), key=lambda row: row.key.order), problems
 
 
-def locate(record: RunRecord) -> tuple[Place, str]:
+def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
     """Say which row a run belongs to, and under which model."""
     cell = record.cell
     model = str(cell.get("model", ""))
@@ -124,21 +204,81 @@ def locate(record: RunRecord) -> tuple[Place, str]:
     said |= {_SAID_BY[word] for word in words if word in _SAID_BY}
     for key in record.changed:
         name = key.rpartition(".")[2]
-        if (
-            name not in said
-            and name not in cell
-            and (key in _STILL_MATTERS or not key.startswith(_SAME_RESULT))
-        ):
+        matters = key in _STILL_MATTERS or not key.startswith(_SAME_RESULT)
+        if matters and name not in said and name not in cell:
             words.append(f"{name}={_text(_value(record.config, key))}")
     horizon = cell.get("horizon")
-    place = Place(
+    row_key = RowKey(
         setting=record.setting,
         profile=record.profile,
         variant=", ".join(words),
         dataset=str(cell.get("dataset", "")),
         horizon=None if horizon is None else int(horizon),
     )
-    return place, model
+    return row_key, model
+
+
+def read_curve(run: FoundRecord) -> list[Mapping[str, Json]]:
+    """Read a run's learning curve, an entry per evaluation; a line that was cut off ends it."""
+    path = run.path.parent / (run.record.curve or "")
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return []
+    evaluations = []
+    for line in text.splitlines():
+        try:
+            evaluations.append(mapping(parse_json(line)))
+        except ValueError:
+            break
+    return evaluations
+
+
+def read_figures(row: Row) -> dict[str, Mapping[str, Json]]:
+    """Read both models' figures.json, of the first seed that each has one of."""
+    found = {}
+    for model in PAIR:
+        contents = (_read_json(run.path.parent / FIGURES) for _, run in row.by_seed(model))
+        content = next(filter(None, contents), None)
+        if content:
+            found[model] = content
+    return found
+
+
+def read_sweep(run: FoundRecord, key: str) -> Mapping[str, Json]:
+    """Read what `aaren evaluate --sweep KEY=...` wrote beside a run; empty if that is missing or broken."""
+    return _read_json(run.path.parent / f"sweep-{key}.json")
+
+
+def mapping(value: Json) -> Mapping[str, Json]:
+    """Read a mapping from JSON; anything else is an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def numbers(values: Json) -> list[float | None]:
+    """Read a list of numbers from JSON; anything else in it is a gap."""
+    if not isinstance(values, list):
+        return []
+    return [
+        float(value) if isinstance(value, int | float) and math.isfinite(value) else None for value in values
+    ]
+
+
+def number_in(values: Mapping[str, Json], name: str) -> float | None:
+    """Read a number from a mapping of JSON; None if it is anything else, or not there.
+
+    >>> number_in({"update": 3}, "update"), number_in({"update": "3"}, "update")
+    (3.0, None)
+    """
+    value = values.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _read_json(path: Path) -> Mapping[str, Json]:
+    try:
+        return mapping(parse_json(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except (OSError, ValueError):
+        return {}
 
 
 def _value(config: Mapping[str, Json], key: str) -> Json:
@@ -153,9 +293,9 @@ def _text(value: Json) -> str:
 
 
 @cache
-def _in_the_paper(setting: str) -> list[str]:
-    return list(dict.fromkeys(cell.dataset for cell in published.cells() if cell.setting == setting))
+def _in_the_paper(setting: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(cell.dataset for cell in published.cells() if cell.setting == setting))
 
 
-def _index(known: list[str], name: str) -> int:
+def _index(known: tuple[str, ...], name: str) -> int:
     return known.index(name) if name in known else len(known)

@@ -1,25 +1,29 @@
-"""Means, deviations, intervals and equivalence tests over seeds. Knows nothing of runs or tables.
+"""Means, standard deviations, t intervals, equivalence tests and the bootstrap over seeds.
 
 One level everywhere: intervals are at 90 %, so that an interval inside the margin is exactly two one-sided
 tests (TOST) passed at 5 %. docs/report.md explains why.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from aaren.report import student
+import numpy as np
+from numpy.typing import NDArray
 
 CONFIDENCE = 0.90
 ONE_SIDED_LEVEL = (1.0 - CONFIDENCE) / 2.0
+BOOTSTRAP_DRAWS = 2_000
+_TINY = 1e-300
+_MOST_TERMS = 500  # of the continued fraction
 
 Outcome: TypeAlias = Literal["equivalent", "better", "worse", "undecided", "untested"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Mean and sample deviation (ddof 1) of some numbers; the deviation of one number is not known."""
+    """Mean and sample standard deviation (ddof 1) of some numbers; one number has no deviation."""
 
     mean: float
     deviation: float | None
@@ -42,7 +46,7 @@ class Interval:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Return mean and sample deviation.
+    """Return mean and sample standard deviation.
 
     >>> summarise([1.0, 2.0, 3.0])
     Summary(mean=2.0, deviation=1.0, count=3)
@@ -66,7 +70,7 @@ def interval(values: Sequence[float]) -> Interval:
     summary = summarise(values)
     if summary.deviation is None:
         return Interval(mean=summary.mean, low=None, high=None, count=1)
-    factor = student.quantile(1.0 - ONE_SIDED_LEVEL, summary.count - 1)
+    factor = t_quantile(1.0 - ONE_SIDED_LEVEL, summary.count - 1)
     half = factor * summary.deviation / math.sqrt(summary.count)
     return Interval(mean=summary.mean, low=summary.mean - half, high=summary.mean + half, count=summary.count)
 
@@ -85,9 +89,7 @@ def equivalence_p(values: Sequence[float], margin: float) -> float | None:
     if summary.deviation == 0.0:
         return 0.0 if abs(summary.mean) < margin else 1.0
     error = summary.deviation / math.sqrt(summary.count)
-    above = 1.0 - student.cdf((summary.mean + margin) / error, summary.count - 1)
-    below = student.cdf((summary.mean - margin) / error, summary.count - 1)
-    return max(above, below)
+    return _two_one_sided(summary.mean, error, summary.count - 1, margin)
 
 
 def judge(advantage: Interval, margin: float | None) -> Outcome:
@@ -114,7 +116,7 @@ def judge(advantage: Interval, margin: float | None) -> Outcome:
 
 
 def welch_equivalence_p(one: Summary, other: Summary, margin: float) -> float | None:
-    """Return the p-value of the two one-sided tests where only means and deviations are known, unpaired.
+    """Return the p-value of the same tests, unpaired, from means and standard deviations alone.
 
     >>> a = Summary(mean=0.50, deviation=0.01, count=5)
     >>> round(welch_equivalence_p(a, a, 0.02), 4)
@@ -130,6 +132,107 @@ def welch_equivalence_p(one: Summary, other: Summary, margin: float) -> float | 
         return 0.0 if abs(difference) < margin else 1.0
     error = math.sqrt(sum(parts))
     degrees = sum(parts) ** 2 / (parts[0] ** 2 / (one.count - 1) + parts[1] ** 2 / (other.count - 1))
-    above = 1.0 - student.cdf((difference + margin) / error, degrees)
-    below = student.cdf((difference - margin) / error, degrees)
+    return _two_one_sided(difference, error, degrees, margin)
+
+
+def bootstrap_difference(
+    ours: Mapping[int, NDArray[np.float64]], theirs: Mapping[int, NDArray[np.float64]]
+) -> Interval | None:
+    """Return the mean lead over common seeds with its percentile interval, of samples by seed.
+
+    Seeds are drawn with replacement and, within each, its samples; equal input gives an equal answer.
+
+    >>> scores = {0: np.array([50.0, 52.0]), 1: np.array([51.0, 49.0])}
+    >>> lead = bootstrap_difference(scores, {seed: values - 10.0 for seed, values in scores.items()})
+    >>> lead.mean, lead.low < 10.0 < lead.high
+    (10.0, True)
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(len(seeds), size=(BOOTSTRAP_DRAWS, len(seeds)))
+    leads = np.empty(chosen.shape)
+    for index, seed in enumerate(seeds):
+        places = chosen == index  # a seed that is drawn twice has other samples the second time
+        count = int(places.sum())
+        leads[places] = _resampled(ours[seed], count, rng) - _resampled(theirs[seed], count, rng)
+    low, high = np.quantile(leads.mean(axis=1), [ONE_SIDED_LEVEL, 1.0 - ONE_SIDED_LEVEL])
+    mean = float(np.mean([ours[seed].mean() - theirs[seed].mean() for seed in seeds]))
+    return Interval(mean=mean, low=float(low), high=float(high), count=len(seeds))
+
+
+def t_cdf(value: float, degrees: float) -> float:
+    """Return P(T <= value) for Student's T with so many degrees of freedom.
+
+    Through the regularised incomplete beta function, by its continued fraction (modified Lentz); good to
+    about twelve digits for the few degrees of freedom that seeds give.
+
+    >>> round(t_cdf(2.132, 4), 4), t_cdf(0.0, 3)
+    (0.95, 0.5)
+    """
+    if math.isinf(value):
+        return 1.0 if value > 0 else 0.0
+    tail = 0.5 * _beta(degrees / (degrees + value * value), 0.5 * degrees, 0.5)
+    return 1.0 - tail if value > 0 else tail
+
+
+def t_quantile(probability: float, degrees: float) -> float:
+    """Return the value below which T stays with a probability above 0 and below 1.
+
+    >>> round(t_quantile(0.95, 4), 3), round(t_quantile(0.95, 1), 3)
+    (2.132, 6.314)
+    """
+    if probability < 0.5:
+        return -t_quantile(1.0 - probability, degrees)
+    low, high = 0.0, 1.0
+    while t_cdf(high, degrees) < probability:
+        high *= 2.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if t_cdf(middle, degrees) < probability:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+def _two_one_sided(mean: float, error: float, degrees: float, margin: float) -> float:
+    above = 1.0 - t_cdf((mean + margin) / error, degrees)
+    below = t_cdf((mean - margin) / error, degrees)
     return max(above, below)
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function I_x(a, b)."""
+    if x <= 0.0 or x >= 1.0:
+        return 0.0 if x <= 0.0 else 1.0
+    if x > (a + 1.0) / (a + b + 2.0):  # where the fraction converges slowly, its mirror image does not
+        return 1.0 - _beta(1.0 - x, b, a)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_front) / a * _fraction(x, a, b)
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    c, d = 1.0, 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
+    product = d
+    for m in range(1, _MOST_TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1.0 / _away_from_zero(1.0 + term * d)
+            c = _away_from_zero(1.0 + term / c)
+            product *= c * d
+        if abs(c * d - 1.0) < 1e-15:
+            break
+    return product
+
+
+def _away_from_zero(number: float) -> float:
+    return number if abs(number) > _TINY else _TINY
+
+
+def _resampled(scores: NDArray[np.float64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the means of so many draws, each of as many samples as there are."""
+    means: NDArray[np.float64] = scores[rng.integers(len(scores), size=(draws, len(scores)))].mean(axis=1)
+    return means

@@ -1,4 +1,4 @@
-"""The claim, and what our runs say to it, in sentences that are computed: no sentence is written by hand."""
+"""The claim, and what our runs say to it, in sentences that are computed from records and benchmarks."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,9 @@ from aaren.bench.record import BenchRecord, number
 from aaren.bench.stream_contenders import AAREN, FOLDED, PAPER, TRANSFORMER
 from aaren.bench.table import format_bytes, format_ratio
 from aaren.datasets.catalogue import DATASETS
-from aaren.report.comparison import Comparison
-from aaren.report.gathered import Gathered
+from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
 from aaren.report.names import is_stand_in, papers_name
-from aaren.report.rows import Place
+from aaren.report.rows import Results, RowKey
 from aaren.report.statistics import Outcome
 
 MOSTLY = 0.9  # share of decided comparisons from which a claim is called mostly supported
@@ -26,14 +25,14 @@ class Verdict:
     sentences: list[str]
 
 
-def verdicts(gathered: Gathered) -> list[Verdict]:
+def verdicts(results: Results) -> list[Verdict]:
     """Judge both halves of the claim."""
-    return [judge_comparable(gathered), judge_cheaper(gathered)]
+    return [judge_comparable(results), judge_cheaper(results)]
 
 
-def judge_comparable(gathered: Gathered) -> Verdict:
+def judge_comparable(results: Results) -> Verdict:
     """Count in how many rows Aaren is equivalent to the Transformer, better, worse, or nothing is decided."""
-    found = first_comparisons(gathered)
+    found = first_comparisons(results)
     word, kind = _word(found)
     return Verdict(
         claim="As good as Transformers?",
@@ -43,35 +42,35 @@ def judge_comparable(gathered: Gathered) -> Verdict:
     )
 
 
-def first_comparisons(gathered: Gathered) -> list[Comparison]:
+def first_comparisons(results: Results) -> list[Comparison]:
     """Return every row with both models by its setting's first number, at the published variant.
 
     A row that was run at several profiles counts once, where it has the most seeds. Smoke runs are left out
-    unless there is nothing else: they show that things turn, no more.
+    unless there is nothing else.
     """
     found: list[Comparison] = []
-    for setting in gathered.settings():
-        for profile in gathered.profiles(setting):
-            by_place: dict[Place, Comparison] = {}
-            for number_of in gathered.metrics(setting):
-                for one in gathered.compare(setting, profile, "", number_of):
+    for setting in results.settings():
+        for profile in results.profiles(setting):
+            by_key: dict[RowKey, Comparison] = {}
+            for number_of in results.metrics(setting):
+                for one in compare_rows(results, setting, profile, "", number_of):
                     if one.difference is not None:
-                        by_place.setdefault(one.place, one)
-            found += by_place.values()
-    serious = [one for one in found if one.place.profile != "smoke"] or found
+                        by_key.setdefault(one.key, one)
+            found += by_key.values()
+    serious = [one for one in found if one.key.profile != "smoke"] or found
     best: dict[tuple[str, str, int | None], Comparison] = {}
     for one in serious:
-        place = (one.place.setting, one.place.dataset, one.place.horizon)
-        if place not in best or len(one.differences) > len(best[place].differences):
-            best[place] = one
+        row = (one.key.setting, one.key.dataset, one.key.horizon)
+        if row not in best or len(one.differences) > len(best[row].differences):
+            best[row] = one
     return list(best.values())
 
 
-def judge_cheaper(gathered: Gathered) -> Verdict:
+def judge_cheaper(results: Results) -> Verdict:
     """Compare state, time of a stream and time of a training step, from the benchmarks."""
     sentences = []
     ratios: list[float] = []
-    stream, train = gathered.benches.get("stream"), gathered.benches.get("train")
+    stream, train = results.benches.get("stream"), results.benches.get("train")
     if stream is not None:
         sentences += _stream_sentences(stream, ratios)
     if train is not None:
@@ -113,25 +112,16 @@ def _word(found: list[Comparison]) -> tuple[str, str]:
 
 def count_outcomes(found: list[Comparison]) -> dict[Outcome, int]:
     """Count the judgements."""
-    counts: dict[Outcome, int] = {
-        "equivalent": 0,
-        "better": 0,
-        "worse": 0,
-        "undecided": 0,
-        "untested": 0,
-    }
-    for one in found:
-        counts[one.outcome] += 1
-    return counts
+    return {outcome: sum(one.outcome == outcome for one in found) for outcome in OUTCOMES}
 
 
 def _coverage(found: list[Comparison]) -> str:
-    whole = {papers_name(one.place.dataset) for one in found if not is_stand_in(one.place.dataset)} - {""}
-    parts = {papers_name(one.place.dataset) for one in found if is_stand_in(one.place.dataset)} - whole
+    whole = {papers_name(one.key.dataset) for one in found if not is_stand_in(one.key.dataset)} - {""}
+    parts = {papers_name(one.key.dataset) for one in found if is_stand_in(one.key.dataset)} - whole
     text = f"Both models were trained on {len(whole)} of the paper's {NUM_DATASETS} datasets"
     if parts:
         text += f", and on partial or regenerated stand-ins for {len(parts)} more"
-    profiles = sorted({one.place.profile for one in found})
+    profiles = sorted({one.key.profile for one in found})
     return f"{text} (profile{'s' if len(profiles) > 1 else ''} {' and '.join(profiles)})."
 
 

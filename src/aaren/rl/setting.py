@@ -18,6 +18,13 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
 
     name = "rl"
     title = "Reinforcement learning"
+    short_title = "RL"
+    report_note = (
+        "Offline reinforcement learning in MuJoCo, D4RL's normalised score: 0 is random, 100 an expert. Rows "
+        "named -regen are on regenerated data, because D4RL's own is unavailable: the published scores "
+        "beside them are of another dataset and never mixed with ours. The paper does not say whether it "
+        "reports the best evaluation or the last; both are here, and fresh episodes of the selected weights."
+    )
     suffixes = (".hdf5", ".h5")
     saved_models = ("DecisionModel", "RandomPolicy", "BehaviourPolicy")
     reports = ("best.score", "last.score", "test.score", "test.return")

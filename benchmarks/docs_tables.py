@@ -1,0 +1,201 @@
+"""Write the tables of runs in the documentation from the committed records: benchmarks/docs_tables.py.
+
+A table stands between two marks with its name; a test compares what stands there with what is made here.
+"""
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aaren.files.marked import write_marked
+from aaren.lab import published
+
+ROOT = Path(__file__).parents[1]
+PAIR = ("aaren", "transformer")
+
+
+def marks(name: str) -> tuple[str, str]:
+    """Return the lines above and below a table."""
+    return f"<!-- begin: {name}; written by benchmarks/docs_tables.py -->\n", f"<!-- end: {name} -->"
+
+
+def hawkes_gaps() -> str:
+    """Show how far each model is from the process that made the data."""
+    found = {}
+    for path in (ROOT / "results" / "events").glob("hawkes-*/record.json"):
+        record = _read(path)
+        found[record["cell"]["model"]] = record["metrics"]["test"]["gap_to_truth"]
+    rows = [[f"`{model}`", f"{gap:.3f}"] for model, gap in sorted(found.items(), key=lambda item: item[1])]
+    return _table(["`--model`", "nats per event above the true process"], ["---", "--:"], rows)
+
+
+def published_size_forecasts() -> str:
+    """Show ETTh1 at horizon 96, profile paper, beside the published means."""
+    rows = []
+    for model in PAIR:
+        record = _only("forecasting", f"ETTh1-96-{model}-paper-seed0-*")
+        row = [f"`{model}`"]
+        for metric in ("mse", "mae"):
+            cell = published.lookup("forecasting", "ETTh1", 96, metric, model)
+            assert cell is not None
+            row += [f"{record['metrics']['test'][metric]:.3f}", f"{cell.mean:.2f}"]
+        rows.append([*row, f"{record['epochs']:.0f}"])
+    head = ["at the published size", "MSE", "published", "MAE", "published", "epochs"]
+    return _table(head, ["---"] * 6, rows)
+
+
+def traffic_losses() -> str:
+    """Show training losses and errors where Aaren is behind."""
+    rows = []
+    for horizon in (96, 192, 336, 720):
+        names = [f"traffic_20-{horizon}-{model}-cpu-seed0-*" for model in PAIR]
+        records = [_only("forecasting", name) for name in names]
+        losses = [f"{_curve('forecasting', name)[-1]['loss']:.3f}" for name in names]
+        errors = [f"{record['metrics']['test']['mse']:.3f}" for record in records]
+        updates = max(record["updates"] for record in records)
+        rows.append([str(horizon), str(updates), *losses, *errors])
+    head = [
+        "20 series of Traffic, horizon",
+        "updates, at most",
+        "training loss of the last epoch: Aaren",
+        "Transformer",
+        "test MSE: Aaren",
+        "Transformer",
+    ]
+    return _table(head, ["---", *["--:"] * 5], rows)
+
+
+def accuracies(head: Sequence[str], columns: Sequence[tuple[str, str, str]]) -> str:
+    """Show accuracies at profile paper: a column per model, rule and recipe; rows have the first column."""
+    found: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for path in sorted((ROOT / "results" / "classification").glob("*/record.json")):
+        record = _read(path)
+        cell = record["cell"]
+        if record["profile"] == "paper" and record["status"] == "finished":
+            key = (cell["dataset"], cell["model"], cell["rule"], cell["recipe"])
+            found[key].append(100.0 * record["metrics"]["test"]["accuracy"])
+
+    def show(values: list[float]) -> str:
+        if len(values) < 2:
+            return f"{values[0]:.1f}" if values else "\N{EN DASH}"
+        return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
+
+    datasets = sorted({dataset for dataset, *column in found if tuple(column) == columns[0]})
+    rows = [[name, *(show(found.get((name, *column), [])) for column in columns)] for name in datasets]
+    return _table(head, [":--", *["--:"] * len(columns)], rows)
+
+
+def scores_by_return() -> str:
+    """Show the score by the return asked for, in multiples of the usual one."""
+    rows = []
+    for kind in ("medium-replay", "medium-expert"):
+        for robot in ("hopper", "halfcheetah", "walker2d", "ant"):
+            for model in PAIR:
+                scores = _sweep(f"{robot}-{kind}", model, "target_scale")
+                rows.append([f"{robot}-{kind}", f"`{model}`", *map(_whole, scores)])
+    head = ["regenerated data", "`--model`", "0.25", "0.5", "0.75", "1", "1.5"]
+    return _table(head, ["---", "---", *["--:"] * 5], rows)
+
+
+def scores_by_context() -> str:
+    """Show the score by the context while acting, and of a policy that was trained on long sequences."""
+    rows = []
+    for dataset in ("hopper-medium", "halfcheetah-medium"):
+        for model in PAIR:
+            long = _only("rl", f"{dataset.replace('-', '_')}_regen-{model}-long-cpu-seed0-*")
+            scores = [*_sweep(dataset, model, "context"), long["metrics"]["test"]["score"]]
+            rows.append([dataset, f"`{model}`", *map(_whole, scores)])
+    head = ["seen while acting", "`--model`", "`window`", "`carried`", "`reset`", "`long`"]
+    return _table(head, ["---", "---", *["--:"] * 4], rows)
+
+
+def published_size_policies() -> str:
+    """Show what runs at profile paper took and scored."""
+    rows = []
+    for model in PAIR:
+        folder = f"hopper_medium_regen-{model}-paper-seed0-*"
+        record = _only("rl", folder)
+        minutes = sum(record["seconds"][part] for part in ("training", "looking", "saving")) / 60.0
+        scores = [evaluation["validation"]["score"] for evaluation in _curve("rl", folder)]
+        found = [minutes, *scores, record["metrics"]["test"]["score"]]
+        rows.append([f"`{model}`", *map(_whole, found)])
+    head = [
+        "at the published size",
+        "minutes",
+        "update 300",
+        "600",
+        "900",
+        "fresh episodes of the best weights",
+    ]
+    return _table(head, ["---", *["--:"] * 5], rows)
+
+
+def _sweep(dataset: str, model: str, key: str) -> list[float]:
+    folder = f"{dataset.replace('-', '_')}_regen-{model}-cpu-seed0-*"
+    (path,) = (ROOT / "results" / "rl").glob(f"{folder}/sweep-{key}.json")
+    return [row["metrics"]["score"] for row in _read(path)["rows"]]
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _table(head: Sequence[str], align: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, align, *rows))
+
+
+def _only(setting: str, folder: str) -> dict[str, Any]:
+    (path,) = (ROOT / "results" / setting).glob(f"{folder}/record.json")
+    return _read(path)
+
+
+def _curve(setting: str, folder: str) -> list[dict[str, Any]]:
+    (path,) = (ROOT / "results" / setting).glob(f"{folder}/curve.jsonl")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+_RECIPES = ("adam-halving", "radam-halving", "radam-constant")
+TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
+    ("events.md", "gaps to the Hawkes process"): hawkes_gaps,
+    ("forecasting.md", "the published size"): published_size_forecasts,
+    ("forecasting.md", "losses on Traffic"): traffic_losses,
+    ("classification.md", "accuracy by rule"): lambda: accuracies(
+        ["accuracy by rule", "protocol: Aaren", "Transformer", "clean: Aaren", "Transformer"],
+        [(model, rule, "radam-halving") for rule in ("protocol", "clean") for model in PAIR],
+    ),
+    ("classification.md", "accuracy beside others"): lambda: accuracies(
+        ["accuracy beside", "causal: Aaren", "Transformer", "MiniRocket", "1-NN, DTW", "majority"],
+        [
+            (model, "protocol", "radam-halving")
+            for model in ("aaren-causal", "transformer-causal", "minirocket", "dtw", "majority")
+        ],
+    ),
+    ("classification.md", "accuracy by recipe"): lambda: accuracies(
+        ["accuracy by recipe", *(word for name in _RECIPES for word in (f"`{name}`: Aaren", "Transformer"))],
+        [(model, "protocol", recipe) for recipe in _RECIPES for model in PAIR],
+    ),
+    ("rl.md", "scores by return asked for"): scores_by_return,
+    ("rl.md", "scores by context"): scores_by_context,
+    ("rl.md", "the published size"): published_size_policies,
+}
+
+
+def main() -> None:
+    """Rewrite every table."""
+    for (page, name), make in TABLES.items():
+        begin, end = marks(name)
+        path = ROOT / "docs" / page
+        is_changed = write_marked(path, begin, end, f"\n{make()}\n", option="benchmarks/docs_tables.py")
+        print(f"{page}, {name}: {'rewritten' if is_changed else 'up to date'}")
+
+
+if __name__ == "__main__":
+    main()
