@@ -123,7 +123,7 @@ USES = {
         "num_cases=2))(torch.zeros(1, 3, 1))"
     ),
     "rl": "from aaren.rl.data import generate; generate('pendulum', episodes=1)",
-    "cluster": "from aaren.lab.ray_crew import RayCrew; RayCrew('local', 1, threads=1)",
+    "cluster": "from aaren.lab.ray_workers import RayWorkers; RayWorkers('local', 1, threads=1)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others
 

@@ -133,12 +133,15 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
     # As with the command `aaren`: the current folder is not on the path of whoever starts the workers.
     code = (
         "import sys; sys.path = [entry for entry in sys.path if entry]\n"
-        "from aaren.lab.crew import LocalCrew\n"
-        "crew = LocalCrew(1, threads=1); crew.hire(0)\n"
-        "print(crew.listen(120)[1].event); crew.close()"
+        "from pathlib import Path; from aaren.engine.presets import make_run\n"
+        "from aaren.lab.plan import PlannedRun; from aaren.lab.workers import LocalWorkers\n"
+        "config = make_run('events', 'sin', model='poisson', profile='smoke')\n"
+        "workers = LocalWorkers(1, threads=1)\n"
+        "workers.submit(PlannedRun(config=config, folder=Path('run'), command='', dataset='sin'))\n"
+        "print(workers.wait(120)[0].code); workers.close()"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "ready", done.stderr
+    assert done.stdout.strip() == "0", done.stderr
     assert not Path("trapped").exists()
 
 

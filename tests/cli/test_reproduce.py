@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from aaren.cli.main import app
 from aaren.errors import AarenError, ConfigError, StateError
-from aaren.lab.reproduce import holding
+from aaren.lab.schedule import holding
 
 TOY = "support.toy_grid"
 
@@ -138,3 +138,20 @@ def test_no_cluster_there() -> None:
         ConfigError, match=r"no Ray cluster answers at 127.0.0.1:1 \(.*refused\)\. Give --ray"
     ):
         run(TOY, "--ray", "127.0.0.1:1")
+
+
+def test_a_hanging_run_fails_by_its_timeout() -> None:
+    _, talk = run("support.toy_trouble", "--profile", "smoke", "--workers", "2", "--timeout", "0.1", code=1)
+    assert (
+        "failed: support.toy_trouble hang aaren, seed 0: TimeoutError: it took longer than --timeout" in talk
+    )
+    assert "1 finished, 1 failed in" in talk
+    again, _ = run("support.toy_trouble", "--profile", "smoke", "--dry-run")
+    assert "2 runs: 1 finished already, 0 to run, 0 without data, 1 failed before" in again
+
+
+def test_a_stalled_run_is_given_up() -> None:
+    words = ("support.toy_trouble", "--profile", "smoke", "--datasets", "hang", "--stall", "0.04")
+    _, talk = run(*words, code=1)
+    assert "its worker was lost (it made no progress for 2 s); another one resumes it" in talk
+    assert "failed: support.toy_trouble hang aaren, seed 0: its worker process died 3 times" in talk

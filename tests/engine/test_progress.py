@@ -13,7 +13,7 @@ from aaren.engine.config import RunConfig
 from aaren.engine.loop import fit
 from aaren.engine.progress import JsonLines, LogLines, Observers, ProgressBar, choose_observer, duration
 from aaren.engine.run import train
-from aaren.lab import view
+from aaren.lab import display
 from support.toy_task import ToyExperiment
 
 Toy = Callable[..., ToyExperiment]
@@ -101,9 +101,9 @@ def test_what_cannot_be_written_does_not_end_a_run(
     try:
         monkeypatch.setattr("sys.stderr", full)
         if kind == "grid":
-            view.Lines().note("finished")
+            display.Lines().note("finished")
             console = Console(file=full, force_terminal=True)
-            with view.LiveBoard(console) as live:
+            with display.LiveTable(console) as live:
                 live.note("finished")
             return
         observer = {"json": lambda: JsonLines("/dev/full"), "lines": LogLines, "bar": ProgressBar}[kind]()

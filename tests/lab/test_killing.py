@@ -15,23 +15,13 @@ import torch
 from safetensors.torch import load_file
 
 from aaren.engine.run import train
-from aaren.lab.crew import LocalCrew
-from aaren.lab.grid import Board, Grid
 from aaren.lab.plan import PlannedRun
+from aaren.lab.schedule import Schedule, Scheduler
+from aaren.lab.workers import LocalWorkers
+from lab.conftest import Notes
 
 Planned = Callable[..., PlannedRun]
 TOY = "support.toy_task"
-
-
-class Notes:
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.texts.append(text)
-
-    def refresh(self, board: Board) -> None:
-        del board
 
 
 def assert_same(left: Path, right: Path) -> None:
@@ -60,22 +50,22 @@ def is_alive(process: int) -> bool:
 
 
 def test_a_killed_worker_is_replaced_and_its_run_ends_with_the_same_bits(
-    planned: Planned, tmp_path: Path
+    planned: Planned, notes: Notes, tmp_path: Path
 ) -> None:
     runs = [planned(seed, slow_seconds=0.15, checkpoint_seconds=0.2) for seed in (0, 1)]
-    board, notes = Board.of(runs, estimates={}, workers=2), Notes()
+    schedule = Schedule.of(runs, workers=2)
 
     def kill() -> None:
         os.kill(holder_of(runs[0].folder), signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    Grid(board, LocalCrew(2, threads=1), notes, threads=1).run()
+    Scheduler(schedule, LocalWorkers(2, threads=1), notes).run()
     killer.join()
-    assert [entry.state for entry in board.entries] == ["finished", "finished"]
-    assert board.entries[0].deaths == 1
+    assert [item.state for item in schedule.runs] == ["finished", "finished"]
+    assert schedule.runs[0].deaths == 1
     assert any("its worker was lost (killed by SIGKILL" in text for text in notes.texts)
-    assert any("goes on at update" in text for text in notes.texts)
+    assert any("resumes at update" in text for text in notes.texts)
     for run in runs:
         train(run.config, tmp_path / "alone" / run.folder.name)
         assert_same(run.folder, tmp_path / "alone" / run.folder.name)
@@ -98,7 +88,7 @@ def run_folder(out: Path, model: str) -> Path:
 
 
 @pytest.mark.slow
-def test_a_killed_grid_goes_on_and_no_worker_outlives_it(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_killed_grid_resumes_and_no_worker_outlives_it(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "runs"
     first = subprocess.Popen(command(out), env=environment, stderr=subprocess.PIPE, text=True)
     holder_of(run_folder(out, "aaren"))
@@ -114,7 +104,7 @@ def test_a_killed_grid_goes_on_and_no_worker_outlives_it(tmp_path: Path, environ
     )
     assert second.returncode == 0, second.stderr
     assert "finished  support.toy_task line aaren, seed 0" in second.stderr
-    assert "support.toy_task line aaren, seed 0: goes on at update" in second.stderr
+    assert "support.toy_task line aaren, seed 0: resumes at update" in second.stderr
     records = [json.loads(path.read_text()) for path in out.rglob("record.json")]
     assert [record["status"] for record in records] == ["finished", "finished"]
     assert max(record["resumed"] for record in records) >= 1
@@ -131,6 +121,6 @@ def test_asked_to_stop_it_saves_and_says_so(tmp_path: Path, environment: dict[st
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate()
     assert process.returncode == 130
-    assert "stopped; the same command goes on from there." in error
+    assert "stopped; the same command resumes from there." in error
     assert not (folder / "record.json").exists()
     assert list((folder / "checkpoints").glob("update-*"))

@@ -94,17 +94,6 @@ def train(
 
 
 @app.command()
-def grid(quick: Quick = False, record: RecordPath = None, page: PagePath = None) -> None:
-    """Run 16 equal runs of 30 s with one worker, then with two; about 12 minutes on a quiet machine."""
-    from aaren.bench.publish import Destinations, run
-    from aaren.lab import bench_grid
-
-    settings = bench_grid.QUICK if quick else bench_grid.GridSettings()
-    destinations = Destinations(record=record, page=page)
-    run(bench_grid.BENCHMARK, settings, destinations, options=["--quick"] * quick)
-
-
-@app.command()
 def show(
     record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],
     figure: FigureBase = None,
@@ -114,14 +103,12 @@ def show(
     from aaren.bench import publish as harness
     from aaren.bench import scan, stream_view, train
     from aaren.bench.record import read_record
-    from aaren.lab import bench_grid
 
     found = read_record(record)
     known: list[harness.Benchmark[Any]] = [
         scan.BENCHMARK,
         stream_view.BENCHMARK,
         train.BENCHMARK,
-        bench_grid.BENCHMARK,
     ]
     for benchmark in known:
         if benchmark.kind == found.kind:

@@ -85,7 +85,12 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         return cast("Callable[..., RunConfig]", self._submodule("presets").preset)
 
     def grid(self, profile: str) -> tuple[CellGroup, ...]:
-        """Return `presets.grid(profile)`: the cells of the setting's tables, the paper's first."""
+        """Return `presets.grid(profile)`: the cells of the setting's tables, the paper's first.
+
+        A setting that is one module has no cells unless it says so.
+        """
+        if self.package is sys.modules[type(self).__module__]:
+            return ()
         return cast("tuple[CellGroup, ...]", self._submodule("presets").grid(profile))
 
     def measure(self, dataset: Dataset) -> Mapping[str, Fact]:

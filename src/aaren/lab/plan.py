@@ -1,8 +1,6 @@
-"""Plan the grid: which runs, in which order, in which folders. Knows nothing of what is on disk.
+"""The grid: which runs there are, in which folders, which of them are done, and how long the rest may take.
 
 One seed of every cell comes first, then the next seed: a grid that is stopped early has gaps nowhere.
-
-Compare a plan with what is on disk: finished, failed, unreadable, without data, or still to be run.
 """
 
 import json
@@ -11,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 
 from aaren.datasets.catalogue import lookup
 from aaren.datasets.dataset import Dataset
@@ -23,10 +22,10 @@ from aaren.engine.setting import CellGroup, find_setting, import_setting
 from aaren.engine.use import Sweep
 from aaren.errors import ConfigError, unknown_name
 from aaren.fields import flatten, to_mapping
-from aaren.lab.records import Collected, FoundRecord, collect
+from aaren.lab.records import Collected, FoundRecord, collect, seconds_of
 
 MAX_SEEDS = 1000
-SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a first look
+SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a smoke test
 
 # Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
 _HOW = ("changed", "engine.threads", "engine.checkpoint_seconds", "engine.predictions")
@@ -53,13 +52,13 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """One run of the grid and its place."""
+    """One run of the grid: what to compute, and in which folder."""
 
     config: RunConfig
     folder: Path
     command: str  # what to type to run it alone
     dataset: str  # as named in the request: its files must be there
-    sweeps: tuple[Sweep, ...] = ()  # what the trained model is asked beside its test
+    sweeps: tuple[Sweep, ...] = ()  # further evaluations of the trained model
 
     @property
     def name(self) -> str:
@@ -67,13 +66,9 @@ class PlannedRun:
         cell = " ".join(map(str, self.config.cell().values()))
         return f"{self.config.setting} {cell}, seed {self.config.seed}"
 
-    def identity(self) -> str:
-        """Return what two runs share that compute the same numbers, whatever their folders are called."""
-        return identity(self.config)
-
 
 def identity(config: RunConfig) -> str:
-    """Write down what a run computes, without how it is computed; see `PlannedRun.identity`."""
+    """Return what two runs share that compute the same numbers, whatever their folders are called."""
     values = flatten(to_mapping(config))
     return json.dumps({key: value for key, value in values.items() if key not in _HOW}, sort_keys=True)
 
@@ -123,21 +118,21 @@ class _Cell:
 
 
 def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
-    """Return every cell once, with the sweeps of all blocks that it is in."""
+    """Return every cell once, with the sweeps of all groups that it is in."""
     settings = _settings(request)
-    blocks = {setting: _groups(setting, request.profile) for setting in settings}
-    known = {model for found in blocks.values() for block in found for model in block.models}
+    groups = {setting: _groups(setting, request.profile) for setting in settings}
+    known = {model for found in groups.values() for group in found for model in group.models}
     for model in request.models:
         if model not in known:
             raise unknown_name("model", model, known)
     if request.datasets:
-        chosen = _datasets(request.datasets, blocks)
-        blocks = {setting: _narrowed(blocks[setting], chosen[setting]) for setting in settings}
+        chosen = _datasets(request.datasets, groups)
+        groups = {setting: _narrowed(groups[setting], chosen[setting]) for setting in settings}
     found: dict[_Cell, tuple[str, ...]] = {}
     for setting in settings:
-        for block in blocks[setting]:
-            for cell in _product(setting, block, request):
-                found[cell] = tuple(dict.fromkeys((*found.get(cell, ()), *block.sweeps)))
+        for group in groups[setting]:
+            for cell in _product(setting, group, request):
+                found[cell] = tuple(dict.fromkeys((*found.get(cell, ()), *group.sweeps)))
     return found
 
 
@@ -160,44 +155,44 @@ def _settings(request: Request) -> list[str]:
     return list(of_datasets) or [name for name in setting_names() if find_setting(name).grid(request.profile)]
 
 
-def _datasets(names: Sequence[str], blocks: Mapping[str, Sequence[CellGroup]]) -> dict[str, list[str]]:
+def _datasets(names: Sequence[str], groups: Mapping[str, Sequence[CellGroup]]) -> dict[str, list[str]]:
     """Sort the wanted datasets by setting, in the registry's spelling."""
-    found: dict[str, list[str]] = {setting: [] for setting in blocks}
+    found: dict[str, list[str]] = {setting: [] for setting in groups}
     for name in names:
-        own = [setting for setting in blocks if setting not in BUILT_IN and _is_in(blocks[setting], name)]
+        own = [setting for setting in groups if setting not in BUILT_IN and _is_in(groups[setting], name)]
         row = None if own else lookup(name)
         setting, spelled = (own[0], name) if row is None else (row.setting, row.name)
         if setting not in found:
             raise ConfigError(
-                f"{spelled} is a dataset of {setting}, and only {', '.join(blocks)} was asked for: "
+                f"{spelled} is a dataset of {setting}, and only {', '.join(groups)} was asked for: "
                 f"aaren reproduce {setting} --datasets {spelled}"
             )
         found[setting].append(spelled)
     return found
 
 
-def _narrowed(blocks: Sequence[CellGroup], datasets: Sequence[str]) -> list[CellGroup]:
-    """Keep the wanted datasets of every block; one that is in none is measured as the first block's are."""
-    strangers = [name for name in datasets if not _is_in(blocks, name)]
+def _narrowed(groups: Sequence[CellGroup], datasets: Sequence[str]) -> list[CellGroup]:
+    """Keep the wanted datasets of every group; one that is in none is measured as the first group's are."""
+    others = [name for name in datasets if not _is_in(groups, name)]
     return [
-        replace(block, datasets=tuple(name for name in datasets if name in (*block.datasets, *guests)))
-        for block, guests in zip(blocks, [strangers, *[[]] * len(blocks)], strict=False)
+        replace(group, datasets=tuple(name for name in datasets if name in (*group.datasets, *added)))
+        for group, added in zip(groups, [others, *[[]] * len(groups)], strict=False)
     ]
 
 
-def _is_in(blocks: Sequence[CellGroup], dataset: str) -> bool:
-    return any(dataset in block.datasets for block in blocks)
+def _is_in(groups: Sequence[CellGroup], dataset: str) -> bool:
+    return any(dataset in group.datasets for group in groups)
 
 
-def _product(setting: str, block: CellGroup, request: Request) -> Iterator[_Cell]:
-    models = [model for model in block.models if not request.models or model in request.models]
-    for choices, dataset, model in product(block.choices, block.datasets, models):
+def _product(setting: str, group: CellGroup, request: Request) -> Iterator[_Cell]:
+    models = [model for model in group.models if not request.models or model in request.models]
+    for choices, dataset, model in product(group.choices, group.datasets, models):
         yield _Cell(
             setting=setting,
             dataset=dataset,
             model=model,
             choices=choices,
-            is_seedless=model in block.seedless,
+            is_seedless=model in group.seedless,
         )
 
 
@@ -218,48 +213,64 @@ def _planned(cell: _Cell, sweeps: Sequence[str], *, profile: str, seed: int, out
 
 
 @dataclass(kw_only=True, slots=True)
-class Survey:
-    """Every planned run stands in exactly one of the lists."""
+class GridStatus:
+    """What became of every planned run so far: each stands in exactly one of the first five."""
 
     finished: list[PlannedRun] = field(default_factory=list)
     failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # earlier, and why
     unreadable: list[tuple[PlannedRun, str]] = field(default_factory=list)  # a record that must not be lost
     without_data: dict[str, list[PlannedRun]] = field(default_factory=dict)  # by dataset
     waiting: list[PlannedRun] = field(default_factory=list)
-    collected: Collected = field(default_factory=lambda: Collected(records=[], problems=[]))
+    estimates: dict[Path, float] = field(default_factory=dict)  # seconds by folder, of waiting runs
 
 
-def survey(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False) -> Survey:
-    """Look at a results folder and at the data.
+def find_status(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False) -> GridStatus:
+    """Compare planned runs with a results folder and with the data on disk.
 
     A record counts for every planned run that computes the same, whatever its folder is called and with
     however many threads it was run; where only a sweep is missing, the run waits for that. A record that
     cannot be read is never overwritten: it may be a newer version's.
     """
-    found = Survey(collected=collect(out) if out.is_dir() else Collected(records=[], problems=[]))
-    done = {_identity(item): item for item in found.collected.records}
-    problems = {problem.path.parent: problem for problem in found.collected.problems}
-    is_there: dict[str, bool] = {}
+    collected = collect(out) if out.is_dir() else Collected(records=[], problems=[])
+    done = {_identity(item): item for item in collected.records}
+    problems = {problem.path.parent: problem for problem in collected.problems}
+    found = GridStatus()
+    has_data: dict[str, bool] = {}
     for run in runs:
         problem = problems.get(run.folder)
-        record = done.get(run.identity())
-        if record is not None and _is_owed_a_sweep(run, record) and _has_data(run):
-            found.waiting.append(_continued(run, record))
+        record = done.get(identity(run.config))
+        if record is not None and _lacks_a_sweep(run, record) and _has_data(run):
+            # Where, and as, it was run.
+            config = from_mapping(record.record.config)
+            found.waiting.append(replace(run, folder=record.path.parent, config=config))
         elif record is not None:
             found.finished.append(run)
         elif problem is not None and not problem.is_failure:
             found.unreadable.append((run, problem.reason))
         elif problem is not None and not retry_failed:
             found.failed.append((run, problem.reason))
-        elif is_there.setdefault(run.dataset, _has_data(run)):
+        elif has_data.setdefault(run.dataset, _has_data(run)):
             found.waiting.append(run)
         else:
             found.without_data.setdefault(run.dataset, []).append(run)
+    found.estimates = estimate(found.waiting, collected.records)
     return found
 
 
+def estimate(runs: Sequence[PlannedRun], records: Sequence[FoundRecord]) -> dict[Path, float]:
+    """Return, by folder, the mean seconds of earlier runs of the same cell; without any, no entry."""
+    known: dict[str, list[float]] = {}
+    for found in records:
+        record = found.record
+        known.setdefault(_cell_key(record.setting, record.profile, record.cell), []).append(
+            seconds_of(record)
+        )
+    keys = {run.folder: _cell_key(run.config.setting, run.config.profile, run.config.cell()) for run in runs}
+    return {folder: fmean(known[key]) for folder, key in keys.items() if key in known}
+
+
 def how_to_get(dataset: Dataset) -> str:
-    """Say in a few words how to come by a dataset's files.
+    """Say in a few words how to get a dataset's files.
 
     >>> how_to_get(lookup("ETTh1"))
     'aaren data fetch ETTh1'
@@ -271,6 +282,10 @@ def how_to_get(dataset: Dataset) -> str:
     return f"no download is known: {dataset.remark or dataset.source}"
 
 
+def _cell_key(setting: str, profile: str, cell: Mapping[str, str | int]) -> str:
+    return json.dumps([setting, profile, dict(cell)], sort_keys=True)
+
+
 def _has_data(run: PlannedRun) -> bool:
     if run.config.setting not in BUILT_IN:
         return True  # a user's own setting knows its own data
@@ -278,15 +293,10 @@ def _has_data(run: PlannedRun) -> bool:
     return dataset.is_generated or bool(on_disk(dataset, or_shipped=True))
 
 
-def _is_owed_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
-    """Tell whether a finished run can still be asked what it was not; one without its weights cannot."""
+def _lacks_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
+    """Tell whether a finished run still has to be swept; one without its weights cannot be."""
     folder = found.path.parent
     return (folder / MODEL).is_dir() and not all(sweep.file(folder).is_file() for sweep in run.sweeps)
-
-
-def _continued(run: PlannedRun, found: FoundRecord) -> PlannedRun:
-    """Return the planned run where, and as, it was carried out."""
-    return replace(run, folder=found.path.parent, config=from_mapping(found.record.config))
 
 
 def _identity(item: FoundRecord) -> str:

@@ -12,6 +12,7 @@ from aaren.engine.record import FORMAT, KIND, RunRecord, parse_json, read_record
 from aaren.engine.run import RECORD
 from aaren.errors import DataError
 
+_ACCOUNTS = ("training", "looking", "saving")
 _INSIDE_RUNS = ("checkpoints", "model")  # folders of a run that hold no run
 
 
@@ -74,6 +75,11 @@ def collect(*folders: Path) -> Collected:
     return Collected(records=records, problems=problems)
 
 
+def seconds_of(record: RunRecord) -> float:
+    """Return the time that a run took, without its test."""
+    return sum(record.seconds.get(account, 0.0) for account in _ACCOUNTS)
+
+
 def first_line(text: str) -> str:
     """Return the first line of an error's text.
 
@@ -91,7 +97,7 @@ def _record_files(folder: Path) -> Iterator[Path]:
 
 
 def _reason(path: Path, error: DataError) -> str:
-    """Shorten what `read_record` says, whose path the reader has before him, and tell newer from foreign."""
+    """Shorten what `read_record` says, whose path is shown beside it, and tell newer from foreign."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,8 +1,11 @@
 """What the grid itself costs: equal busy runs through the very same scheduler, with one worker and with two.
 
-All that is not a run's own time counts as scheduling: starting workers, handing out, locks, folders, the test
-part, records. A worker that finds nothing left to do stands idle: that is the cores' doing, of which one is
-faster than the other, and is shown apart. Knows no setting.
+    python benchmarks/grid.py [--quick] [--record FILE] [--page PAGE]
+    python benchmarks/grid.py --show results/bench/grid.json
+
+All that is not a run's own time counts as scheduling: starting processes, locks, folders, the test part,
+records. A worker that finds nothing left to do stands idle, because one core is faster than the other; that
+is shown apart.
 """
 
 import tempfile
@@ -12,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from aaren.bench.publish import Benchmark
+import busy_task
+from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import (
     Ratio,
@@ -27,15 +31,13 @@ from aaren.bench.table import (
 )
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
-from aaren.lab import busy_task
-from aaren.lab.cost import seconds_of
-from aaren.lab.crew import LocalCrew
-from aaren.lab.grid import Board, Grid
 from aaren.lab.plan import PlannedRun
-from aaren.lab.records import collect
+from aaren.lab.records import collect, seconds_of
+from aaren.lab.schedule import Schedule, Scheduler
+from aaren.lab.workers import LocalWorkers
 
 KIND = "grid"
-COMMAND = "aaren bench grid"
+COMMAND = "python benchmarks/grid.py"
 WORKERS = (1, 2)
 MAX_SHARE = 0.02
 MIN_SPEED_UP = 1.6
@@ -118,31 +120,33 @@ def targets(record: BenchRecord) -> list[Target]:
 
 
 def _measure(settings: GridSettings, workers: int, rounds: int, folder: Path, on_step: OnStep) -> Row:
-    board = Board.of(_runs(settings, rounds, folder), estimates={}, workers=workers)
+    schedule = Schedule.of(_runs(settings, rounds, folder), workers=workers)
     begin = time.perf_counter()
-    Grid(board, LocalCrew(workers, threads=1), _Steps(on_step, workers), threads=1).run()
+    Scheduler(schedule, LocalWorkers(workers, threads=1), _Steps(on_step, workers)).run()
     wall = time.perf_counter() - begin
-    failed = board.in_state("failed")
+    failed = schedule.in_state("failed")
     if failed:
         raise StateError(f"a busy run failed, so nothing was measured: {failed[0].text}")
-    idle_share = _idle_seconds(board, workers) / (workers * wall)
+    idle_share = _idle_seconds(schedule, workers) / (workers * wall)
     run_seconds = sum(seconds_of(found.record) for found in collect(folder).records)
+    last_ends = sum(item.seconds for item in schedule.runs)
     return {
         "workers": workers,
         "wall_seconds": wall,
         "run_seconds": run_seconds,
-        "start_seconds": min(entry.began for entry in board.entries) - board.began,
+        # Per run: from its submission to its end, without its own time.
+        "start_seconds": (last_ends - run_seconds) / settings.runs,
         "idle_share": idle_share,
         "scheduling_share": 1.0 - run_seconds / (workers * wall) - idle_share,
     }
 
 
-def _idle_seconds(board: Board, workers: int) -> float:
+def _idle_seconds(schedule: Schedule, workers: int) -> float:
     """Add up how long each worker had nothing left to do: from the end of its last run to the very last.
 
     Runs are equally long, so the last ones to end, one for each worker, are the workers' last.
     """
-    ends = sorted(entry.began + entry.seconds for entry in board.entries)
+    ends = sorted(item.started + item.seconds for item in schedule.runs)
     return sum(ends[-1] - end for end in ends[-workers:])
 
 
@@ -167,13 +171,16 @@ class _Steps:
     def note(self, text: str) -> None:
         """Say nothing: the bar is enough."""
 
-    def refresh(self, board: Board) -> None:
+    def refresh(self, schedule: Schedule) -> None:
         """Count the finished runs."""
-        before = len(board.entries) * WORKERS.index(self.workers)
-        total = len(board.entries) * len(WORKERS)
-        self.on_step(before + board.count("finished"), total, f"workers: {self.workers}")
+        before = len(schedule.runs) * WORKERS.index(self.workers)
+        total = len(schedule.runs) * len(WORKERS)
+        self.on_step(before + schedule.count("finished"), total, f"workers: {self.workers}")
 
 
 BENCHMARK = Benchmark(
     kind=KIND, command=COMMAND, settings=GridSettings(), quick=QUICK, measure=measure, tables=tables
 )
+
+if __name__ == "__main__":
+    main(BENCHMARK)

@@ -1,4 +1,4 @@
-"""A run that computes for a known time and learns nothing: what `aaren bench grid` hands to the workers.
+"""A run that computes for a known time and learns nothing: what `benchmarks/grid.py` hands to the workers.
 
 It goes through the same engine, folders, locks, checkpoints and records as any other run.
 """
@@ -31,7 +31,7 @@ class BusyConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BusyBatch:
-    """One case, which nobody looks at."""
+    """One case."""
 
     inputs: Tensor  # (1, 1)
 
@@ -68,7 +68,7 @@ class BusyExperiment(Experiment[BusyBatch]):
         return found.square().mean()
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
-        """Score what nobody needs."""
+        """Return a metric, as the engine asks for one."""
         del part, moment
         return {"loss": float(model(torch.ones(1, 1)).square())}
 
@@ -76,7 +76,7 @@ class BusyExperiment(Experiment[BusyBatch]):
 class BusyTask(Setting[BusyConfig, BusyBatch]):
     """A setting of runs that only keep a core busy."""
 
-    name = "aaren.lab.busy_task"
+    name = "busy_task"  # a module beside the benchmark
     config_type = BusyConfig
     reports = ("test.loss",)
 

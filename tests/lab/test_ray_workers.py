@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,19 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from aaren.engine.run import train
-from aaren.lab.job import Job, Message
 from aaren.lab.plan import PlannedRun, Request, plan
-from aaren.lab.ray_crew import TOKEN, RayWorker, own_folder, pack, sees, unpack
+from aaren.lab.ray_workers import TOKEN, own_folder, pack, run_task, unpack
+from aaren.lab.worker import Exit
 
 TOY = "support.toy_grid"
-
-
-def test_a_node_knows_whether_it_sees_the_results(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    assert not sees(folder, "one")
-    (tmp_path / TOKEN).write_text("one")
-    assert sees(folder, "one")
-    assert not sees(folder, "two")
 
 
 def test_files_travel_without_checkpoints(tmp_path: Path) -> None:
@@ -46,17 +39,28 @@ def test_a_worker_that_does_not_see_the_results_sends_them(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "node"))
     run = planned(0)
-    job = Job(config=run.config, folder=run.folder, command="toy", threads=1)
-    worker = RayWorker()
-    assert Message.from_json(worker.ready()).event == "ready"
-    last, files = worker.run(job.to_json(), "token")
-    assert Message.from_json(last).event == "finished"
-    assert Message.from_json(worker.news()[0]).event == "begin"
-    assert worker.news() == []
+    code, error, _notes, files = run_task(run, 1, "token")
+    assert (code, error) == (Exit.FINISHED, "")
     assert not run.folder.exists()
     unpack(files, run.folder)
     assert json.loads((run.folder / "record.json").read_text())["status"] == "finished"
-    assert pack(own_folder(job, "token")) == files
+    assert pack(own_folder(run, "token")) == files
+
+
+def test_a_worker_that_sees_the_results_works_there_until_the_token_changes(
+    planned: Callable[..., PlannedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aaren.lab.ray_workers.ASK_SECONDS", 0.0)
+    run = planned(0, slow_seconds=0.05)
+    run.folder.mkdir(parents=True)
+    token = run.folder.parent / TOKEN
+    token.write_text("token")
+    threading.Timer(0.5, token.write_text, args=("pause",)).start()
+    code, _, _, files = run_task(run, 1, "token")
+    assert (code, files) == (Exit.PAUSED, {})
+    token.write_text("token")
+    assert run_task(run, 1, "token")[0] == Exit.FINISHED
+    assert json.loads((run.folder / "record.json").read_text())["resumed"] == 1
 
 
 @pytest.mark.slow
@@ -85,7 +89,7 @@ def test_a_grid_on_ray_with_a_killed_worker_equals_a_local_one(
     _, error = process.communicate()
     assert process.returncode == 0, error
     assert "its worker was lost" in error
-    assert "goes on at update" in error
+    assert "resumes at update" in error
     for run in runs:
         alone = tmp_path / "alone" / run.folder.name
         train(run.config, alone)

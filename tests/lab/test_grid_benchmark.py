@@ -1,15 +1,27 @@
+import sys
 from pathlib import Path
+
+import pytest
 
 from aaren.bench.publish import page_text, read_generated
 from aaren.bench.record import BenchRecord, number, read_record
-from aaren.lab import bench_grid
-from aaren.lab.bench_grid import BENCHMARK, GridSettings, measure, tables, targets
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_a_short_measurement_is_shown_and_not_judged() -> None:
+@pytest.fixture
+def grid(monkeypatch: pytest.MonkeyPatch):
+    """The benchmark, which is a script beside its busy task."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import grid
+
+    return grid
+
+
+def test_a_short_measurement_is_shown_and_not_judged(grid) -> None:
     steps: list[int] = []
-    record = measure(
-        GridSettings(runs=2, seconds=0.05),
+    record = grid.measure(
+        grid.GridSettings(runs=2, seconds=0.05),
         on_step=lambda done, _total, _what: steps.append(done),
     )
     assert [row["workers"] for row in record.measurements] == [1, 2]
@@ -19,11 +31,11 @@ def test_a_short_measurement_is_shown_and_not_judged() -> None:
         assert 0.0 <= number(row, "idle_share") < 1.0
     assert record.measurements[0]["idle_share"] == 0.0  # a worker alone is the last one
     assert steps[-1] == 4
-    assert targets(record) == []
-    assert [table.title for table in tables(record)] == ["2 equal runs of about 0.05 s"]
+    assert grid.targets(record) == []
+    assert [table.title for table in grid.tables(record)] == ["2 equal runs of about 0.05 s"]
 
 
-def test_targets() -> None:
+def test_targets(grid) -> None:
     def row(workers: int, wall: float, share: float) -> dict[str, float]:
         return {
             "workers": workers,
@@ -35,23 +47,22 @@ def test_targets() -> None:
         }
 
     record = BenchRecord(
-        kind=bench_grid.KIND,
+        kind=grid.KIND,
         command="aaren bench grid",
         settings={"runs": 16, "seconds": 30.0},
         measurements=[row(1, 484.0, 0.008), row(2, 250.0, 0.04)],
     )
-    assert [(target.measured, target.verdict) for target in targets(record)] == [
+    assert [(target.measured, target.verdict) for target in grid.targets(record)] == [
         ("0.80%", "met"),
         ("4.00%", "missed"),
         ("1.94x", "met"),
     ]
-    assert len(tables(record)) == 2
+    assert len(grid.tables(record)) == 2
 
 
-def test_page_shows_the_committed_record() -> None:
-    root = Path(__file__).parents[2]
-    record = read_record(root / "results" / "bench" / "grid.json", kind="grid")
-    shown = read_generated(root / "docs" / "lab.md", BENCHMARK.command)
-    assert shown == page_text(BENCHMARK, record), (
-        "aaren bench show results/bench/grid.json --page docs/lab.md"
+def test_page_shows_the_committed_record(grid) -> None:
+    record = read_record(ROOT / "results" / "bench" / "grid.json", kind="grid")
+    shown = read_generated(ROOT / "docs" / "lab.md", grid.COMMAND)
+    assert shown == page_text(grid.BENCHMARK, record), (
+        "python benchmarks/grid.py --show results/bench/grid.json --page docs/lab.md"
     )

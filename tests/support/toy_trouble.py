@@ -1,0 +1,51 @@
+"""The toy task in trouble: its dataset's name says whether a run hangs, dies, or is preempted."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.setting import CellGroup
+from support.toy_task import ToyBatch, ToyConfig, ToyExperiment, ToySetting
+
+
+class TroubledExperiment(ToyExperiment):
+    updates = 0  # by this process
+
+    def batches(self, epoch: int) -> Iterator[ToyBatch]:
+        for number, batch in enumerate(super().batches(epoch)):
+            while self.config.dataset == "hang" and number == 3:
+                time.sleep(60.0)  # no signal that Python handles ends this
+            yield batch
+
+    def loss(self, model: nn.Module, batch: ToyBatch) -> Tensor:
+        self.updates += 1
+        is_fourth = self.updates == 4
+        if self.config.dataset == "die" or (self.config.dataset == "preempted" and is_fourth):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(model, batch)
+
+
+class TroubledSetting(ToySetting):
+    name = "support.toy_trouble"
+
+    def make_experiment(self, config: ToyConfig, *, seed: int) -> ToyExperiment:
+        return TroubledExperiment(config, seed=seed)
+
+    @staticmethod
+    def preset(dataset: str, *, model: str, profile: str, seed: int, data_file: str) -> RunConfig:
+        del data_file
+        config = ToySetting.preset(dataset, model=model, profile=profile, seed=seed, data_file="")
+        engine = EngineConfig(threads=1, checkpoint_seconds=0.0)
+        return replace(config, setting=TroubledSetting.name, engine=engine)
+
+    def grid(self, profile: str) -> tuple[CellGroup, ...]:
+        del profile
+        return (CellGroup(datasets=("line", "hang"), models=("aaren",)),)
+
+
+SETTING = TroubledSetting()
