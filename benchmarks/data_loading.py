@@ -52,7 +52,8 @@ _LOAD = """
 import json, time
 import torch
 began = time.perf_counter()
-from aaren.forecasting.data import HORIZONS, load
+from aaren.forecasting.batches import load
+from aaren.forecasting.data import HORIZONS
 data = load("ETTm1")
 loaders = [data.loaders(horizon_steps=horizon) for horizon in HORIZONS]
 seconds = time.perf_counter() - began

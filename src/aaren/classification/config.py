@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from aaren.classification.data import HELD_OUT
 from aaren.classification.model import Classifier, ClassifierConfig
-from aaren.classification.references import ReferenceClassifier, ReferenceClassifierConfig
+from aaren.classification.references import REFERENCES, ReferenceClassifier, ReferenceClassifierConfig
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Schedule, constant, halving
 from aaren.errors import ConfigError
@@ -14,7 +14,6 @@ ModelName: TypeAlias = Literal[
     "aaren", "transformer", "aaren-causal", "transformer-causal", "majority", "dtw", "minirocket"
 ]
 Rule: TypeAlias = Literal["protocol", "clean"]
-REFERENCES = ("majority", "dtw", "minirocket")  # nothing of them is trained step by step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

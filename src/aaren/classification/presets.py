@@ -5,7 +5,7 @@ cpu     the same protocol with a narrower model and shorter epochs: minutes on a
 smoke   a smoke test of seconds; JapaneseVowels comes inside aeon and needs no file
 """
 
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast, get_args
 
 from aaren.classification.config import ClassificationConfig, ModelName, NetworkConfig, Rule
 from aaren.datasets.catalogue import DATASETS
@@ -15,7 +15,7 @@ from aaren.engine.presets import dataset_name
 from aaren.engine.setting import CellGroup
 from aaren.errors import unknown_name
 
-MODELS = ("aaren", "transformer", "aaren-causal", "transformer-causal", "majority", "dtw", "minirocket")
+MODELS: tuple[str, ...] = get_args(ModelName)
 
 # Optimiser and schedule of the Time-Series-Library: until 2024-04-25, at the paper's date, from 2024-07-14.
 Recipe: TypeAlias = Literal["adam-halving", "radam-halving", "radam-constant"]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, DataError, ShapeError, require_extra, unknown_name
 from aaren.shapes import Mask
 
-REFERENCES = ("majority", "dtw", "minirocket")
+REFERENCES = ("majority", "dtw", "minirocket")  # nothing of them is trained step by step
 SHORTEST_MINIROCKET = 9  # steps that its convolutions span
 
 
