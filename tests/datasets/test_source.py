@@ -62,6 +62,8 @@ def server() -> Iterator[Server]:
             if content is None:
                 self.send_error(404)
                 return
+            # before the first header: once it is out, the test may already be preparing its next request
+            limit = state.break_after.pop(0) if state.break_after else len(content)
             start = 0
             etag = state.etags.get(self.path, '"one"')
             if self.headers.get("Range") and self.headers.get("If-Range") == etag:
@@ -78,7 +80,6 @@ def server() -> Iterator[Server]:
                 self.send_header(name, value)
             self.send_header("ETag", etag)
             self.end_headers()
-            limit = state.break_after.pop(0) if state.break_after else len(content)
             for byte in content[start : start + limit] if state.seconds_per_byte else b"":
                 time.sleep(state.seconds_per_byte)
                 try:
