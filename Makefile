@@ -5,14 +5,14 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast check format setup docs clean
+.PHONY: help run test test-all test-fast check format setup docs wheels clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## make the environment in .venv, with every extra
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/aaren/ops/cpu/*.[ch])
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing aaren and all extras into $(VENV) (minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -26,24 +26,30 @@ run: setup ## the main job: all four settings for seconds each, the resource ana
 	@$(BIN)/aaren report $(SMOKE) -o $(SMOKE)/report
 
 check: setup ## format, lint, types, import layers
-	@$(BIN)/ruff format --check src tests examples benchmarks docs/conf.py
-	@$(BIN)/ruff check src tests examples benchmarks docs/conf.py
+	@$(BIN)/ruff format --check src tests examples benchmarks docs/conf.py hatch_build.py
+	@$(BIN)/ruff check src tests examples benchmarks docs/conf.py hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: check ## the checks, then all tests
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=10 -m "not endless and not network"
+test: check ## the checks, then all tests but the long ones
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=10 -m "not long"
+
+test-all: check ## the checks, then every test, also those of minutes (up to an hour)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=20
 
 test-fast: setup ## what a developer runs between edits
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not endless and not network"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not long"
 
 format: setup ## rewrite files in the house's format
-	@$(BIN)/ruff format src tests examples benchmarks docs/conf.py
-	@$(BIN)/ruff check --fix src tests examples benchmarks docs/conf.py
+	@$(BIN)/ruff format src tests examples benchmarks docs/conf.py hatch_build.py
+	@$(BIN)/ruff check --fix src tests examples benchmarks docs/conf.py hatch_build.py
 
 docs: setup ## build the documentation; warnings are errors
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+wheels: setup ## cross-compile the wheels of all platforms into dist, and check them
+	@.ci/wheels dist
+
 clean: ## remove what can be made again
-	@rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist docs/_build src/aaren/ops/cpu/_kernels.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -211,3 +211,23 @@ def test_an_infinite_value_is_read_as_such_by_those_who_see_it(method, bad, rng)
     torch.testing.assert_close(found[:, 0, 0, 0], expected, equal_nan=True)
     assert found[:, 1].isfinite().all()
     assert found[:, 0, 0, 1:].isfinite().all()
+
+
+@every_method
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("where", ["key", "value", "gradient"])
+def test_a_poisoned_query_does_not_poison_gradients_of_what_it_does_not_see(method, bad, where, rng):
+    leaves = inputs(rng, queries=2)
+    mask = torch.ones(2, 2, 20, dtype=torch.bool)
+    mask[:, 0, 7:10], mask[:, 1, 3:6] = False, False
+    if where != "gradient":
+        with torch.no_grad():
+            leaves[1 if where == "key" else 2][:, 7, 1, 2] = bad  # the second query sees it
+    output, _ = attend(*leaves, method=method, block_size=4, mask=mask)
+    weights = torch.ones_like(output)
+    if where == "gradient":
+        weights[:, 1] = bad
+    _, grad_keys, grad_values = torch.autograd.grad(output, leaves, weights)
+    assert grad_keys[:, 3:6].isfinite().all()  # which the second query does not see
+    assert grad_values[:, 3:6].isfinite().all()
+    torch.testing.assert_close(output[:, 0], attend(*leaves, mask=mask)[0][:, 0])

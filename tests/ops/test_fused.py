@@ -5,10 +5,12 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aaren.ops import ScanState, read, scan_attention
 from support.scan_cases import assert_same, make_case
@@ -72,16 +74,11 @@ def test_forward_operator_obeys_torch_library(variant):
 
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
 def test_backward_operator_obeys_torch_library(variant):
-    forward = operator_arguments(variant)
+    forward = [x if x is None else x.detach() for x in operator_arguments(variant)]
     outputs, _, final_u, final_w, gates, forgets = torch.ops.aaren.prefix_attention(*forward)
     grads = (torch.ones_like(outputs), torch.ones_like(final_u), torch.ones_like(final_w))
-    saved = (x.detach() for x in (outputs, gates, forgets, final_u))
-    # Its own derivative is eager only: torch.compile does not trace second derivatives.
-    torch.library.opcheck(
-        torch.ops.aaren.prefix_attention_backward.default,
-        (*grads, *forward, *saved),
-        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
-    )
+    saved = (outputs, gates, forgets, final_u)
+    torch.library.opcheck(torch.ops.aaren.prefix_attention_backward.default, (*grads, *forward, *saved))
 
 
 class Scan(nn.Module):
@@ -137,10 +134,10 @@ def test_any_number_of_threads_gives_the_same_bits(shape, dtype):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_time_cut_into_blocks_equals_the_definition(variant, monkeypatch):
-    from aaren.ops.cpu import fused_rows
+    from aaren.ops.cpu import fused
 
     case = make_case(6, batch=1, length=100, heads=2, **variant)
-    monkeypatch.setattr(fused_rows, "TIME_BLOCK", 16)
+    monkeypatch.setattr(fused, "TIME_BLOCK", 16)
     assert_same(case.observe("fused"), case.observe("naive"), tolerance=1e-9)
 
 
@@ -173,15 +170,114 @@ def test_a_forked_child_computes_the_same():
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
 
 
-def test_few_kernels_are_compiled():
-    """Every variant and dtype runs through the same two functions, once per dtype."""
-    from aaren.ops.cpu import machine_code
+def test_calls_around_the_dispatcher_equal_those_through_it():
+    """Eager calls leave torch's dispatcher out unless somebody looks on."""
+    case = make_case(8, masked=True, decaying=True, carried=True)
+    plain = case.observe("fused")
+    with torch.profiler.profile() as profile:
+        watched = case.observe("fused")
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
+    names = {event.key for event in profile.key_averages()}
+    assert names >= {"aaren::prefix_attention", "aaren::prefix_attention_backward"}
 
-    before = machine_code.load.cache_info().currsize
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        for variant in VARIANTS:
-            make_case(7, length=8, dtype=dtype, **variant).observe("fused")
-    assert machine_code.load.cache_info().currsize - before <= 6
+
+def test_modes_see_the_operators():
+    class Names(TorchDispatchMode):
+        seen: ClassVar[list[str]] = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.seen.append(function.name())
+            return function(*args, **(kwargs or {}))
+
+    with Names():
+        scan_attention(torch.zeros(1, 2, 1), torch.ones(1, 2, 1, 3))
+    assert "aaren::prefix_attention" in Names.seen
+
+
+EXP_CASES = [(torch.float64, 3e-15), (torch.float32, 1e-6)]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), EXP_CASES)
+def test_weights_of_two_items_are_exponentials(dtype, bound, rng):
+    """The second output of (0, x) with values (0, 1) is 1 / (1 + exp(-x)): far and near, 0 and NaN."""
+    x = torch.cat([-700.0 * torch.rand(20_000, generator=rng, dtype=torch.float64), torch.zeros(1)])
+    x = torch.cat([x, torch.tensor([-3e38, -torch.inf, torch.nan])]).to(dtype)
+    scores = torch.stack([torch.zeros_like(x), x], 1).unsqueeze(-1)
+    values = torch.tensor([0.0, 1.0], dtype=dtype).view(1, 2, 1, 1).expand(len(x), 2, 1, 1)
+    outputs, _ = scan_attention(scores, values, backend="fused")
+    found = outputs[:, 1, 0, 0].double()
+    truth = torch.sigmoid(x.double())
+    is_normal = truth > torch.finfo(dtype).tiny
+    assert ((found - truth).abs() <= bound * truth)[is_normal].all()
+    assert found[-4] == 0.5
+    assert found[-3] == found[-2] == 0.0
+    assert found[-1].isnan()
+
+
+BITS = """
+import sys, torch
+from aaren.ops import scan_attention
+torch.manual_seed(0)
+found = []
+for dtype in (torch.float32, torch.float64):
+    for width in (5, 64):
+        scores = (3 * torch.randn(2, 300, 3, dtype=dtype)).requires_grad_()
+        values = torch.randn(2, 300, 3, width, dtype=dtype, requires_grad=True)
+        log_decay = (-torch.rand(2, 300, 3, dtype=dtype)).requires_grad_()
+        outputs, state = scan_attention(scores, values, log_decay=log_decay, backend="fused")
+        loss = outputs.square().sum() + state.w.sum()
+        found += [outputs, *state, *torch.autograd.grad(loss, (scores, values, log_decay))]
+torch.save([x.detach() for x in found], sys.argv[1])
+"""
+
+
+def test_instruction_sets_agree(tmp_path):
+    """v3 and v4, which fuse products and sums, to the bit; v2, which cannot, to rounding."""
+    found = {}
+    for name in ("v2", "v3", "v4"):
+        path = tmp_path / name
+        environment = {**os.environ, "AAREN_CPU_ISA": name}
+        done = subprocess.run(
+            [sys.executable, "-c", BITS, str(path)], env=environment, capture_output=True, text=True
+        )
+        if done.returncode == 0:
+            found[name] = torch.load(path)
+        else:
+            assert "AAREN_CPU_ISA must be one of" in done.stderr
+    if "v3" not in found:
+        pytest.skip("this processor has one instruction set only")
+    for old, new in zip(found["v2"], found["v3"], strict=True):
+        torch.testing.assert_close(old, new, rtol=1e-5, atol=1e-5)
+    for old, new in zip(found["v3"], found.get("v4", found["v3"]), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_without_the_kernel_auto_is_chunked_and_one_line_says_how_to_get_it():
+    code = """
+import torch
+from aaren.errors import MissingDependencyError
+from aaren.nn.dropout import attend_with_dropout, drop
+from aaren.ops import scan_attention
+scores, values = torch.zeros(1, 3, 1), torch.ones(1, 3, 1, 2)
+for _ in range(2):
+    outputs, _ = scan_attention(scores, values)
+assert torch.equal(outputs, values)
+assert torch.equal(torch.compile(scan_attention, backend="eager")(scores, values)[0], values)
+assert sorted(set(drop(torch.ones(1000), 0.5).tolist())) == [0.0, 2.0]
+assert attend_with_dropout(*torch.ones(3, 1, 2, 5, 4), 0.5).isfinite().all()
+try:
+    scan_attention(scores, values, backend="fused")
+except MissingDependencyError as error:
+    print(error)
+"""
+    environment = {**os.environ, "AAREN_CPU_ISA": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "the CPU kernel is not available" in done.stdout
+    assert "backend='chunked'" in done.stdout
+    assert done.stderr.count("aaren: without the CPU kernel") == 1
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_noncontiguous_and_expanded_inputs(rng):

@@ -66,3 +66,13 @@ def test_a_layer_step_keeps_the_sums_precise() -> None:
     state = ScanState.empty((1, 1), 2)
     output, state = step(state, torch.zeros(1, 1), torch.ones(1, 1, 2, dtype=torch.bfloat16))
     assert output.dtype == state.w.dtype == torch.float64
+
+
+@pytest.mark.parametrize("score", [-745.0, -800.0, -1e30])
+def test_a_state_of_zeros_is_empty(score: float) -> None:
+    """The paper's start, m = 0: next to it an item of a very negative score would weigh nothing."""
+    state = ScanState(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3, 4))
+    output, after = step(state, torch.full((2, 3), score), torch.full((2, 3, 4), 5.0))
+    assert torch.equal(output, torch.full((2, 3, 4), 5.0))
+    assert (after.u == 1).all()
+    assert (after.m == score).all()

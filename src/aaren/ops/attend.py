@@ -5,17 +5,15 @@ is t such RNNs, Perceiver cross-attention one per latent, Aaren one per layer. M
 state at any time.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, unknown_name
 from aaren.ops.checks import check_devices, check_floating, check_mask, check_state, full_precision
+from aaren.ops.chunked import sum_seen
 from aaren.ops.state import ScanState, default_state_dtype, join, read, settle_empty
 
-Method: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, ScanState, int], ScanState]
+METHODS = ("parallel", "recurrent", "block")
 
 
 def attend(
@@ -69,49 +67,15 @@ def attend(
     with full_precision(values.device.type):  # scores are exponents
         precise = torch.promote_types(torch.promote_types(query.dtype, keys.dtype), torch.float32)
         query = query.to(precise) * scale
-        final = METHODS[method](query, keys, values, mask, settle_empty(state.to(dtype)), block_size)
+        final = settle_empty(state.to(dtype))
+        # A block begins right after the last token of the one before; the paper's appendix A starts its block
+        # sums one token too early, so that a border token counts twice. A block of one token is `update`.
+        size = {"parallel": max(1, keys.shape[1]), "recurrent": 1, "block": block_size}[method]
+        for start in range(0, keys.shape[1], size):
+            some = slice(start, start + size)
+            block_mask = None if mask is None else mask[:, :, some]
+            final = join(final, _summarise(query, keys[:, some], values[:, some], block_mask, dtype))
     return read(final).to(values.dtype), final.to(state.m.dtype)
-
-
-def _in_parallel(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,  # (b, 1 or q, t)
-    state: ScanState,
-    block_size: int,  # noqa: ARG001 - one signature for all methods
-) -> ScanState:
-    """Add all tokens at once."""
-    return join(state, _summarise(query, keys, values, mask, state.m.dtype)) if keys.shape[1] else state
-
-
-def _in_blocks(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, state: ScanState, block_size: int
-) -> ScanState:
-    """Add block after block; a block begins right after the last token of the one before.
-
-    The paper's appendix A starts its block sums one token too early, so that a border token counts twice.
-    """
-    for start in range(0, keys.shape[1], block_size):
-        stop = start + block_size
-        block_mask = None if mask is None else mask[:, :, start:stop]
-        state = _in_parallel(query, keys[:, start:stop], values[:, start:stop], block_mask, state, block_size)
-    return state
-
-
-def _token_by_token(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    state: ScanState,
-    block_size: int,  # noqa: ARG001
-) -> ScanState:
-    """Run the paper's RNN cell over the tokens; a block of one token is `update`."""
-    return _in_blocks(query, keys, values, mask, state, block_size=1)
-
-
-METHODS: dict[str, Method] = {"parallel": _in_parallel, "recurrent": _token_by_token, "block": _in_blocks}
 
 
 def _summarise(
@@ -121,48 +85,24 @@ def _summarise(
     # Scores in the inputs' own precision (at least float32), sums in the state's.
     precise = torch.promote_types(torch.promote_types(query.dtype, keys.dtype), torch.float32)
     query, keys, values = query.to(precise), keys.to(precise), values.to(dtype)
+    query, keys, values = (x.transpose(1, 2) for x in (query, keys, values))  # heads before time
     is_per_query = mask is not None and mask.shape[1] > 1
     if mask is not None:
-        is_padding = ~mask.any(1)[..., None, None]  # it may hold anything, even NaN
+        is_padding = ~mask.any(1)[:, None, :, None]  # it may hold anything, even NaN
         keys, values = keys.masked_fill(is_padding, 0.0), values.masked_fill(is_padding, 0.0)
-    scores = (_score_apart(query, keys) if is_per_query else _score(query, keys)).to(dtype)
+    if is_per_query:  # zero times NaN is NaN, in gradients too: what is not finite stays out of the product
+        is_bad = ~keys.isfinite().all(-1, keepdim=True)  # (b, h, t, 1)
+        scores = (query @ keys.masked_fill(is_bad, 0.0).mT).masked_fill(is_bad.mT, torch.nan)
+    else:
+        scores = query @ keys.mT
+    scores = scores.to(dtype)  # (b, h, q, t)
     if mask is not None:
-        scores = scores.masked_fill(~mask.unsqueeze(2), -torch.inf)
+        scores = scores.masked_fill(~mask.unsqueeze(1), -torch.inf)
     is_seen = scores != -torch.inf
     m = scores.amax(dim=-1).clamp(min=torch.finfo(dtype).min).detach()
     weights = torch.where(is_seen, torch.exp(scores - m.unsqueeze(-1)), 0.0)
-    w = _mix_apart(weights, values, is_seen) if is_per_query else _mix(weights, values)
-    return ScanState(m, weights.sum(dim=-1), w)
-
-
-def _score(query: Tensor, keys: Tensor) -> Tensor:
-    return torch.einsum("bqhd,bthd->bqht", query, keys)
-
-
-def _mix(weights: Tensor, values: Tensor) -> Tensor:
-    return torch.einsum("bqht,bthe->bqhe", weights, values)
-
-
-# Zero times NaN is NaN, in products and in their gradients. So what only some queries see stays out of the
-# products where it is not finite, and is put back for those who see it.
-
-
-def _score_apart(query: Tensor, keys: Tensor) -> Tensor:
-    is_bad = ~keys.isfinite().all(-1, keepdim=True)  # (b, t, h, 1)
-    scores = _score(query, keys.masked_fill(is_bad, 0.0))
-    return scores.masked_fill(is_bad.permute(0, 3, 2, 1), torch.nan)
-
-
-def _mix_apart(weights: Tensor, values: Tensor, is_seen: Tensor) -> Tensor:
-    mixed = _mix(weights, values.masked_fill(~values.isfinite(), 0.0))
-    for bad, is_bad in (
-        (torch.inf, values == torch.inf),
-        (-torch.inf, values == -torch.inf),
-        (torch.nan, values.isnan()),
-    ):
-        num_seen = _mix(is_seen.to(weights.dtype), is_bad.to(weights.dtype))
-        mixed = mixed + torch.where(num_seen > 0, bad, 0.0)  # inf and -inf together are NaN
-    return mixed
+    w = sum_seen(weights, values, is_seen) if is_per_query else weights @ values
+    return ScanState(*(part.transpose(1, 2) for part in (m, weights.sum(dim=-1), w)))
 
 
 def _check(

@@ -13,19 +13,13 @@ import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, StateError
-from aaren.ops.state import ScanState, is_transformed
-from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
+from aaren.ops.state import Items, ScanState, may_read
+from aaren.shapes import LogDecay, Scores, SequenceBounds, Values
 
 
-def check_scan(
-    scores: Scores,
-    values: Values,
-    mask: Mask | None,
-    log_decay: LogDecay | None,
-    cu_seqlens: SequenceBounds | None,
-    initial_state: ScanState | None,
-) -> None:
+def check_scan(items: Items, initial_state: ScanState | None) -> None:
     """Raise ShapeError or StateError unless all arguments of `scan_attention` fit together."""
+    scores, values, mask, log_decay, cu_seqlens = items
     _check_items(scores, values)
     batch, length, heads, width = values.shape
     check_mask(mask, (batch, length), "(b, t)")
@@ -34,7 +28,7 @@ def check_scan(
     num_streams = batch
     if cu_seqlens is not None:
         check_bounds_form(cu_seqlens, batch)
-        if _may_read(cu_seqlens):
+        if may_read(cu_seqlens):
             check_bounds(cu_seqlens, length)
         num_streams = cu_seqlens.shape[0] - 1
     if initial_state is not None:
@@ -142,15 +136,11 @@ def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
         raise ShapeError(
             f"log_decay must be floating point; got {log_decay.dtype}. Convert it with .float()."
         )
-    if _may_read(log_decay) and bool((log_decay > 0).any()):
+    if may_read(log_decay) and bool((log_decay > 0).any()):
         raise ShapeError(
             f"log_decay must be <= 0 everywhere, the logarithm of a factor up to 1; its largest entry is "
             f"{log_decay.max().item():g}. Negate it, or pass -softplus(x)."
         )
-
-
-def _may_read(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed()
 
 
 def full_precision(device_type: str) -> AbstractContextManager[object]:

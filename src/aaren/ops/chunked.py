@@ -3,6 +3,11 @@
 Inside a block every prefix state is a row of a lower-triangular matrix of weights times the values: one
 matmul. Each row is normalised by its own running maximum; a maximum of the whole block would underflow the
 rows before it.
+
+Inside blocks the precision is that of the inputs, float32 at least: GPUs of most people compute float64 at a
+64th of the speed. What grows with the sequence, the states between blocks and the exponents of decay, is
+float64 where the device has it: so errors stay those of one block, 1e-6 at any length. Inputs of float64
+(the scores alone will do) ask for float64 throughout.
 """
 
 from typing import Any
@@ -12,87 +17,123 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.ops.scans import ladner_fischer, prefix_states
-from aaren.ops.state import ScanState, decay, join, read
-from aaren.shapes import LogDecay, Mask, Scores, Values
+from aaren.ops.state import Items, ScanState, decay, is_transformed, may_read, read, settle_empty
+from aaren.shapes import Values
 
 BLOCK_LENGTH = 64
+_ROUNDS_NOT = ("none", "ieee")  # how PyTorch says that float32 products are float32 products
 
 
-def scan(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
+def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix, BLOCK_LENGTH items at a time."""
+    scores, values, mask, log_decay, _ = items
     batch, length, heads, width = values.shape
     if length == 0:
         return values, initial
-    dtype = initial.m.dtype
+    dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
     is_real = scores != -torch.inf
     if mask is not None:
         is_real = is_real & mask.unsqueeze(-1)
-
-    # (b, n, c, h): n blocks of c items; the padding of the last one is masked.
-    missing = -length % BLOCK_LENGTH
-    blocks = (batch, (length + missing) // BLOCK_LENGTH, BLOCK_LENGTH, heads)
-    is_real = F.pad(is_real, (0, 0, 0, missing)).view(blocks)
-    scores = F.pad(scores.to(dtype), (0, 0, 0, missing)).view(blocks)
-    values = F.pad(values.to(dtype), (0, 0, 0, 0, 0, missing)).view(*blocks, width)
+    # Scores of 1e4 with decay added would lose three digits in float32; their differences lose none.
+    scores = scores.to(dtype if log_decay is None else initial.m.dtype)
     if log_decay is not None:
-        log_decay = F.pad(log_decay.to(dtype), (0, 0, 0, missing)).view(blocks)
+        log_decay = _in_blocks(log_decay.to(initial.m.dtype))
 
-    local, since_start = _prefixes_within_blocks(scores, values, is_real, log_decay)
-    whole_blocks = ScanState(*(part[:, :, -1] for part in local))
-    block_decay = None if since_start is None else since_start[:, :, -1]
-    before = prefix_states(ladner_fischer, initial, whole_blocks, block_decay)  # (b, 1 + n, h)
+    local, centre, since_start = _prefixes_within_blocks(
+        _in_blocks(scores), _in_blocks(values.to(dtype)), _in_blocks(is_real), log_decay
+    )
+    sums = settle_empty(local._replace(m=local.m.to(initial.m.dtype), u=local.u.to(initial.m.dtype)))
+    end_u, block_centre = sums.u[..., -1], centre.squeeze(-2).to(initial.m.dtype)
+    end_w = local.w[..., -1, :].to(initial.m.dtype) + block_centre * end_u.unsqueeze(-1)
+    ends = ScanState(sums.m[..., -1], end_u, end_w)
+    block_decay = None if since_start is None else since_start[..., -1]
+    before = prefix_states(ladner_fischer, initial, ends, block_decay)  # (b, 1 + n, h)
 
-    carried = ScanState(*(part[:, :-1].unsqueeze(2) for part in before))
+    # A prefix is what was carried into its block and what it holds of the block: weigh the mean of each.
+    carried = ScanState(*(part[:, :-1] for part in before))
+    means = (read(carried) - block_centre).to(dtype).unsqueeze(-2)
+    carried = ScanState(carried.m.unsqueeze(-1), carried.u.unsqueeze(-1), means)
     if since_start is not None:
         carried = decay(carried, since_start)
-    outputs = read(join(carried, local)).view(batch, blocks[1] * BLOCK_LENGTH, heads, width)
+    m = torch.maximum(carried.m, sums.m).detach()
+    carried_u, scale = carried.u * torch.exp(carried.m - m), torch.exp(sums.m - m)
+    u = (carried_u + sums.u * scale).unsqueeze(-1)
+    inverse = torch.where(u == 0, 0.0, 1.0 / torch.where(u == 0, 1.0, u))  # no gradient of an empty state
+    outputs = local.w * (scale.unsqueeze(-1) * inverse).to(dtype)
+    outputs = outputs + carried.w * (carried_u.unsqueeze(-1) * inverse).to(dtype)
+    outputs = outputs + torch.where(u == 0, 0.0, centre)  # (b, n, h, c, d)
+    outputs = outputs.transpose(2, 3).reshape(batch, outputs.shape[1] * BLOCK_LENGTH, heads, width)
     return outputs[:, :length], ScanState(*(part[:, -1] for part in before))
+
+
+def _in_blocks(items: Tensor) -> Tensor:
+    """Cut (b, t, h, ...) into n blocks of c items, (b, n, h, c, ...); what fills the last one is 0."""
+    missing = -items.shape[1] % BLOCK_LENGTH
+    if missing:
+        items = F.pad(items, (0, 0) * (items.ndim - 2) + (0, missing))
+    blocks = items.reshape(items.shape[0], items.shape[1] // BLOCK_LENGTH, BLOCK_LENGTH, *items.shape[2:])
+    return blocks.transpose(2, 3)
 
 
 def _prefixes_within_blocks(
     scores: Tensor, values: Tensor, is_real: Tensor, log_decay: Tensor | None
-) -> tuple[ScanState, Tensor | None]:
-    """Return every in-block prefix state from an empty start, and the decay since the block's start."""
-    length = scores.shape[2]
-    is_past = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril().unsqueeze(-1)
-    sees = is_past & is_real.unsqueeze(2)  # (b, n, k, i, h): prefix k holds item i
-    logits = scores.unsqueeze(2)  # (b, n, 1, i, h)
+) -> tuple[ScanState, Tensor, Tensor | None]:
+    """Return every in-block prefix state from an empty start, of values less their block's centre.
+
+    Beside it that centre, (b, n, h, 1, d), and the decay since the block's start.
+    """
+    length = scores.shape[-1]
+    is_past = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril()
+    sees = is_past & is_real.unsqueeze(-2)  # (b, n, h, k, i): prefix k holds item i
+    logits = scores.unsqueeze(-2)  # (b, n, h, 1, i)
     since_start = None
     values = torch.where(is_real.unsqueeze(-1), values, 0.0)
-    is_reset = torch.zeros_like(is_real) if log_decay is None else log_decay == -torch.inf
     if log_decay is not None:
         # What item i has suffered by k is summed for every pair by itself: a difference of two running sums
         # would cancel, and be NaN after a reset.
-        is_later = is_past & ~torch.eye(length, dtype=torch.bool, device=scores.device).unsqueeze(-1)
-        age = torch.where(is_later, log_decay.unsqueeze(3), 0.0).cumsum(dim=2)  # (b, n, k, i, h)
+        age = torch.where(is_past.tril(-1), log_decay.unsqueeze(-1), 0.0).cumsum(dim=-2)  # (b, n, h, k, i)
         sees = sees & (age != -torch.inf)
         logits = logits + age
-        since_start = log_decay.cumsum(dim=2)
+        since_start = log_decay.cumsum(dim=-1)
 
-    lowest = torch.finfo(scores.dtype).min
-    logits = torch.where(sees, logits, lowest)
-    m = logits.amax(dim=3).detach()
-    weights = torch.where(sees, torch.exp(logits - m.unsqueeze(3)), 0.0)
-    w: Tensor = _PrefixSums.apply(weights, values, is_reset)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return ScanState(m, weights.sum(dim=3), w), since_start
+    logits = torch.where(sees, logits, -torch.inf)
+    m = logits.amax(dim=-1).clamp(min=torch.finfo(logits.dtype).min).detach()
+    m = m.masked_fill(m.isnan(), 0.0)  # a NaN poisons a prefix through its own weight, not through all
+    weights = torch.exp((logits - m.unsqueeze(-1)).to(values.dtype))
+    u = weights.sum(dim=-1)
+    # The gradient of a score is a difference, v·G - o·G, of which float32 would lose the digits: take away
+    # from all values what the block's last prefix outputs.
+    with torch.no_grad():
+        centre = _product(weights[..., -1:, :], values) / u[..., -1:, None]
+        centre = torch.where(centre.isfinite(), centre, 0.0)
+    return ScanState(m, u, sum_seen(weights, values - centre, sees)), centre, since_start
 
 
-class _PrefixSums(torch.autograd.Function):
-    """Weights (b, n, k, i, h), 0 above the diagonal and across resets, times values (b, n, i, h, d).
+def sum_seen(weights: Tensor, items: Tensor, sees: Tensor) -> Tensor:
+    """Return weights (..., k, i) @ items (..., i, d), in which row k depends only on items that it sees.
 
-    Zero times NaN is NaN: a plain product would carry what is not finite, in a value or in a gradient, to
-    prefixes that do not hold it. So it stays out of the product and is put back where it is seen. The
-    gradient of values is the same product backward in time.
+    Zero times NaN is NaN: a plain product would carry what is not finite, in an item or in a gradient, to
+    rows that do not hold it. `sees` broadcasts to weights, which are 0 where it is False.
     """
+    function = _SeenSumsWithTangents if is_transformed() else _SeenSums
+    sums: Tensor = function.apply(weights, items, sees)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return sums
+
+
+class _SeenSums(torch.autograd.Function):
+    """What is not finite stays out of the product and is put back where it is seen."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(weights: Tensor, values: Tensor, is_reset: Tensor) -> Tensor:
-        sums = torch.einsum("bnkih,bnihd->bnkhd", weights, torch.where(values.isfinite(), values, 0.0))
-        return sums + _seen_beyond_finite(values, is_reset)
+    def forward(weights: Tensor, items: Tensor, sees: Tensor) -> Tensor:
+        if may_read(items) and bool(items.isfinite().all()):
+            return _product(weights, items)
+        is_nan = items.isnan()
+        kinds = torch.cat([(items == torch.inf) | is_nan, (items == -torch.inf) | is_nan], dim=-1)
+        high, low = (sees.to(items.dtype) @ kinds.to(items.dtype) > 0).chunk(2, dim=-1)
+        sums = _product(weights, items.nan_to_num(0.0, 0.0, 0.0)).masked_fill(high, torch.inf)
+        return torch.where(low, sums - torch.inf, sums)  # inf and -inf together are NaN
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # Any: torch's own type
@@ -102,33 +143,59 @@ class _PrefixSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        weights, values, is_reset = ctx.saved_tensors
-        grad_weights = torch.einsum("bnkhd,bnihd->bnkih", gradient, values)
-        # Backward in time, what cut item r off from those before it cuts off item r - 1 from those after it.
-        is_reset_backward = F.pad(is_reset.flip(2)[:, :, :-1], (0, 0, 1, 0))
-        grad_values: Tensor = _PrefixSums.apply(  # type: ignore[no-untyped-call]  # as above
-            weights.transpose(2, 3).flip(2, 3), gradient.flip(2), is_reset_backward
-        )
-        return grad_weights, grad_values.flip(2), None
+        weights, items, sees = ctx.saved_tensors
+        return _product(gradient, items.mT), sum_seen(weights.mT, gradient, sees.mT), None
+
+
+class _SeenSumsWithTangents(_SeenSums):
+    """The same with forward-mode differentiation, of which torch.compile knows nothing."""
 
     @staticmethod
-    def jvp(ctx: Any, of_weights: Tensor | None, of_values: Tensor | None, _: None) -> Tensor:
-        weights, values, is_reset = ctx.saved_tensors
-        parts: list[Tensor] = []
-        if of_weights is not None:
-            parts.append(_PrefixSums.apply(of_weights, values, is_reset))  # type: ignore[no-untyped-call]  # as above
-        if of_values is not None:
-            parts.append(_PrefixSums.apply(weights, of_values, is_reset))  # type: ignore[no-untyped-call]  # as above
-        return sum(parts, torch.zeros_like(values))
+    def jvp(ctx: Any, of_weights: Tensor | None, of_items: Tensor | None, _: None) -> Tensor:
+        weights, items, sees = ctx.saved_tensors
+        left = [] if of_weights is None else [sum_seen(of_weights, items, sees)]
+        return sum(left if of_items is None else [*left, sum_seen(weights, of_items, sees)], torch.zeros(()))
 
 
-def _seen_beyond_finite(values: Tensor, is_reset: Tensor) -> Tensor:
-    """Return what a prefix since the last reset holds of inf, -inf (with inf: NaN) and NaN; else 0."""
-    kinds = torch.stack([values == torch.inf, values == -torch.inf, values.isnan()])
-    counts = kinds.cumsum(dim=3)  # (kind, b, n, i, h, d)
-    counts_before = F.pad(counts[:, :, :, :-1], (0, 0, 0, 0, 1, 0))
-    at_reset = torch.where(is_reset.unsqueeze(-1), counts_before, 0).cummax(dim=3).values
-    is_high, is_low, is_nan = (counts > at_reset).unbind()
-    high = torch.where(is_high, torch.inf, 0.0)
-    low = torch.where(is_low, -torch.inf, 0.0)
-    return torch.where(is_nan, torch.nan, high + low).to(values.dtype)
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply matrices with all digits of their dtype, whatever matmuls elsewhere may be rounded to.
+
+    Where PyTorch is allowed to round float32 to TF32 or bfloat16 first, matrices are cut into three parts
+    that such rounding leaves alone, and all products of these parts that count are added up.
+    """
+    if left.dtype == torch.float32 and _may_round(left.device.type):
+        a, b, c = _parts(left)
+        x, y, z = _parts(right)
+        left, right = torch.cat([a, a, b, a, b, c], dim=-1), torch.cat([x, y, x, z, y, x], dim=-2)
+    return left @ right
+
+
+def _parts(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cut finite float32 numbers into three that add up to them, each of the digits of bfloat16.
+
+    To autograd the first is the number itself and the others are constants.
+
+    >>> [part.item() for part in _parts(torch.tensor(1.2345678))]
+    [1.234375, 0.0001926422119140625, 1.1920928955078125e-07]
+    """
+    high = numbers + (_leading_digits(numbers) - numbers).detach()
+    rest = numbers - high
+    middle = _leading_digits(rest)
+    return high, middle, rest - middle
+
+
+def _leading_digits(numbers: Tensor) -> Tensor:
+    return (numbers.detach().view(torch.int32) & -(1 << 16)).view(torch.float32)
+
+
+def _may_round(device_type: str) -> bool:
+    """Tell whether the user lets float32 matmuls on this kind of device be rounded to fewer digits."""
+    library = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
+    precision = getattr(getattr(library, "matmul", None), "fp32_precision", None)  # since PyTorch 2.9
+    if precision is None:
+        return torch.get_float32_matmul_precision() != "highest"
+    return precision not in _ROUNDS_NOT
+
+
+# As torch.compiler.assume_constant_result does, whose call imports the compiler: seconds.
+_may_round._dynamo_marked_constant = True  # type: ignore[attr-defined]

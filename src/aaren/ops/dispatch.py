@@ -1,24 +1,40 @@
 """`scan_attention`: attention over every prefix at once, through any backend by name."""
 
-from aaren.errors import ConfigError, unknown_name
+import os
+import sys
+from functools import cache
+
+import torch
+
+from aaren.errors import ConfigError, ShapeError, unknown_name
 from aaren.ops import chunked, naive, scans
 from aaren.ops.checks import check_scan, full_precision
-from aaren.ops.cpu import fused
-from aaren.ops.packing import PackedScan, through_padding
-from aaren.ops.state import ScanState, default_state_dtype, is_transformed, settle_empty
-from aaren.ops.triton import scan as triton_scan
+from aaren.ops.cpu import library
+from aaren.ops.kernel_operator import ENGINES, scan_with
+from aaren.ops.packing import through_padding
+from aaren.ops.state import Items, Scan, ScanState, default_state_dtype, is_transformed, settle_empty
 from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 
-BACKENDS: dict[str, PackedScan] = {
+BACKENDS: dict[str, Scan] = {
     "naive": through_padding(naive.scan),
     "recurrent": through_padding(scans.scan_recurrent),
     "hillis_steele": through_padding(scans.scan_hillis_steele),
     "ladner_fischer": through_padding(scans.scan_ladner_fischer),
     "chunked": through_padding(chunked.scan),
-    "fused": fused.scan,
-    "triton": triton_scan.scan,
+    **{name: scan_with(name) for name in ENGINES},
 }
-COMPILED = ("fused", "triton")
+HOMES = {"fused": "cpu", "triton": "cuda"}  # the one kind of device that a backend is for
+VARIABLE = "AAREN_BACKEND"  # of the environment: what `auto` is, wherever that backend can run
+
+
+def _has_cpu_kernel() -> bool:
+    try:
+        return library.is_available()
+    except ConfigError:  # which its first call raises again, with the cure
+        return True
+
+
+HAS_CPU_KERNEL = _has_cpu_kernel()  # asked once, here: torch.compile cannot see through the question
 
 
 def scan_attention(
@@ -44,8 +60,11 @@ def scan_attention(
             cu_seqlens[i] : cu_seqlens[i + 1]. Initial and final states then have one row per sequence.
         initial_state: what came before, from an earlier call or from `update`; default: nothing.
         backend: naive, recurrent, hillis_steele, ladner_fischer, chunked (any device), fused (CPU), triton
-            (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere, and under torch.func or
-            forward-mode differentiation. All give the same result.
+            (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere, under torch.func or forward-mode
+            differentiation, and where the kernel was not built. AAREN_BACKEND=NAME in the environment makes
+            `auto` another one, wherever that one can run. All give the same result; within blocks of 64 items
+            chunked computes in the inputs' precision, float32 at least: float64 scores ask it for float64
+            throughout.
 
     Returns:
         The outputs (b, t, h, d) in the dtype of values, and the state after the last item, in the dtype of
@@ -56,18 +75,22 @@ def scan_attention(
     >>> outputs.flatten()  # equal scores: the running mean
     tensor([1., 2., 4.])
     """
-    check_scan(scores, values, mask, log_decay, cu_seqlens, initial_state)
+    items = Items(scores, values, mask, log_decay, cu_seqlens)
+    check_scan(items, initial_state)
     if backend == "auto":
-        backend = "fused" if values.device.type == "cpu" and not is_transformed() else "chunked"
+        backend = choose_backend(values.device.type)
     if backend not in BACKENDS:
         raise unknown_name("backend", str(backend), [*BACKENDS, "auto"])
-    if backend in COMPILED and is_transformed():
+    if backend in ENGINES and is_transformed():
         raise ConfigError(
             f"backend={backend!r} knows neither torch.func nor forward-mode differentiation: all it has is a "
             f"backward pass. Use backend='auto', which is then chunked."
         )
 
-    # All backends sum in float64 (where the device has it); dtypes are settled here, once.
+    if backend == "fused" and values.device.type not in ("cpu", "meta"):
+        raise ShapeError(f"backend='fused' runs on the CPU; got {values.device}. Use backend='auto'.")
+
+    # All backends keep sums in float64 (where the device has it); dtypes are settled here, once.
     sum_dtype = default_state_dtype(values.device)
     if initial_state is None:
         num_streams = values.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
@@ -77,5 +100,27 @@ def scan_attention(
     else:
         initial = settle_empty(initial_state.to(sum_dtype))
     with full_precision(values.device.type):  # scores are exponents
-        outputs, final = BACKENDS[backend](scores, values, mask, log_decay, cu_seqlens, initial)
-    return outputs.to(values.dtype), final if initial_state is None else final.to(initial_state.m.dtype)
+        outputs, final = BACKENDS[backend](items, initial)
+    outputs = outputs if outputs.dtype == values.dtype else outputs.to(values.dtype)
+    return outputs, final if initial_state is None else final.to(initial_state.m.dtype)
+
+
+def choose_backend(device_type: str) -> str:
+    """Return what `auto` is: the user's choice if it can run here, else fused on a CPU, chunked elsewhere."""
+    usual = "fused" if device_type == "cpu" and HAS_CPU_KERNEL else "chunked"
+    wanted = os.environ.get(VARIABLE) or usual
+    if wanted not in BACKENDS:
+        if wanted != "auto":
+            raise unknown_name(f"backend in {VARIABLE}", wanted, [*BACKENDS, "auto"])
+        wanted = usual
+    if HOMES.get(wanted, device_type) != device_type:
+        wanted = usual
+    if device_type == "cpu" and wanted == "chunked" == usual and not torch.compiler.is_compiling():
+        _say_how_to_get_the_kernel()
+    return "chunked" if wanted in ENGINES and is_transformed() else wanted
+
+
+@cache
+def _say_how_to_get_the_kernel() -> None:
+    """Print one line per process."""
+    print(f"aaren: without the CPU kernel, backend 'chunked' is used; {library.describe()}.", file=sys.stderr)

@@ -1,227 +1,219 @@
-"""What the operators of the compiled backends, `fused` and `triton`, have in common: all but the kernel.
-
-A backend has two operators of fixed signature:
+"""The torch operators of the compiled backends, which differ in the engine that computes: `fused`, `triton`.
 
     forward   (scores, values, mask, log_decay, bounds, m, u, w) -> (outputs, m, u, w, gates, forgets)
     backward  (grad_outputs, grad_u, grad_w, *forward's arguments, outputs, gates, forgets, final_u)
               -> (grads of scores, values, log_decay, m, u, w)
 
-`register` gives them fake kernels, for torch.compile and torch.export, and derivatives: the first through the
-backward operator, all further ones, which few need, by recomputing through `chunked`.
+They have fake kernels, for torch.compile and torch.export, and a derivative, the backward operator. Where
+further derivatives are to follow, which few need, gradients are those of `chunked`, recomputed. Where nobody
+looks on, no compiler, exporter, mode or profiler, torch's dispatcher is left out: half of a small call.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from aaren.ops import chunked
+from aaren.ops.cpu import fused
+from aaren.ops.cpu.memory import uninitialised
 from aaren.ops.packing import through_padding
-from aaren.ops.state import ScanState
-from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
+from aaren.ops.state import PLAIN, Items, Scan, ScanState
+from aaren.ops.triton import scan as triton_scan
+from aaren.shapes import Values
 
+Tensors: TypeAlias = tuple[Tensor, ...]
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-Operator: TypeAlias = Callable[..., Results]
+class Engine(Protocol):
+    """What fills the results of the operators. All tensors are contiguous, bounds are int64.
 
-
-def define(name: str, device_type: str) -> Callable[[Operator], Operator]:
-    """Make a function of tensors the operator `aaren::name`.
-
-    By `torch.library.define`, not `custom_op`, whose first call imports the compiler: 1.3 seconds.
+    The state among the results of forward is a copy of the initial one, to be made the final one.
     """
 
-    def decorate(function: Operator) -> Operator:
-        torch.library.define(f"aaren::{name}", torch.library.infer_schema(function, mutates_args=()))
-        torch.library.impl(f"aaren::{name}", device_type, function)
-        operator: Operator = getattr(torch.ops.aaren, name)
-        return operator
+    def forward(self, items: Items, initial: ScanState, results: Results) -> None:
+        """Scan forward in time."""
 
-    return decorate
-
-
-def call(
-    forward: Callable[..., Results],
-    scores: Scores,
-    values: Values,
-    mask: Mask | None,
-    log_decay: LogDecay | None,
-    bounds: SequenceBounds | None,
-    initial: ScanState,
-) -> tuple[Values, ScanState]:
-    """Call a forward operator with items of one dtype, float32 or float64."""
-    dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
-    if log_decay is not None:
-        log_decay = log_decay.to(dtype)
-    outputs, m, u, w, _, _ = forward(scores.to(dtype), values.to(dtype), mask, log_decay, bounds, *initial)
-    return outputs, ScanState(m.detach(), u, w)
+    def backward(
+        self, grads: Tensors, items: Items, initial: ScanState, saved: Tensors, results: Results
+    ) -> None:
+        """Scan backward in time; grads and saved as in the operator."""
 
 
-def empty_results(scores: Tensor, values: Tensor, m: Tensor, u: Tensor, w: Tensor) -> Results:
-    """Return unwritten memory for outputs, the final m, u, w, gates and forgets."""
+ENGINES: dict[str, Engine] = {"fused": fused, "triton": triton_scan}
+
+
+def scan_with(engine: str) -> Scan:
+    """Return the backend of an engine."""
+
+    def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+        scores, values, mask, log_decay, bounds = items
+        dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
+        scores, values = (x if x.dtype == dtype else x.to(dtype) for x in (scores, values))
+        if log_decay is not None:
+            log_decay = log_decay.to(dtype)
+        tensors = (scores, values, mask, log_decay, bounds, *initial)
+        function: Any = prefix_attention
+        if _is_watched(engine, tensors):
+            function = torch.ops.aaren.prefix_attention
+        elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+            function = _PrefixAttention.apply
+        outputs, m, u, w, _, _ = function(*tensors, engine)
+        return outputs, ScanState(m.detach(), u, w)
+
+    return scan
+
+
+def _is_watched(engine: str, tensors: Sequence[Tensor | None]) -> bool:
+    """Tell whether a call must go through torch's dispatcher."""
     return (
-        values.new_empty(values.shape),
-        m.new_empty(m.shape),
-        u.new_empty(u.shape),
-        w.new_empty(w.shape),
-        scores.new_empty(scores.shape, dtype=torch.float64),
-        scores.new_empty(scores.shape, dtype=torch.float64),
+        engine != "fused"
+        or torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or torch._C._autograd._profiler_enabled()
+        or any(x is not None and (type(x) not in PLAIN or x.device.type != "cpu") for x in tensors)
     )
 
 
-def decay_shape(scores: Tensor, log_decay: Tensor | None) -> tuple[int, ...]:
-    """Return the shape of log_decay's gradient; operators cannot return None, so none is an empty tensor."""
-    return tuple(scores.shape) if log_decay is not None else (0, 0, scores.shape[2])
-
-
-def gradients_of_state(
-    carry: Tensor, carry_sum: Tensor, first_outputs: Tensor, u: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of an initial m, u, w.
-
-    The initial state is a token in front. `carry`, G before the first item, is the gradient of its value
-    w / u; with `carry_sum`, H before the first item, that of its score m + log u is carry·value - carry_sum,
-    which is dm. An empty state has none.
-    """
-    is_empty = u == 0
-    safe = torch.where(is_empty, 1.0, u)
-    grad_m = torch.where(is_empty, 0.0, (carry * first_outputs).sum(-1) - carry_sum)
-    grad_u = torch.where(is_empty, 0.0, -carry_sum / safe)
-    grad_w = torch.where(is_empty.unsqueeze(-1), 0.0, carry / safe.unsqueeze(-1))
-    return grad_m, grad_u, grad_w
-
-
-def register(forward: str, backward: str) -> None:
-    """Give a pair of operators their fake kernels and derivatives."""
-    run_backward: Operator = getattr(torch.ops.aaren, backward)
-
-    def differentiate(
-        ctx: FunctionCtx,
-        grad_outputs: Tensor | None,
-        grad_m: Tensor | None,  # noqa: ARG001 - m is a normaliser, not a quantity
-        grad_u: Tensor | None,
-        grad_w: Tensor | None,
-        *grad_gates: Tensor | None,  # noqa: ARG001 - gates and forgets never leave the operators
-    ) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch's types lack it
-        _, values, _, log_decay, _, _, u, w, *_ = saved
-        grad_scores, grad_values, grad_log_decay, *grad_state = run_backward(
-            torch.zeros_like(values) if grad_outputs is None else grad_outputs,
-            torch.zeros_like(u) if grad_u is None else grad_u,
-            torch.zeros_like(w) if grad_w is None else grad_w,
-            *saved,
-        )
-        return (
-            grad_scores,
-            grad_values,
-            None,
-            None if log_decay is None else grad_log_decay,
-            None,
-            *grad_state,
-        )
-
-    torch.library.register_fake(f"aaren::{forward}", _fake_forward)
-    torch.library.register_autograd(f"aaren::{forward}", differentiate, setup_context=_save_for_first)
-    torch.library.register_fake(f"aaren::{backward}", _fake_backward)
-    torch.library.register_autograd(
-        f"aaren::{backward}", _differentiate_twice, setup_context=_save_for_second
-    )
-
-
-def _fake_forward(
-    scores: Tensor,
-    values: Tensor,
-    mask: Tensor | None,  # noqa: ARG001 - a fake kernel has the real one's signature
-    log_decay: Tensor | None,  # noqa: ARG001
-    bounds: Tensor | None,  # noqa: ARG001
-    m: Tensor,
-    u: Tensor,
-    w: Tensor,
-) -> Results:
-    return empty_results(scores, values, m, u, w)
-
-
-def _fake_backward(
-    grad_outputs: Tensor,  # noqa: ARG001
-    grad_u: Tensor,  # noqa: ARG001
-    grad_w: Tensor,  # noqa: ARG001
-    scores: Tensor,
-    values: Tensor,
-    mask: Tensor | None,  # noqa: ARG001
+def prefix_attention(
+    scores: Tensor,  # (b, t, h) float32 or float64
+    values: Tensor,  # (b, t, h, d) the same dtype
+    mask: Tensor | None,
     log_decay: Tensor | None,
-    bounds: Tensor | None,  # noqa: ARG001
+    bounds: Tensor | None,
+    m: Tensor,  # (n, h) float64, initial state
+    u: Tensor,
+    w: Tensor,
+    engine: str = "fused",
+) -> Results:
+    """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
+    items, initial = _arrange(scores, values, mask, log_decay, bounds, m, u, w)
+    results = _empty_results(scores, values, mask, log_decay, bounds, m, u, w)
+    ENGINES[engine].forward(items, initial, results)
+    return results
+
+
+def prefix_attention_backward(
+    grad_outputs: Tensor,
+    grad_u: Tensor,
+    grad_w: Tensor,
+    scores: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    log_decay: Tensor | None,
+    bounds: Tensor | None,
     m: Tensor,
     u: Tensor,
     w: Tensor,
-    outputs: Tensor,  # noqa: ARG001
-    gates: Tensor,  # noqa: ARG001
-    forgets: Tensor,  # noqa: ARG001
-    final_u: Tensor,  # noqa: ARG001
+    outputs: Tensor,
+    gates: Tensor,
+    forgets: Tensor,
+    final_u: Tensor,
+    engine: str = "fused",
 ) -> Results:
-    grad_log_decay = scores.new_empty(decay_shape(scores, log_decay))
-    grad_items = scores.new_empty(scores.shape), values.new_empty(values.shape)
-    return *grad_items, grad_log_decay, m.new_empty(m.shape), u.new_empty(u.shape), w.new_empty(w.shape)
+    """Return the gradients of scores, values, log_decay (empty if there is none), m, u, w."""
+    grads = (grad_outputs.contiguous(), grad_u.contiguous(), grad_w.contiguous())
+    inputs = (scores, values, mask, log_decay, bounds, m, u, w)
+    results = _empty_gradients(*grads, *inputs)
+    ENGINES[engine].backward(grads, *_arrange(*inputs), (outputs, gates, forgets, final_u), results)
+    return results
 
 
-def _save_for_first(ctx: FunctionCtx, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]) -> None:
+def _arrange(*inputs: Any) -> tuple[Items, ScanState]:  # Any: tensors, or None
+    tensors: list[Any] = [None if x is None else x.contiguous() for x in inputs]
+    if tensors[4] is not None:
+        tensors[4] = tensors[4].long()
+    return Items(*tensors[:5]), ScanState(*tensors[5:])
+
+
+def _empty_results(scores: Tensor, values: Tensor, *rest: Any) -> Results:  # Any: tensors, or None
+    _, _, _, m, u, w, *_ = rest
+    gates, forgets = (scores.new_empty(scores.shape, dtype=torch.float64) for _ in range(2))
+    state = [part.clone(memory_format=torch.contiguous_format) for part in (m, u, w)]
+    return uninitialised(values), *state, gates, forgets
+
+
+def _empty_gradients(*inputs: Any) -> Results:  # Any: as above
+    _, _, _, scores, values, _, log_decay, _, m, u, w, *_ = inputs
+    # Operators cannot return None: without decay, its gradient is an empty tensor.
+    shape = scores.shape if log_decay is not None else (0, 0, scores.shape[2])
+    grad_scores, *grad_state = (x.new_empty(x.shape) for x in (scores, m, u, w))
+    return grad_scores, uninitialised(values), scores.new_empty(shape), *grad_state
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:  # Any: torch's own types
     outputs, _, final_u, _, gates, forgets = output
+    *tensors, ctx.engine = inputs
     ctx.set_materialize_grads(False)  # spares zeros for gates and forgets
-    ctx.save_for_backward(*inputs, outputs, gates, forgets, final_u)  # type: ignore[arg-type]  # None is fine
+    ctx.save_for_backward(*tensors, outputs, gates, forgets, final_u)
 
 
-def _save_for_second(
-    ctx: FunctionCtx,
-    inputs: tuple[Tensor | None, ...],
-    output: tuple[Tensor, ...],  # noqa: ARG001
-) -> None:
-    # Outputs, gates and forgets, the rest, are functions of these: they have no gradients of their own.
-    ctx.save_for_backward(*inputs[:11])  # type: ignore[arg-type]  # None is fine
+def _differentiate(
+    ctx: Any,
+    grad_outputs: Tensor | None,
+    grad_m: Tensor | None,  # noqa: ARG001 - m is a normaliser, not a quantity
+    grad_u: Tensor | None,
+    grad_w: Tensor | None,
+    *grad_gates: Tensor | None,  # noqa: ARG001 - gates and forgets never leave the operators
+) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    _, values, _, log_decay, _, _, u, w, *_ = saved
+    grads = [
+        torch.zeros_like(x) if grad is None else grad
+        for grad, x in ((grad_outputs, values), (grad_u, u), (grad_w, w))
+    ]
+    if torch.is_grad_enabled():
+        return *_differentiate_plainly(grads, saved[:8]), None
+    function: Any = prefix_attention_backward
+    if _is_watched(ctx.engine, (*grads, *saved)):
+        function = torch.ops.aaren.prefix_attention_backward
+    grad_scores, grad_values, grad_log_decay, *grad_state = function(*grads, *saved, ctx.engine)
+    grad_log_decay = None if log_decay is None else grad_log_decay
+    return grad_scores, grad_values, None, grad_log_decay, None, *grad_state, None
 
 
-def _differentiate_twice(ctx: FunctionCtx, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-    """Differentiate the gradients by recomputing them through `chunked`, from the inputs alone."""
-    saved = ctx.saved_tensors  # type: ignore[attr-defined]  # torch's types lack it
-    is_recorded = torch.is_grad_enabled()  # a third derivative is to follow
-    with torch.enable_grad():
-        fresh: list[Any] = [  # Any: which are tensors and which None is known below
-            None if tensor is None else _fresh(tensor, is_recorded) for tensor in saved
-        ]
-        grad_outputs, grad_u, grad_w, scores, values, mask, log_decay, bounds, m, u, w = fresh
-        outputs, final = through_padding(chunked.scan)(
-            scores, values, mask, log_decay, bounds, ScanState(m, u, w)
-        )
-        inputs = [scores, values, log_decay, m, u, w]
-        present = [index for index, tensor in enumerate(inputs) if tensor is not None]
-        first = torch.autograd.grad(
-            (outputs.to(values.dtype), final.u, final.w),
-            [inputs[index] for index in present],
-            (grad_outputs, grad_u, grad_w),
+def _differentiate_plainly(grads: list[Tensor], inputs: Sequence[Any]) -> Iterator[Tensor | None]:
+    """Return gradients of the inputs that can be differentiated again: those of `chunked`."""
+    # Views: where one tensor was given twice, each place has a gradient of its own.
+    inputs = [x.view_as(x) if x is not None and x.requires_grad else x for x in inputs]
+    outputs, final = through_padding(chunked.scan)(Items(*inputs[:5]), ScanState(*inputs[5:]))
+    results = (outputs.to(grads[0].dtype), final.u, final.w)
+    varying = [k for k, result in enumerate(results) if result.requires_grad]
+    found = iter(
+        torch.autograd.grad(
+            [results[k] for k in varying],
+            [x for x in inputs if x is not None and x.requires_grad],
+            [grads[k] for k in varying],
             create_graph=True,
             materialize_grads=True,
         )
-        varying = [
-            (grad, cotangents[index])
-            for grad, index in zip(first, present, strict=True)
-            if grad.requires_grad
-        ]
-        second = torch.autograd.grad(
-            [grad for grad, _ in varying],
-            [tensor for tensor in fresh if tensor is not None and tensor.requires_grad],
-            [cotangent for _, cotangent in varying],
-            create_graph=is_recorded,
-            materialize_grads=True,
-        )
-    found = iter(second)
-    grads = (next(found) if tensor is not None and tensor.requires_grad else None for tensor in fresh)
-    return *grads, None, None, None, None
+    )
+    return (next(found) if x is not None and x.requires_grad else None for x in inputs)
 
 
-def _fresh(tensor: Tensor, is_recorded: bool) -> Tensor:
-    """Return the tensor as one to differentiate by, tied to where it came from if that is recorded."""
-    if not tensor.is_floating_point():
-        return tensor
-    is_tied = is_recorded and tensor.requires_grad
-    return tensor.view_as(tensor) if is_tied else tensor.detach().requires_grad_()
+class _PrefixAttention(torch.autograd.Function):
+    """The operator without torch's dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Results:
+        results = prefix_attention(*inputs)
+        _save(ctx, inputs, results)
+        return results
+
+    backward = staticmethod(_differentiate)
+
+
+def _define(function: Any, fake: Any) -> None:
+    """Make a function an operator: not by `custom_op`, whose first call imports the compiler."""
+    name = f"aaren::{function.__name__}"
+    torch.library.define(name, torch.library.infer_schema(function, mutates_args=()))
+    torch.library.impl(name, "default", function)
+    torch.library.register_fake(name, fake)
+
+
+_define(prefix_attention, _empty_results)
+_define(prefix_attention_backward, _empty_gradients)
+torch.library.register_autograd("aaren::prefix_attention", _differentiate, setup_context=_save)

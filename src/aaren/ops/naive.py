@@ -1,18 +1,17 @@
 """The definition: softmax over every prefix, one prefix after another, in float64.
 
-Quadratic and obvious: the truth. Every other backend is tested against this file, outputs and gradients.
+Quadratic and obvious. Every other backend is tested against this file, outputs and gradients.
 """
 
 import torch
 
-from aaren.ops.state import ScanState, as_token, read
-from aaren.shapes import LogDecay, Mask, Scores, Values
+from aaren.ops.state import Items, ScanState, as_token, read
+from aaren.shapes import Scores, Values
 
 
-def scan(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
+def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix of (b, t, h, d) items that follow an initial state."""
+    scores, values, mask, log_decay, _ = items
     scores, values = scores.double(), values.double()
     if mask is not None:
         scores = torch.where(mask.unsqueeze(-1), scores, -torch.inf)

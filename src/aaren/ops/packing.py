@@ -4,45 +4,27 @@ Backends that walk through memory read packed rows directly. The others see a pa
 here.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import torch
 from torch import Tensor
 
-from aaren.ops.state import ScanState
-from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
-
-Scan: TypeAlias = Callable[
-    [Scores, Values, Mask | None, LogDecay | None, ScanState], tuple[Values, ScanState]
-]
-PackedScan: TypeAlias = Callable[
-    [Scores, Values, Mask | None, LogDecay | None, SequenceBounds | None, ScanState], tuple[Values, ScanState]
-]
+from aaren.ops.state import Items, Scan, ScanState
+from aaren.shapes import Mask, SequenceBounds, Values
 
 
-def through_padding(scan: Scan) -> PackedScan:
+def through_padding(scan: Scan) -> Scan:
     """Let a backend that knows only batches read packed sequences."""
 
-    def packed_scan(
-        scores: Scores,
-        values: Values,
-        mask: Mask | None,
-        log_decay: LogDecay | None,
-        bounds: SequenceBounds | None,
-        initial: ScanState,
-    ) -> tuple[Values, ScanState]:
-        if bounds is None:
-            return scan(scores, values, mask, log_decay, initial)
-        index, is_real = pad_index(bounds)
-        outputs, final = scan(
-            pad(scores, index),
-            pad(values, index),
-            is_real if mask is None else is_real & pad(mask, index),
-            # Padding must leave the final state alone, so nothing decays there.
-            None if log_decay is None else torch.where(is_real.unsqueeze(-1), pad(log_decay, index), 0.0),
-            initial,
-        )
+    def packed_scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+        if items.bounds is None:
+            return scan(items, initial)
+        index, is_real = pad_index(items.bounds)
+        scores, values, mask, log_decay = (None if x is None else pad(x, index) for x in items[:4])
+        assert scores is not None
+        assert values is not None
+        mask = is_real if mask is None else is_real & mask
+        if log_decay is not None:  # padding must leave the final state alone, so nothing decays there
+            log_decay = torch.where(is_real.unsqueeze(-1), log_decay, 0.0)
+        outputs, final = scan(Items(scores, values, mask, log_decay), initial)
         return unpad(outputs, is_real), final
 
     return packed_scan

@@ -19,18 +19,17 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from aaren.ops.state import ScanState, decay, join, leaf, read, update
-from aaren.shapes import LogDecay, Mask, Scores, Values
+from aaren.ops.state import Items, ScanState, decay, join, leaf, read, update
+from aaren.shapes import LogDecay, Values
 
 Elements: TypeAlias = tuple[Tensor, ...]  # each (b, t, ...)
 Operator: TypeAlias = Callable[[Elements, Elements], Elements]
 PrefixScan: TypeAlias = Callable[[Operator, Elements], Elements]
 
 
-def scan_recurrent(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
+def scan_recurrent(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix item by item, in constant memory beside the outputs."""
+    scores, values, mask, log_decay, _ = items
     state = initial
     outputs = []
     length = scores.shape[1]
@@ -43,18 +42,14 @@ def scan_recurrent(
     return (torch.stack(outputs, dim=1) if outputs else values), state
 
 
-def scan_hillis_steele(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
+def scan_hillis_steele(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix in ceil(log2 (t + 1)) rounds."""
-    return _scan(hillis_steele, scores, values, mask, log_decay, initial)
+    return _scan(hillis_steele, items, initial)
 
 
-def scan_ladner_fischer(
-    scores: Scores, values: Values, mask: Mask | None, log_decay: LogDecay | None, initial: ScanState
-) -> tuple[Values, ScanState]:
+def scan_ladner_fischer(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix with O(t) combinations."""
-    return _scan(ladner_fischer, scores, values, mask, log_decay, initial)
+    return _scan(ladner_fischer, items, initial)
 
 
 def prefix_states(
@@ -118,16 +113,10 @@ def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
     return _interleave(at_evens, at_odds)
 
 
-def _scan(
-    algorithm: PrefixScan,
-    scores: Scores,
-    values: Values,
-    mask: Mask | None,
-    log_decay: LogDecay | None,
-    initial: ScanState,
-) -> tuple[Values, ScanState]:
-    items = leaf(scores.to(initial.m.dtype), values, None if mask is None else mask.unsqueeze(-1))
-    states = prefix_states(algorithm, initial, items, log_decay)
+def _scan(algorithm: PrefixScan, items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+    mask = None if items.mask is None else items.mask.unsqueeze(-1)
+    leaves = leaf(items.scores.to(initial.m.dtype), items.values, mask)
+    states = prefix_states(algorithm, initial, leaves, items.log_decay)
     final = ScanState(*(part[:, -1] for part in states))
     return read(ScanState(*(part[:, 1:] for part in states))), final
 

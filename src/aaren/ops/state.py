@@ -8,6 +8,7 @@ running maximum `m` only keeps the exponentials in range: it is a constant to au
 through `u` and `w` (the mathematics: docs/mathematics.md).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -15,9 +16,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from aaren.errors import ConfigError, ShapeError
-from aaren.shapes import TokenMask
+from aaren.ops.tracing import RECORDER
+from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, TokenMask, Values
 
 Target: TypeAlias = torch.dtype | torch.device | str | int  # what a tensor's `to` takes
+
+PLAIN = (Tensor, torch.nn.Parameter)  # tensors that are just memory: neither wrappers nor fakes
 
 
 class ScanState(NamedTuple):
@@ -77,6 +81,19 @@ class ScanState(NamedTuple):
         lowest = torch.finfo(dtype).min
         m = torch.where(state.u == 0, lowest, state.m.to(dtype).clamp(min=lowest))
         return ScanState(m, state.u.to(dtype), state.w.to(dtype))
+
+
+class Items(NamedTuple):
+    """What a scan takes in."""
+
+    scores: Scores
+    values: Values
+    mask: Mask | None = None
+    log_decay: LogDecay | None = None
+    bounds: SequenceBounds | None = None  # where sequences begin and end, if they are packed into one row
+
+
+Scan: TypeAlias = Callable[[Items, ScanState], tuple[Values, ScanState]]  # a backend: outputs, final state
 
 
 def settle_targets(
@@ -242,11 +259,15 @@ def step(
     Returns:
         The output (b, h, d), in the state's dtype, and the new state.
     """
+    recorder = None if torch.compiler.is_compiling() else RECORDER.get()
+    if recorder is not None:
+        return recorder.scan(state, score, value, mask, log_decay)
     if mask is None and log_decay is None:
         dtype = state.m.dtype
         score, value = score.to(dtype), value.to(dtype)
-        m = torch.maximum(state.m, score).detach()
-        kept, taken = torch.exp(state.m - m), torch.exp(score - m)
+        before = state.m.masked_fill(state.u == 0, torch.finfo(dtype).min)  # as `settle_empty`
+        m = torch.maximum(before, score).detach()
+        kept, taken = torch.exp(before - m), torch.exp(score - m)
         u = torch.addcmul(taken, state.u, kept)
         w = torch.addcmul(value * taken.unsqueeze(-1), state.w, kept.unsqueeze(-1))
         return w / u.unsqueeze(-1), ScanState(m, u, w)  # u > 0: the item just taken in weighs something
@@ -287,3 +308,9 @@ def is_transformed() -> bool:
     in silence.
     """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def may_read(tensor: Tensor) -> bool:
+    """Tell whether the numbers in a tensor can be looked at: not on an accelerator, nor in a trace."""
+    is_plain = type(tensor) in PLAIN and tensor.device.type == "cpu"
+    return is_plain and not torch.compiler.is_compiling() and not is_transformed()

@@ -1,111 +1,172 @@
-"""The CPU backend: torch operators around the compiled kernel, with fake kernels and autograd.
+"""The engine of the CPU: how the work of the C kernels (scan.c) is divided.
 
-The kernel's module, and Numba with it, is imported at the first call.
+Rows, (sequence, head), are divided among threads; long sequences of few rows are cut into blocks of time. The
+blocks depend on shapes alone, never on the number of threads, and rows do not touch each other, so any number
+of threads gives the same bits.
 """
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from aaren.errors import ShapeError
-from aaren.ops.cpu.pages import room
-from aaren.ops.kernel_operator import Results, call, decay_shape, define, gradients_of_state, register
-from aaren.ops.state import ScanState, read
-from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
+from aaren.ops.checks import check_bounds
+from aaren.ops.cpu import library, threads
+from aaren.ops.scans import hillis_steele, prefix_states
+from aaren.ops.state import Items, ScanState
+
+TIME_BLOCK = 4096  # items; longer sequences are cut when there are fewer rows than FEW_ROWS
+FEW_ROWS = 8
+STREAMED_BYTES = 8 << 20  # a result from this size on is written past the caches
+LINE_BYTES = 64  # of a cache
+SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
 
 
-def scan(
-    scores: Scores,
-    values: Values,
-    mask: Mask | None,
-    log_decay: LogDecay | None,
-    bounds: SequenceBounds | None,
+def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
+    """Scan forward in time; see `kernel_operator`."""
+    outputs, *state, gates, forgets = results
+    fields = [*items[:4], *state, outputs, gates, forgets]
+    blocks = cut_time(items.bounds, outputs.shape)
+    if blocks is None:
+        return _run("scan_forward", outputs, items.bounds, fields)
+    heads, width = outputs.shape[2:]
+    own = ScanState.empty((len(blocks.ends) - 1, heads), width)
+    fields[4:7] = own
+    _run("scan_forward", outputs, blocks.ends, fields, is_for_state=True)
+    decays = None
+    if items.log_decay is not None:
+        decays = _reduce(items.log_decay.double(), "sum", blocks.ends)
+    before = ScanState(*(torch.empty_like(part) for part in own))
+    for n, (first, last) in enumerate(blocks.of_sequences):
+        these = slice(first, last + 1)
+        start, leaves = (
+            ScanState(*(part[some].unsqueeze(0) for part in x)) for x, some in ((initial, n), (own, these))
+        )
+        found = prefix_states(hillis_steele, start, leaves, None if decays is None else decays[None, these])
+        for part, prefixes in zip(before, found, strict=True):
+            part[these] = prefixes[0, :-1]
+    fields[4:7] = before
+    _run("scan_forward", outputs, blocks.ends, fields)
+    for final, part in zip(state, before, strict=True):
+        final.copy_(part[[last for _, last in blocks.of_sequences]])
+    return None
+
+
+def backward(
+    grads: Sequence[Tensor],
+    items: Items,
     initial: ScanState,
-) -> tuple[Values, ScanState]:
-    """Attend to every prefix at the speed of memory."""
-    if values.device.type not in ("cpu", "meta"):
-        raise ShapeError(f"backend='fused' runs on the CPU; got {values.device}. Use backend='auto'.")
-    return call(prefix_attention, scores, values, mask, log_decay, bounds, initial)
+    saved: Sequence[Tensor],
+    results: Sequence[Tensor],
+) -> None:
+    """Scan backward in time."""
+    grad_outputs, grad_u, grad_w = grads
+    outputs, gates, forgets, final_u = saved
+    grad_scores, grad_values, grad_log_decay, *grad_state = results
+    grad_decay = None if items.log_decay is None else grad_log_decay
+    given = (items.values, outputs, gates, forgets, grad_scores, grad_values, grad_decay)
+    blocks = cut_time(items.bounds, outputs.shape)
+    if blocks is None:
+        fields = (*grads, final_u, initial.u, initial.w, *given, *grad_state)
+        return _run("scan_backward", grad_values, items.bounds, fields)
+    # The state before a block is one item, the output there; so its gradients are those of that item.
+    heads, width = outputs.shape[2:]
+    w = outputs.view(-1, heads, width)[(blocks.ends[:-1] - 1).clamp(min=0)].double()
+    u = torch.ones(w.shape[:2], dtype=w.dtype)
+    grad_own = (torch.empty_like(u), torch.empty_like(u), torch.empty_like(w))
+    at_end = [torch.zeros_like(u), torch.zeros_like(w), torch.ones_like(u)]  # gradients of u and w, and u
+    fields = (grad_outputs, *at_end, u, w, *given, *grad_own)
+    _run("scan_backward", grad_values, blocks.ends, fields, is_for_state=True)
+    kept = _reduce(forgets, "prod", blocks.ends)
+    for n, (first, last) in enumerate(blocks.of_sequences):
+        u[first], w[first] = initial.u[n], initial.w[n]
+        these = slice(first, last + 1)
+        of_final = (torch.ones_like(grad_u[n]), grad_u[n] * final_u[n], grad_w[n] * final_u[n].unsqueeze(-1))
+        of_blocks = (kept[these], *(part[these] for part in grad_own[1:]))
+        both = zip(of_blocks, of_final, strict=True)
+        found = hillis_steele(_send_back, tuple(torch.cat([x, y[None]]).flip(0)[None] for x, y in both))
+        for part, arriving in zip(at_end, found[1:], strict=False):
+            part[these] = arriving[0, :-1].flip(0)
+    _run("scan_backward", grad_values, blocks.ends, fields)
+    for grad, part in zip(grad_state, grad_own, strict=True):
+        grad.copy_(part[[first for first, _ in blocks.of_sequences]])
+    return None
 
 
-@define("prefix_attention", "cpu")
-def prefix_attention(
-    scores: Tensor,  # (b, t, h) float32 or float64
-    values: Tensor,  # (b, t, h, d) the same dtype
-    mask: Tensor | None,
-    log_decay: Tensor | None,
-    bounds: Tensor | None,
-    m: Tensor,  # (n, h) float64, initial state
-    u: Tensor,
-    w: Tensor,
-) -> Results:
-    """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
-    from aaren.ops.cpu import fused_rows
-
-    outputs = room(values.shape, values.dtype)
-    gates, forgets = (scores.new_empty(scores.shape, dtype=torch.float64) for _ in range(2))
-    state = ScanState(*(part.clone(memory_format=torch.contiguous_format) for part in (m, u, w)))
-    fused_rows.forward(
-        _flat(scores),
-        _flat(values),
-        None if mask is None else _flat(mask),
-        None if log_decay is None else _flat(log_decay),
-        fused_rows.sequence_bounds(bounds, values.shape[0], values.shape[1]),
-        state,
-        _flat(outputs),
-        _flat(gates),
-        _flat(forgets),
-    )
-    return outputs, *state, gates, forgets
+def _send_back(later: tuple[Tensor, ...], earlier: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Join runs of time, met backwards: what each keeps of what arrives, and the gradients that leave it."""
+    factors = (earlier[0], earlier[0], earlier[0].unsqueeze(-1))
+    # Where nothing is kept, not even a NaN passes.
+    passed = [torch.where(kept == 0, 0.0, kept * part) for kept, part in zip(factors, later, strict=True)]
+    return passed[0], earlier[1] + passed[1], earlier[2] + passed[2]
 
 
-@define("prefix_attention_backward", "cpu")
-def prefix_attention_backward(
-    grad_outputs: Tensor,
-    grad_u: Tensor,
-    grad_w: Tensor,
-    scores: Tensor,
-    values: Tensor,
-    mask: Tensor | None,  # noqa: ARG001 - only the second derivative reads it; here the gates know
-    log_decay: Tensor | None,
-    bounds: Tensor | None,
-    m: Tensor,
-    u: Tensor,
-    w: Tensor,
-    outputs: Tensor,
-    gates: Tensor,
-    forgets: Tensor,
-    final_u: Tensor,
-) -> Results:
-    """Return the gradients of scores, values, log_decay (empty if there is none), m, u, w."""
-    from aaren.ops.cpu import fused_rows
-
-    grad_scores = scores.new_empty(scores.shape)
-    grad_values = room(values.shape, values.dtype)
-    grad_log_decay = scores.new_empty(decay_shape(scores, log_decay))
-    # Contiguous: these take on the strides of a state or a gradient, and the kernel knows addresses only.
-    first_outputs = read(ScanState(m, u, w)).contiguous()
-    carry, carry_sum = (grad_w * final_u.unsqueeze(-1)).contiguous(), (-grad_u * final_u).contiguous()
-    fused_rows.backward(
-        _flat(grad_outputs),
-        _flat(values),
-        _flat(outputs),
-        _flat(gates),
-        _flat(forgets),
-        fused_rows.sequence_bounds(bounds, values.shape[0], values.shape[1]),
-        first_outputs,
-        carry,
-        carry_sum,
-        _flat(grad_scores),
-        _flat(grad_values),
-        _flat(grad_log_decay),
-    )
-    grad_state = gradients_of_state(carry, carry_sum, first_outputs, u)
-    return grad_scores, grad_values, grad_log_decay, *grad_state
+def _reduce(numbers: Tensor, how: str, ends: Tensor) -> Tensor:
+    """Return the sum or product of each block, (blocks, h)."""
+    return torch.segment_reduce(numbers.flatten(0, 1), how, lengths=ends.diff())
 
 
-register("prefix_attention", "prefix_attention_backward")
+def _run(
+    name: str,
+    result: Tensor,
+    ends: Tensor | None,
+    fields: Sequence[Tensor | None],
+    *,
+    is_for_state: bool = False,
+) -> None:
+    """Run a kernel, which writes a large result, (b, t, h, d), over all blocks."""
+    batch, length, heads, width = result.shape
+    num_blocks = batch if ends is None else ends.shape[0] - 1
+    num_threads = torch.get_num_threads() if result.numel() > SMALL_WORK else 1
+    if num_blocks * heads == 0:
+        return
+    some_heads = -(-heads // -(-num_threads // num_blocks))
+    num_pieces = num_blocks * -(-heads // some_heads)
+    # Per thread: a row and two numbers for each head, and a gap: caches fetch lines in pairs, and what two
+    # threads change must not lie in one.
+    scratch = torch.empty(num_threads, heads * (-(-width // 8) * 8 + 8) + 32, dtype=torch.float64)
+    layout = (0, length, heads, width, some_heads, ends, scratch, scratch.shape[1])
+    job = (*layout, int(is_for_state), int(_is_streamed(result)), *fields)
+    threads.run(library.kernel(name, result.dtype), job, num_pieces=num_pieces, num_threads=num_threads)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    """Lay all sequences end to end on one time axis: (b, t, ...) to (b * t, ...), contiguous."""
-    return tensor.contiguous().flatten(0, 1)
+def _is_streamed(result: Tensor) -> bool:
+    """Tell whether a result is too large to be found in a cache when it is read, and consists of whole lines.
+
+    The caches of a core hold a few megabytes; the last one is shared with everybody, and what is written past
+    it leaves it to the values, which are read.
+    """
+    row_bytes = result.shape[-1] * result.element_size()
+    is_aligned = result.data_ptr() % LINE_BYTES == 0 and row_bytes % LINE_BYTES == 0
+    return is_aligned and result.numel() * result.element_size() >= STREAMED_BYTES
+
+
+class Blocks(NamedTuple):
+    """Blocks of time."""
+
+    ends: Tensor  # (blocks + 1,) where they begin and end on the flat time axis
+    of_sequences: list[tuple[int, int]]  # the first and the last block of each
+
+
+def cut_time(bounds: Tensor | None, shape: torch.Size) -> Blocks | None:
+    """Cut long sequences at multiples of TIME_BLOCK when there are few rows, (n, h), to divide among threads.
+
+    >>> cut_time(None, torch.Size((1, 5000, 2, 64)))
+    Blocks(ends=tensor([   0, 4096, 5000]), of_sequences=[(0, 1)])
+    """
+    batch, length, heads, _ = shape
+    if bounds is not None:
+        check_bounds(bounds, length)  # a wrong one would read foreign memory
+    num_sequences = batch if bounds is None else bounds.shape[0] - 1
+    if num_sequences * heads >= FEW_ROWS or length <= TIME_BLOCK or num_sequences * heads == 0:
+        return None
+    ends = [length * n for n in range(batch + 1)] if bounds is None else bounds.tolist()
+    starts: list[int] = []
+    of_sequences = []
+    for start, stop in pairwise(ends):
+        first = len(starts)
+        starts += range(start, max(stop, start + 1), TIME_BLOCK)  # a sequence without items is a block
+        of_sequences.append((first, len(starts) - 1))
+    return Blocks(torch.tensor([*starts, ends[-1]]), of_sequences)

@@ -4,59 +4,61 @@ import pytest
 import torch
 
 from aaren.ops import scan_attention
-from aaren.ops.cpu import pages
-from aaren.ops.cpu.pages import KEPT_AT_MOST, LARGE, room
+from aaren.ops.cpu import memory
+from aaren.ops.cpu.memory import KEPT_AT_MOST, LARGE, uninitialised
 
 
 @pytest.fixture(autouse=True)
 def recycling():
     """Switch off the filling of empty memory, which switches recycling off, and start without kept blocks."""
     torch.use_deterministic_algorithms(False)
-    pages._kept.clear()
+    memory._kept.clear()
     yield
-    pages._kept.clear()
+    memory._kept.clear()
 
 
 def test_memory_is_used_again_after_its_tensor_died():
-    first = room((LARGE // 4, 2), torch.float32)
+    first = uninitialised(torch.empty((LARGE // 4, 2), dtype=torch.float32))
     address = first.data_ptr()
     view = first[10:]
     del first
     gc.collect()
-    other = room((LARGE // 4, 2), torch.float32)
+    other = uninitialised(torch.empty((LARGE // 4, 2), dtype=torch.float32))
     assert other.data_ptr() != address  # a view is still alive
     del view
     gc.collect()
-    assert room((LARGE // 8, 2), torch.float64).data_ptr() == address
+    assert uninitialised(torch.empty((LARGE // 8, 2), dtype=torch.float64)).data_ptr() == address
 
 
 def test_tensors_that_live_never_share_memory():
-    tensors = [room((LARGE // 4,), torch.float32).fill_(k) for k in range(5)]
+    tensors = [uninitialised(torch.empty((LARGE // 4,), dtype=torch.float32)).fill_(k) for k in range(5)]
     assert [tensor.unique().tolist() for tensor in tensors] == [[k] for k in range(5)]
 
 
-def test_large_memory_begins_on_a_huge_page():
+def test_large_memory_begins_on_a_cache_line():
     """Otherwise rows lie across cache lines, and the kernel cannot write past the caches."""
-    assert room((LARGE // 4 + 7,), torch.float32).data_ptr() % (2 << 20) == 0
+    assert uninitialised(torch.empty((LARGE // 4 + 7,), dtype=torch.float32)).data_ptr() % 64 == 0
 
 
 def test_only_so_much_is_kept():
-    tensors = [room((KEPT_AT_MOST // 16,), torch.float32) for _ in range(6)]  # 64 MB each
+    tensors = [
+        uninitialised(torch.empty((KEPT_AT_MOST // 16,), dtype=torch.float32)) for _ in range(6)
+    ]  # 64 MB each
     del tensors
     gc.collect()
-    assert KEPT_AT_MOST // 2 < sum(block.nbytes for block in pages._kept) <= KEPT_AT_MOST
-    huge = room((KEPT_AT_MOST // 4 + 1,), torch.float32)
+    assert KEPT_AT_MOST // 2 < sum(map(len, memory._kept)) <= KEPT_AT_MOST
+    huge = uninitialised(torch.empty((KEPT_AT_MOST // 4 + 1,), dtype=torch.float32))
     del huge
     gc.collect()
-    assert sum(block.nbytes for block in pages._kept) <= KEPT_AT_MOST
+    assert sum(map(len, memory._kept)) <= KEPT_AT_MOST
 
 
 def test_small_memory_is_the_c_librarys():
-    small = room((10, 3), torch.float64)
+    small = uninitialised(torch.empty((10, 3), dtype=torch.float64))
     assert small.shape == (10, 3)
     del small
     gc.collect()
-    assert not pages._kept
+    assert not memory._kept
 
 
 def test_results_survive_many_rounds(rng):

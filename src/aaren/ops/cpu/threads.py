@@ -1,51 +1,48 @@
-"""Run a compiled function on several threads at once, each taking shares of the work until none are left.
+"""Run a compiled function on several threads at once, each taking pieces of the work until none are left.
 
 On Linux the threads are those that torch itself computes with. They spin for a while after every operation
 of torch, so threads of our own would share a core with them: with those, the scan took almost twice as long.
 In a forked child, where OpenMP's threads are gone without its knowing, and where torch has another OpenMP,
-the threads are our own. Numba's `parallel=True` is no choice: its `workqueue` layer aborts on concurrent
-calls, its `omp` layer kills a forked child.
-
-Knows nothing of what is computed; `shares` is the compiled side of it.
+the threads are our own.
 """
 
 import ctypes
 import os
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-Function: TypeAlias = Callable[[int], None]  # takes the address of a job, releases the GIL
-Field: TypeAlias = int | Tensor  # a number, or a contiguous tensor whose address is meant
+from aaren.ops.cpu.library import Kernel
 
-PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+Field: TypeAlias = int | Tensor | None  # a number, or a contiguous tensor, or none, whose address is meant
 
 _is_forked = False
 _has_used_openmp = False
 _executors: dict[int, ThreadPoolExecutor] = {}
 
 
-def run(function: Function, cuts: Sequence[int], fields: Sequence[Field], *, num_threads: int) -> None:
-    """Call a function, compiled as `shares` describes, with a job on as many threads as are worth it.
+def run(function: Kernel, fields: Sequence[Field], *, num_pieces: int, num_threads: int) -> None:
+    """Call a kernel with a job: the fields of its C structure, behind those of `work`, all of eight bytes.
 
     Args:
-        function: A C function of the job's address; it takes shares until none are left.
-        cuts: Where shares begin and end; neighbours are one share.
-        fields: What else the function reads from the job.
+        function: It takes pieces until none are left.
+        fields: What it reads; see the structures in the C files.
+        num_pieces: Into how many pieces it cuts the work.
         num_threads: At most so many, this one included.
     """
-    ends = np.array(cuts, np.int64)
-    numbers = [field.data_ptr() if isinstance(field, Tensor) else field for field in fields]
-    job = np.array([0, len(cuts) - 1, ends.ctypes.data, *numbers], np.int64)
-    address = job.ctypes.data
-    num_threads = min(num_threads, len(cuts) - 1)
+    numbers = [
+        field if isinstance(field, int) else 0 if field is None else field.data_ptr() for field in fields
+    ]
+    job = array("q", [0, num_pieces, *numbers])
+    address = job.buffer_info()[0]
+    num_threads = min(num_threads, num_pieces)
     if num_threads < 2:
         function(address)
         return
@@ -58,7 +55,7 @@ def run(function: Function, cuts: Sequence[int], fields: Sequence[Field], *, num
         fork_and_join(function, address, num_threads, 0)
 
 
-def _run_on_own_threads(function: Function, address: int, num_threads: int) -> None:
+def _run_on_own_threads(function: Kernel, address: int, num_threads: int) -> None:
     pool = _executors.get(num_threads)
     if pool is None:
         new = ThreadPoolExecutor(num_threads - 1, thread_name_prefix="aaren")
@@ -71,7 +68,7 @@ def _run_on_own_threads(function: Function, address: int, num_threads: int) -> N
 
 
 @cache
-def _openmp() -> Callable[[Function, int, int, int], None] | None:
+def _openmp() -> Callable[[Kernel, int, int, int], None] | None:
     """Return what starts a parallel region in the OpenMP that torch has loaded, if it can be had."""
     if sys.platform != "linux":
         return None
@@ -79,8 +76,11 @@ def _openmp() -> Callable[[Function, int, int, int], None] | None:
     for path in sorted(path for path in loaded if "libgomp" in Path(path).name and "torch" in path):
         start = getattr(ctypes.CDLL(path), "GOMP_parallel", None)  # the library in use: its path is the same
         if start is not None:
-            start.argtypes, start.restype = [PROTOTYPE, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-            found: Callable[[Function, int, int, int], None] = start
+            start.argtypes, start.restype = (
+                [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint],
+                None,
+            )
+            found: Callable[[Kernel, int, int, int], None] = start
             return found
     return None
 
@@ -98,4 +98,5 @@ def _enter_child() -> None:
         torch.set_num_threads(1)
 
 
-os.register_at_fork(after_in_child=_enter_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_enter_child)

@@ -1,17 +1,17 @@
 """Head widths below, at and beyond whole cache lines, and results written past the caches.
 
-The kernel takes whole lines with SIMD code of its own.
+The kernel takes whole lines and whole vectors with code of their own.
 """
 
 import pytest
 import torch
 
 from aaren.ops import scan_attention
-from aaren.ops.cpu import fused_rows
+from aaren.ops.cpu import fused
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [1, 7, 8, 15, 16, 17, 24, 64, 70])
+@pytest.mark.parametrize("width", [1, 3, 4, 7, 8, 15, 16, 17, 24, 64, 70])
 @pytest.mark.parametrize("batch", [1, 3])  # one sequence: its heads are shared among the threads
 def test_every_width_equals_the_definition(batch, width, dtype, rng):
     scores = torch.randn(batch, 150, 4, generator=rng, dtype=dtype)
@@ -39,10 +39,10 @@ def test_streaming_results_past_the_caches_changes_no_bit(batch, width, dtype, r
     mask = torch.rand(batch, 150, generator=rng) > 0.2
     cached = scan_with_gradients(scores, values, weights, backend="fused", mask=mask)
     was_streamed = []
-    decide = fused_rows._is_streamed
-    monkeypatch.setattr(fused_rows, "STREAMED_BYTES", 0)
+    decide = fused._is_streamed
+    monkeypatch.setattr(fused, "STREAMED_BYTES", 0)
     monkeypatch.setattr(
-        fused_rows, "_is_streamed", lambda result: was_streamed.append(decide(result)) or was_streamed[-1]
+        fused, "_is_streamed", lambda result: was_streamed.append(decide(result)) or was_streamed[-1]
     )
     streamed = scan_with_gradients(scores, values, weights, backend="fused", mask=mask)
     for one, other in zip((cached[0], *cached[2]), (streamed[0], *streamed[2]), strict=True):
