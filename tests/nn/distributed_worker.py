@@ -3,13 +3,14 @@
 import copy
 import itertools
 import sys
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from aaren.nn import Encoder, EncoderConfig
+from aaren.nn import Conv, Encoder, EncoderConfig
 from aaren.nn.sequence_parallel import sequence_parallel, sum_gradients
 
 CONFIG = EncoderConfig(width=8, num_heads=2, num_layers=3, dropout=0.0, decay="learned")
@@ -75,6 +76,41 @@ def spread_sequence() -> None:
     assert sent == [[forward if rank == 0 else back] * 3] * 2, sent
 
 
+def spread_order() -> None:
+    """Tails of convolutions and counts of items travel too, also through a piece shorter than a tail."""
+    rank = dist.get_rank()
+    base = EncoderConfig(width=8, num_heads=2, num_layers=2, dropout=0.0)
+    reach = {"kernel": 3, "dilations": (1, 2), "channels": 4}
+    for config, cut in itertools.product(
+        [
+            replace(base, conv=Conv(**reach), position="sinusoid"),
+            replace(base, conv=Conv(**reach, where="stem"), position="learned", decay="learned"),
+        ],
+        [2, 5],
+    ):
+        torch.manual_seed(4)
+        encoder = Encoder(config, dtype=torch.float64)
+        alone = copy.deepcopy(encoder)
+        x = torch.randn(2, 7, 8, dtype=torch.float64)
+        mask = torch.ones(2, 7, dtype=torch.bool)
+        mask[0, 1] = mask[1, 5:] = False
+        weights = torch.randn(2, 7, 8, dtype=torch.float64) * mask.unsqueeze(-1)
+        expected, expected_state = alone(x, mask=mask)
+        (expected * weights).sum().backward()
+        mine = slice(0, cut) if rank == 0 else slice(cut, 7)
+        with sequence_parallel(encoder):
+            y, state = encoder(x[:, mine], mask=mask[:, mine])
+            (y * weights[:, mine]).sum().backward()
+        sum_gradients(encoder)
+        is_real = mask[:, mine]
+        torch.testing.assert_close(y[is_real], expected[:, mine][is_real])
+        for found, reference in zip(encoder.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(found.grad, reference.grad)
+        if rank == 1:
+            token = torch.randn(2, 8, dtype=torch.float64)
+            torch.testing.assert_close(encoder.step(token, state)[0], alone.step(token, expected_state)[0])
+
+
 def checkpoint_pieces() -> None:
     """What is computed again in the backward pass, inside or after the block, meets the other rank again."""
     rank = dist.get_rank()
@@ -120,6 +156,7 @@ def main() -> None:
     tasks = {
         "data_parallel": data_parallel,
         "spread_sequence": spread_sequence,
+        "spread_order": spread_order,
         "checkpoint_pieces": checkpoint_pieces,
     }
     tasks[sys.argv[1]]()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn import GRU, AarenAttention, Encoder, EncoderConfig, SoftmaxAttention
-from aaren.nn.encoder import MIXERS
+from aaren.nn.block import MIXERS
 
 
 def the_long_way(layer: AarenAttention, x: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from aaren.errors import ConfigError
-from aaren.nn import AarenAttention, Encoder, EncoderConfig, FoldedAttention, SoftmaxAttention
+from aaren.nn import AarenAttention, Conv, Encoder, EncoderConfig, FoldedAttention, SoftmaxAttention
+from aaren.nn.block import MIXERS
 from support.mixers import fold_steps
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -18,11 +19,11 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 class LowRank(nn.Module):
     """As adapters are written: around a layer, without a weight of its own."""
 
-    def __init__(self, base: nn.Module, width: int = 12) -> None:
+    def __init__(self, base: nn.Linear) -> None:
         super().__init__()
         self.base = base
-        self.down = nn.Parameter(torch.randn(2, width))
-        self.up = nn.Parameter(torch.randn(width, 2))
+        self.down = nn.Parameter(torch.randn(2, base.in_features))
+        self.up = nn.Parameter(torch.randn(base.out_features, 2))
 
     def forward(self, x: Tensor) -> Tensor:
         adapted: Tensor = self.base(x) + x @ self.down.to(x.dtype).T @ self.up.to(x.dtype).T
@@ -80,8 +81,8 @@ def quantised(linear: nn.Linear) -> nn.Module:
 
 ADAPTERS: dict[str, Callable[[nn.Linear], nn.Module]] = {
     "low rank": LowRank,
-    "subclass": lambda linear: DoublingLinear(12, 12),  # noqa: ARG005 - replaced, not wrapped
-    "without bias": lambda linear: nn.Linear(12, 12, bias=False),  # noqa: ARG005 - the same
+    "subclass": lambda linear: DoublingLinear(linear.in_features, linear.out_features),
+    "without bias": lambda linear: nn.Linear(linear.in_features, linear.out_features, bias=False),
     "forward hook": hooked,
     "forward pre-hook": hooked_before,
     "patched forward": patched,
@@ -177,7 +178,7 @@ def test_an_adapted_key_scores_precisely_under_autocast() -> None:
     assert (found.m - exact.m).abs().max() < 0.5
 
 
-@pytest.mark.parametrize("mixer", ["aaren", "softmax", "gru", "lstm", "wkv"])
+@pytest.mark.parametrize("mixer", MIXERS)
 def test_a_folded_stack_streams_as_the_adapted_one_computes(
     adapt: Callable[[nn.Linear], nn.Module], tolerance: dict[str, float], mixer: str
 ) -> None:
@@ -195,6 +196,26 @@ def test_a_folded_stack_streams_as_the_adapted_one_computes(
         stepped, _ = fold_steps(folded, x, folded.init_state(2))
         torch.testing.assert_close(stepped, y, **tolerance)
         torch.testing.assert_close(folded(x, state)[0], encoder(x, state)[0], **tolerance)
+
+
+@pytest.mark.parametrize("channels", [4, 12])
+def test_an_adapted_convolution_takes_part_everywhere(
+    adapt: Callable[[nn.Linear], nn.Module], tolerance: dict[str, float], channels: int
+) -> None:
+    conv = Conv(kernel=2, channels=channels)
+    encoder = Encoder(width=12, num_heads=3, num_layers=1, ff_width=12, dropout=0.0, conv=conv).eval()
+    x = torch.randn(2, 5, 12)
+    before, _ = encoder(x)
+    (level,) = encoder.layers[0].conv.levels
+    for name in ("narrow", "taps") if channels < 12 else ("taps",):
+        setattr(level, name, adapt(getattr(level, name)))
+    y, _ = encoder(x)
+    assert not torch.equal(y, before)
+    folded = encoder.fold()
+    assert folded.fingerprint() == encoder.fingerprint()
+    with torch.no_grad():
+        stepped, _ = fold_steps(folded, x, folded.init_state(2))
+    torch.testing.assert_close(stepped, y, **tolerance)
 
 
 def test_quantising_a_whole_stack_works_and_has_another_name() -> None:

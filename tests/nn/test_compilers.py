@@ -8,7 +8,7 @@ from torch import Tensor
 
 from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn.encoder import MIXERS
+from aaren.nn.block import MIXERS
 
 
 @pytest.fixture(autouse=True)
@@ -116,8 +116,9 @@ def test_recurrent_mixers_run_under_autocast_on_any_processor(mixer: str, dtype:
 DYNAMIC = {"x": {1: torch.export.Dim("t", min=2, max=4096)}}
 
 
-def test_aaren_exports_with_a_dynamic_length() -> None:
-    encoder = make("aaren").eval()
+@pytest.mark.parametrize("mixer", ["aaren", "mingru"])
+def test_exports_with_a_dynamic_length(mixer: str) -> None:
+    encoder = make(mixer).eval()
     with torch.no_grad():
         exported = torch.export.export(encoder, (torch.randn(2, 5, 8),), dynamic_shapes=DYNAMIC).module()
         for length in (2, 7, 200):
@@ -125,7 +126,7 @@ def test_aaren_exports_with_a_dynamic_length() -> None:
             torch.testing.assert_close(exported(x)[0], encoder(x)[0], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mixer", ["gru", "lstm", "wkv"])
+@pytest.mark.parametrize("mixer", ["gru", "lstm", "wkv", "linear", "retnet"])
 def test_a_loop_over_time_exports_with_a_fixed_length_only(mixer: str) -> None:
     encoder, x = make(mixer).eval(), torch.randn(2, 5, 8)
     with torch.no_grad():

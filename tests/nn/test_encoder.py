@@ -8,8 +8,8 @@ import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from aaren.errors import ConfigError, ShapeError, StateError
-from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, EncoderState, SoftmaxAttention
-from aaren.nn.encoder import MIXERS, LearnedDecay
+from aaren.nn import AarenAttention, Block, Conv, Encoder, EncoderConfig, EncoderState, SoftmaxAttention
+from aaren.nn.block import MIXERS, LearnedDecay
 from support.mixers import fold_steps
 
 
@@ -73,8 +73,17 @@ def test_the_fingerprint_knows_the_weights_and_survives_folding() -> None:
     assert small().fingerprint() != name
 
 
-@pytest.mark.parametrize("options", [*({"mixer": mixer} for mixer in MIXERS), {"decay": "learned"}], ids=str)
-def test_the_fingerprint_knows_every_weight_that_makes_a_state(options: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"mixer": mixer} for mixer in MIXERS),
+        {"decay": "learned"},
+        {"conv": Conv(channels=4)},
+        {"conv": Conv(where="stem"), "position": "learned"},
+    ],
+    ids=str,
+)
+def test_the_fingerprint_knows_every_weight_that_makes_a_state(options: dict[str, object]) -> None:
     encoder = small(**options)
     name = encoder.fingerprint()
     for parameter in encoder.parameters():
@@ -211,6 +220,8 @@ def test_a_layer_that_can_do_less_is_named() -> None:
         {"mixer": "softmax"},
         {"mixer": "softmax", "num_heads": 4},
         {"mixer": "softmax", "window": 3},
+        {"position": "sinusoid"},
+        {"position": "time"},
     ],
 )
 def test_the_fingerprint_knows_how_weights_are_used(options: dict[str, object]) -> None:

@@ -3,7 +3,7 @@ import torch
 
 from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderConfig
-from aaren.nn.encoder import MIXERS
+from aaren.nn.block import MIXERS
 
 
 @pytest.fixture(params=MIXERS)

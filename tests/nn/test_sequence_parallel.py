@@ -16,7 +16,7 @@ WORKER = Path(__file__).parent / "distributed_worker.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["data_parallel", "spread_sequence", "checkpoint_pieces"])
+@pytest.mark.parametrize("task", ["data_parallel", "spread_sequence", "spread_order", "checkpoint_pieces"])
 def test_two_processes_equal_one(task: str) -> None:
     command = [
         sys.executable,

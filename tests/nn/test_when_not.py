@@ -37,3 +37,15 @@ def test_dilution(cure: str) -> None:
     cells = [record.find(cure=cure, items=items) for items in (2_000, 20_000, 200_000)]
     row = " | ".join(f"{cell['share_of_latest']:.1%}" for cell in cells if cell)
     assert f"| {cure} | {row} |" in PAGE
+
+
+def test_order() -> None:
+    record = read_record(ROOT / "results" / "nn" / "order.json", kind="order")
+    means: dict[str, float] = {}
+    for order in ("aaren", "aaren, convolution", "aaren, positions", "aaren, both"):
+        runs = [row for row in record.measurements if row["order"] == order]
+        assert [row["seed"] for row in runs] == [0, 1, 2]
+        means[order] = sum(number(row, "accuracy") for row in runs) / 3
+    assert (
+        means["aaren"] < 0.6 < means["aaren, convolution"] < means["aaren, positions"] < means["aaren, both"]
+    )

@@ -17,18 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError
 from aaren.nn.checks import (
     check_decay,
     check_item,
     check_scan_state,
     check_sequence,
     hide_padding,
-    require_divides,
-    require_probability,
 )
 from aaren.nn.dropout import drop
-from aaren.nn.mixer import Mixer, frozen_copy, is_plain, refuse_hooks
+from aaren.nn.mixer import Mixer, ProjectedAttention, current_exchange, frozen_copy, is_plain, refuse_hooks
 from aaren.nn.state import hash_weights, tensors_of
 from aaren.ops import ScanState, scan_attention, step
 from aaren.ops.checks import full_precision
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     from aaren.nn.sequence_parallel import StateExchange
 
 
-class AarenAttention(Mixer[ScanState]):
+class AarenAttention(ProjectedAttention[ScanState]):
     """Attention over every prefix with one learned query: parallel over a sequence, recurrent in a stream.
 
     The query is one vector of size `width` that goes through W_q as a token's would: `width` parameters more
@@ -82,19 +79,17 @@ class AarenAttention(Mixer[ScanState]):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        require_divides("num_heads", num_heads, "width", width)
-        check_dropout(dropout, dropout_on)
-        super().__init__()
-        self.width = width
-        self.num_heads = num_heads
-        self.head_width = width // num_heads
-        self.dropout = dropout
-        self.dropout_on = dropout_on
+        super().__init__(
+            width,
+            num_heads,
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            dropout=dropout,
+            dropout_on=dropout_on,
+            device=device,
+            dtype=dtype,
+        )
         self.query = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
-        self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
         # Set by `sequence_parallel` while a sequence is spread over ranks; kept for what is computed again.
         self.exchange: StateExchange | None = None
         nn.init.normal_(self.query)
@@ -102,14 +97,7 @@ class AarenAttention(Mixer[ScanState]):
     def reset_parameters(self) -> None:
         """Draw all parameters anew, as the constructor does."""
         nn.init.normal_(self.query)
-        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            projection.reset_parameters()
-
-    def extra_repr(self) -> str:
-        return (
-            f"width={self.width}, num_heads={self.num_heads}, "
-            f"dropout={self.dropout}, dropout_on={self.dropout_on!r}"
-        )
+        super().reset_parameters()
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -145,7 +133,7 @@ class AarenAttention(Mixer[ScanState]):
         num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         values: Values = self._split(self.v_proj(x))
         scores, offset = self._score(x)
-        exchange = self._current_exchange()
+        exchange = current_exchange(self)
         if exchange is not None:
             state = exchange.receive(state, scores, values, cu_seqlens)
         if state is not None:
@@ -166,7 +154,7 @@ class AarenAttention(Mixer[ScanState]):
             final = shift_scores(final, offset)
         if exchange is not None:
             outputs = exchange.send(outputs, final)
-        return self._finish(outputs), final
+        return self._finish_values(outputs.flatten(-2)), final
 
     def step(
         self,
@@ -191,7 +179,7 @@ class AarenAttention(Mixer[ScanState]):
             score = score + offset
         value = self._drop_values(self._split(self.v_proj(x)))
         output, state = step(state, score, value, mask=mask, log_decay=log_decay)
-        return self._finish(output.to(value.dtype)), state
+        return self._finish_values(output.to(value.dtype).flatten(-2)), state
 
     def fold(self) -> Mixer[ScanState]:
         """Return a new module for inference: W_q, W_k and query become a vector and a number per head.
@@ -234,17 +222,6 @@ class AarenAttention(Mixer[ScanState]):
             bias: Tensor | None = self.k_proj.bias
             return weight, None if bias is None else (query * bias.view(split)).sum(-1)
 
-    def _current_exchange(self) -> "StateExchange | None":
-        """Return the link to other ranks, if this pass has one.
-
-        Checkpointing computes a piece of the forward pass again in the backward pass, maybe after the block
-        of `sequence_parallel`: as the first time, through the same exchange.
-        """
-        if self.exchange is None or self.exchange.is_open or torch._C._current_graph_task_id() != -1:
-            return self.exchange
-        self.exchange = None  # another forward pass, by itself
-        return None
-
     def _hash_keys(self) -> str:
         """Name what folding makes one: query, W_q and W_k."""
         return hash_weights([self.query, *tensors_of(self.q_proj), *tensors_of(self.k_proj)])
@@ -272,12 +249,6 @@ class AarenAttention(Mixer[ScanState]):
         if not self.training or self.dropout == 0.0 or self.dropout_on != "weights":
             return values
         return values * drop(values.new_ones(values.shape[:-1]), self.dropout).unsqueeze(-1)
-
-    def _finish(self, outputs: Values) -> Activations:
-        if self.training and self.dropout_on == "output":
-            outputs = drop(outputs, self.dropout)
-        projected: Activations = self.out_proj(outputs.flatten(-2))
-        return projected
 
 
 class FoldedAttention(Mixer[ScanState]):
@@ -412,13 +383,6 @@ def shift_scores(state: ScanState, offset: Tensor) -> ScanState:
     """Return the state that its items would have left with `offset` (h,) added to all their scores."""
     shifted = state.m + offset.to(state.m.dtype)
     return state._replace(m=torch.where(state.u == 0, state.m, shifted))
-
-
-def check_dropout(dropout: float, dropout_on: str) -> None:
-    """Raise unless the attention's dropout is a probability and acts on something known."""
-    require_probability("dropout", dropout)
-    if dropout_on not in ("weights", "output"):
-        raise ConfigError(f"dropout_on must be 'weights' or 'output'; got {dropout_on!r}.")
 
 
 def _has_bias(projection: nn.Linear) -> bool:

@@ -107,7 +107,7 @@ def check_item(
 ) -> None:
     """Raise unless item, mask, decay and state of an attention layer's step fit the layer and each other.
 
-    One look where all is well, for a stream pays for it at every step; the others find out what is wrong.
+    One test where all is well, because a stream pays for it at every step; the others find out what is wrong.
     """
     streams = (*x.shape[:1], num_heads)
     if (

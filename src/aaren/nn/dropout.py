@@ -2,13 +2,13 @@
 
 torch's random numbers are most of a small model's step. Here one number is drawn per call, from torch's
 generator or the thread's own, so seeds and checkpoints hold as with `F.dropout`; the rest is hashed from it
-(see `dropout_kernel`). On other devices, in half precision, under torch.compile and under torch.func torch's
-own functions are called.
+(dropout.c). On other devices, in half precision, under torch.compile, under torch.func and where the kernels
+are not built torch's own functions are called: the same distribution, other random numbers.
 
 For dropped attention torch keeps several copies of all weights: at 768 items, 32 sequences and 4 heads 300 MB
 each. Here a piece of the weights at a time is computed, dropped and used while it is in the cache, and
 computed again in the backward pass; pieces above the diagonal are left out. Products of matrices are torch's;
-what happens to the weights between them is `dropped_weights_kernel`.
+what happens to the weights between them is dropout.c.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.nn.generators import own_generator
-from aaren.ops.cpu import machine_code, team
+from aaren.ops.cpu import library, threads
 from aaren.ops.state import is_transformed
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
-SMALLEST_SHARE = 1 << 18  # items per thread below which a second thread costs more than it saves
+SMALLEST_PIECE = 1 << 18  # items per thread below which a second thread costs more than it saves
 PIECE_WEIGHTS = 1 << 19  # about two megabytes in float32
 BLOCK_QUERIES = 128
 
@@ -80,25 +80,15 @@ def drop_by_key(x: Tensor, probability: float, key: int) -> Tensor:
         return x
     source = x.detach().contiguous()
     target = torch.empty_like(source)
-    count = source.numel()
-    cuts, num_threads = share_items(count, 1)
     scale = torch.tensor(1.0 / (1.0 - probability), dtype=source.dtype, device=source.device)
-    fields = (count, threshold_of(probability), key & 0xFFFFFFFF, key >> 32, source, target, scale)
-    job = machine_code.load("aaren.ops.cpu.dropout_kernel", "drop_job", source.dtype)
-    team.run(job, cuts, fields, num_threads=num_threads)
+    choice = (threshold_of(probability), key & 0xFFFFFFFF, key >> 32, scale)
+    _run("drop", source.numel(), choice, (source.numel(), source, target), source.dtype)
     return target
 
 
 def threshold_of(probability: float) -> int:
     """Return below which of 2^32 hashes an item is dropped."""
     return min(round(probability * LARGEST), LARGEST - 1)
-
-
-def share_items(count: int, size: int) -> tuple[list[int], int]:
-    """Cut a count of things of a size into shares, and say how many threads they are worth."""
-    num_threads = max(1, min(torch.get_num_threads(), count * size // SMALLEST_SHARE))
-    num_shares = 4 * num_threads if num_threads > 1 else 1
-    return [count * share // num_shares for share in range(num_shares + 1)], num_threads
 
 
 class DroppedAttention(torch.autograd.Function):
@@ -114,7 +104,7 @@ class DroppedAttention(torch.autograd.Function):
         for piece in _pieces(query, keys, is_causal, key):
             weights = _score(query, keys, piece)
             sums = weights.new_empty(weights.shape[:2])
-            _run("forward_job", piece, probability, is_causal, (weights, sums))
+            _change_weights("drop_weights", piece, probability, is_causal, (weights, sums))
             log_sums[piece.pairs, piece.queries] = sums
             torch.bmm(weights, values[piece.pairs, piece.keys], out=outputs[piece.pairs, piece.queries])
         ctx.save_for_backward(query, keys, values, outputs, log_sums)
@@ -136,7 +126,8 @@ class DroppedAttention(torch.autograd.Function):
             weights = _score(query, keys, piece)
             found = torch.bmm(gradient[rows], values[seen].transpose(1, 2))
             sums = log_sums[rows].contiguous(), means[rows].contiguous()
-            _run("backward_job", piece, probability, is_causal, (weights, sums[0]), (found, sums[1]))
+            both = (weights, sums[0], found, sums[1])
+            _change_weights("return_weights", piece, probability, is_causal, both)
             found_values[seen].baddbmm_(weights.transpose(1, 2), gradient[rows])
             found_keys[seen].baddbmm_(found.transpose(1, 2), query[rows], alpha=scale)
             torch.bmm(found, keys[seen], out=found_query[rows])
@@ -169,31 +160,36 @@ def _score(query: Tensor, keys: Tensor, piece: _Piece) -> Tensor:
     return torch.bmm(some, keys[piece.pairs, piece.keys].transpose(1, 2))
 
 
-def _run(
-    job: str,
-    piece: _Piece,
-    probability: float,
-    is_causal: bool,
-    rows: tuple[Tensor, Tensor],
-    gradients: tuple[Tensor, ...] = (),
+def _change_weights(
+    name: str, piece: _Piece, probability: float, is_causal: bool, tensors: tuple[Tensor, ...]
 ) -> None:
-    """Run a job of the kernel in place on (weights, log-sums), and on (gradients, means) if it wants them."""
-    num_pairs, num_queries, num_keys = rows[0].shape
-    cuts, num_threads = share_items(num_pairs * num_queries, num_keys)
-    scale = rows[0].new_tensor(1.0 / (1.0 - probability))
-    fields = (
-        *(num_queries, num_keys, piece.queries.start, int(is_causal)),
-        *(threshold_of(probability), piece.key & 0xFFFFFFFF, piece.key >> 32),
-        *(*rows, scale, *gradients),
-    )
-    function = machine_code.load("aaren.ops.cpu.dropped_weights_kernel", job, rows[0].dtype)
-    team.run(function, cuts, fields, num_threads=num_threads)
+    """Run a kernel in place on weights and log-sums, and on gradients and means if it takes them."""
+    weights = tensors[0]
+    num_pairs, num_queries, num_keys = weights.shape
+    num_rows = num_pairs * num_queries
+    scale = weights.new_tensor(1.0 / (1.0 - probability))
+    choice = (threshold_of(probability), piece.key & 0xFFFFFFFF, piece.key >> 32, scale)
+    sizes = (num_rows, num_queries, num_keys, piece.queries.start, int(is_causal))
+    _run(name, num_rows * num_keys, choice, (*sizes, *tensors), weights.dtype)
+
+
+def _run(
+    name: str,
+    num_items: int,
+    choice: tuple[threads.Field, ...],
+    fields: tuple[threads.Field, ...],
+    dtype: torch.dtype,
+) -> None:
+    num_threads = max(1, min(torch.get_num_threads(), num_items // SMALLEST_PIECE))
+    num_pieces = 4 * num_threads if num_threads > 1 else 1
+    job = (*choice, *fields)
+    threads.run(library.kernel(name, dtype), job, num_pieces=num_pieces, num_threads=num_threads)
 
 
 def _is_ours(x: Tensor) -> bool:
     is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     is_seen_through = torch.compiler.is_compiling() or is_transformed()
-    return is_plain and 0 < x.numel() < LARGEST and not is_seen_through
+    return is_plain and 0 < x.numel() < LARGEST and not is_seen_through and library.is_available()
 
 
 def _draw_key() -> int:

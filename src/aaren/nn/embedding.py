@@ -1,18 +1,25 @@
-"""Embeddings of series: values by a short convolution, dates by their marks, positions by sines.
+"""Embeddings of series: values by a short convolution, dates by their marks, positions and times by sines.
 
 The convolution is one matrix product over each row beside its neighbours, which a stream can make row by row:
 all it must keep is the last two rows.
 """
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import ShapeError
-from aaren.shapes import Activations, Token
+from aaren.errors import ConfigError, ShapeError, StateError
+from aaren.nn.checks import wrong_kind
+from aaren.nn.mixer import current_exchange, forward_packed
+from aaren.ops.state import default_state_dtype
+from aaren.ops.tracing import is_traced
+from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
+
+if TYPE_CHECKING:
+    from aaren.nn.sequence_parallel import StateExchange
 
 NEIGHBOURS = 3  # rows that the convolution sees at once
 BASE = 10_000.0  # of the wavelengths of positions
@@ -86,20 +93,161 @@ class ValueEmbedding(nn.Module):
         return F.linear(torch.cat([tail.to(row.dtype).flatten(1), row], dim=-1), self.weight)
 
 
+def wave_frequencies(width: int) -> Tensor:
+    """Return how fast the sines and cosines of an encoding turn, (ceil(width / 2),), float64."""
+    # On the CPU even where models are built without memory, on the meta device: these are constants.
+    places = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
+    return torch.exp(-math.log(BASE) / width * places)
+
+
+def encode_waves(moments: Tensor, frequencies: Tensor, width: int) -> Tensor:
+    """Return sines (even places) and cosines (odd places) of positions or times (*), (*, width)."""
+    angles = moments.unsqueeze(-1) * frequencies
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :width]
+
+
 def position_encoding(steps: int, width: int) -> Tensor:
     """Return sines (even places) and cosines (odd places) of positions 0, 1, ..., (steps, width), float32.
 
     >>> position_encoding(2, 4)[0]
     tensor([0., 1., 0., 1.])
     """
-    # On the CPU even where models are built without memory, on the meta device: these are constants.
-    numbers: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
-    frequencies = torch.exp(-math.log(BASE) / width * torch.arange(0, width, 2, **numbers))
-    angles = torch.arange(steps, **numbers).unsqueeze(1) * frequencies
-    encoding = torch.empty(steps, width, **numbers)
-    encoding[:, 0::2] = angles.sin()
-    encoding[:, 1::2] = angles[:, : width // 2].cos()
-    return encoding.float()
+    positions = torch.arange(steps, dtype=torch.float64, device="cpu")
+    return encode_waves(positions, wave_frequencies(width), width).float()
+
+
+class PositionState(NamedTuple):
+    """How far a stream has come."""
+
+    num_items: Tensor  # (b,) int64: real items so far
+
+
+class Position(nn.Module):
+    """Add to every item where it stands: by sines of its position or time, or by a learned table.
+
+    Positions count real items from 0, whatever padding stands between them; a stream keeps the count. Times
+    are the caller's, in any unit that makes a usual gap about 1, and need no state: with times 0, 1, 2, ...
+    `kind="time"` is `kind="sinusoid"`. Phases are computed in float64, so that a long stream stays exact.
+
+    Args:
+        kind: "sinusoid", "learned" or "time".
+        width: c.
+        max_positions: rows of the learned table; later items are refused.
+        device: where the parameters are made.
+        dtype: what they are made of.
+
+    >>> position = Position("sinusoid", 4)
+    >>> x, state = position(torch.zeros(1, 2, 4))
+    >>> x[0, 0], state.num_items
+    (tensor([0., 1., 0., 1.]), tensor([2]))
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        *,
+        max_positions: int = 1024,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.width = width
+        self.table: nn.Parameter | None = None
+        if kind == "learned":
+            self.table = nn.Parameter(torch.empty(max_positions, width, device=device, dtype=dtype))
+            self.reset_parameters()
+        # No buffer: these stay float64 when the model is cast, as the phase of a long stream needs it.
+        self._frequencies = wave_frequencies(width)
+        # Set by `sequence_parallel` while a sequence is spread over ranks; kept for what is computed again.
+        self.exchange: StateExchange | None = None
+
+    def reset_parameters(self) -> None:
+        """Draw the table from N(0, 0.02), small beside the items."""
+        if self.table is not None:
+            nn.init.normal_(self.table, std=0.02)
+
+    def extra_repr(self) -> str:
+        rows = "" if self.table is None else f", max_positions={self.table.shape[0]}"
+        return f"kind={self.kind!r}, width={self.width}{rows}"
+
+    def init_state(self, batch_size: int, *, device: torch.device | str | None = None) -> PositionState:
+        """Return the count before the first item."""
+        return PositionState(torch.zeros(batch_size, dtype=torch.int64, device=device))
+
+    def forward(
+        self,
+        x: Activations,
+        state: PositionState | None = None,
+        *,
+        mask: Mask | None = None,
+        cu_seqlens: SequenceBounds | None = None,
+    ) -> tuple[Activations, PositionState]:
+        """Add the encodings of positions to a whole sequence, (b, t, c)."""
+        if cu_seqlens is not None:
+            return forward_packed(self, x, state, mask, cu_seqlens)
+        exchange = current_exchange(self)
+        if exchange is not None:
+            state = exchange.receive_count(state, x.shape[0], x.device)
+        if state is not None:
+            self._check_state(state, x.shape[0])
+        if mask is None:
+            places = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+            counts = torch.full((x.shape[0],), x.shape[1], device=x.device)
+        else:
+            places = (mask.cumsum(1) - 1).clamp(min=0)
+            counts = mask.sum(1)
+        if state is not None:
+            places, counts = places + state.num_items.unsqueeze(1), counts + state.num_items
+        if self.table is not None and mask is not None:  # what is no item has no place
+            places = places.masked_fill(~mask, 0)
+        x = x + self._encode(places).to(x.dtype)
+        if exchange is not None:
+            exchange.send_count(counts)
+        return x, PositionState(counts)
+
+    def step(
+        self, x: Token, state: PositionState, *, mask: TokenMask | None = None
+    ) -> tuple[Token, PositionState]:
+        """Add the encoding of its position to one item per stream, (b, c)."""
+        self._check_state(state, x.shape[0])
+        places, counts = state.num_items, state.num_items + (1 if mask is None else mask)
+        if self.table is not None and mask is not None:
+            places = places.masked_fill(~mask, 0)
+        return x + self._encode(places).to(x.dtype), PositionState(counts)
+
+    def add_time(self, x: Tensor, time: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Add the encodings of times, (b, t) or (b,), to items; where the mask is False, they may be NaN."""
+        if mask is not None:
+            time = time.masked_fill(~mask, 0)
+        return x + self._encode(time).to(x.dtype)
+
+    def _encode(self, moments: Tensor) -> Tensor:
+        if self.table is None:
+            precise = moments.to(default_state_dtype(moments.device))
+            frequencies = self._frequencies.to(precise.device, precise.dtype)
+            return encode_waves(precise, frequencies, self.width)
+        # A traced step does not look at data: there, the table itself refuses an index that it does not have.
+        if not is_traced() and moments.numel():
+            last = int(moments.max())
+            if last >= self.table.shape[0]:
+                raise ConfigError(
+                    f"position='learned' has a table of max_positions={self.table.shape[0]}; an item came at "
+                    f"position {last}. Start the stream anew with init_state, train with a larger "
+                    f"max_positions, or use position='sinusoid', which has no end."
+                )
+        return F.embedding(moments, self.table)
+
+    def _check_state(self, state: PositionState, batch_size: int) -> None:
+        if not isinstance(state, PositionState):
+            raise wrong_kind(PositionState, state)
+        if state.num_items.shape != (batch_size,):
+            raise StateError(
+                f"this encoder needs a count for each of {batch_size} streams; got "
+                f"{tuple(state.num_items.shape)}. Start anew with init_state({batch_size}), or pick streams "
+                f"with select."
+            )
 
 
 class SeriesEmbedding(nn.Module):

@@ -1,136 +1,36 @@
-"""Encoder: a stack of blocks with `forward`, `step` and one state; Block: a mixer and a feed-forward part.
+"""Encoder: a stack of blocks with `forward`, `step` and one state."""
 
-post:  x = norm(x + dropout(mixer(x)));  x = norm(x + dropout(feed_forward(x)))     (the four base models)
-pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
-"""
-
-import functools
 import hashlib
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from aaren.errors import ConfigError, ShapeError, StateError, unknown_name
-from aaren.nn.aaren import AarenAttention
-from aaren.nn.checks import (
-    check_decay,
-    check_sequence,
-    check_token,
-    hide_padding,
-    require_divides,
-    require_probability,
-    wrong_kind,
-)
-from aaren.nn.dropout import drop
-from aaren.nn.mixer import LayerState, Mixer, frozen_copy
-from aaren.nn.recurrent import GRU, LSTM
-from aaren.nn.softmax import SoftmaxAttention
+from aaren.errors import ConfigError, ShapeError, StateError
+from aaren.fields import unknown_key
+from aaren.nn.block import Block, EncoderConfig, build_conv
+from aaren.nn.block import FeedForward as FeedForward
+from aaren.nn.block import build_mixer as build_mixer
+from aaren.nn.checks import check_sequence, check_token, hide_padding, wrong_kind
+from aaren.nn.conv import CausalConv, ConvState
+from aaren.nn.embedding import Position, PositionState
+from aaren.nn.mixer import LayerState, any_weight, frozen_copy
 from aaren.nn.state import EncoderState, describe_config, hash_weights, tensors_of
-from aaren.nn.wkv import WKV
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
-
-MIXERS = ("aaren", "softmax", "gru", "lstm", "wkv")
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
-# The first head starts with the shorter, the last with the longer half-life; between them in even ratios.
-# Different memories from the start, as heads that begin alike stay alike.
-SHORTEST_HALF_LIFE_ITEMS = 32.0
-LONGEST_HALF_LIFE_ITEMS = 2048.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EncoderConfig:
-    """What an `Encoder` is made of. Aaren and its Transformer twin differ in one word: `mixer`.
-
-    >>> EncoderConfig(width=64, num_heads=5)
-    Traceback (most recent call last):
-    ...
-    aaren.errors.ConfigError: num_heads must divide width: 64 is not a multiple of 5. Nearest that do: 4, 8.
-    """
-
-    width: int = 128  # model width c
-    num_heads: int = 8  # must divide width; without meaning for gru, lstm, wkv
-    num_layers: int = 2
-    ff_width: int | None = None  # inner width of the feed-forward part; default: 4 * width
-    dropout: float = 0.1  # on what mixer and feed-forward add to the residual stream
-    norm: str = "post"  # "post": norm(x + f(x)), as all four base models; "pre": x + f(norm(x))
-    activation: str = "gelu"
-    mixer: str = "aaren"  # aaren, softmax (the Transformer), gru, lstm, wkv (RWKV-4)
-    qkv_bias: bool = True
-    out_bias: bool = True
-    attention_dropout: float | None = None  # inside the mixer; default: the same as dropout
-    dropout_on: str = (
-        "weights"  # attention weights (forecasting, classification, events) or its "output" (rl)
-    )
-    ff_inner_dropout: bool = True  # also between the feed-forward part's two layers; rl: False
-    norm_eps: float = 1e-5  # events: 1e-6
-    final_norm: bool = False  # one more norm after the last block; forecasting, classification: True
-    decay: str | None = None  # "learned": aaren only, every head learns how fast it forgets
-    window: int | None = None  # softmax only: attend to this many latest items
-
-    @classmethod
-    def of(cls, config: object, **fixed: Any) -> "EncoderConfig":  # Any: the values of fields
-        """Return the encoder's config of a model: what both configs name alike, and what the model fixes.
-
-        Args:
-            config: a dataclass, the model's config.
-            **fixed: fields that are no choice in this model, or have another name in its config.
-        """
-        shared = {field.name for field in fields(cls)} & {field.name for field in fields(config)}  # type: ignore[arg-type]  # a dataclass
-        return cls(**{name: getattr(config, name) for name in shared} | fixed)
-
-    def __post_init__(self) -> None:
-        """Report a setting that is unknown or contradicts another one."""
-        if self.mixer in ("aaren", "softmax"):
-            require_divides("num_heads", self.num_heads, "width", self.width)
-        for name, size in (
-            ("width", self.width),
-            ("num_layers", self.num_layers),
-            ("ff_width", self.ff_width),
-        ):
-            if size is not None and size < 1:
-                raise ConfigError(f"{name} must be at least 1; got {size}.")
-        for name, value in (("dropout", self.dropout), ("attention_dropout", self.attention_dropout)):
-            if value is not None:
-                require_probability(name, value)
-        for kind, name, known in (
-            ("mixer", self.mixer, MIXERS),
-            ("activation", self.activation, ACTIVATIONS),
-            ("norm", self.norm, ("post", "pre")),
-            ("dropout_on", self.dropout_on, ("weights", "output")),
-        ):
-            if name not in known:
-                raise unknown_name(kind, name, known)
-        if self.decay not in (None, "learned"):
-            raise unknown_name("decay", str(self.decay), ["learned"])
-        if self.decay is not None and self.mixer != "aaren":
-            raise ConfigError(f"decay={self.decay!r} needs mixer='aaren'; got mixer={self.mixer!r}.")
-        if self.window is not None and (self.mixer != "softmax" or self.window < 1):
-            raise ConfigError(
-                f"window={self.window} must be at least 1 and needs mixer='softmax', got "
-                f"mixer={self.mixer!r}: a sum cannot give back what it took in. To let an Aaren forget, use "
-                f"decay='learned'."
-            )
-
-    @property
-    def inner_width(self) -> int:
-        """Return the feed-forward part's inner width, its default resolved."""
-        return 4 * self.width if self.ff_width is None else self.ff_width
-
-    @property
-    def mixer_dropout(self) -> float:
-        """Return the dropout inside the mixer, its default resolved."""
-        return self.dropout if self.attention_dropout is None else self.attention_dropout
 
 
 class Encoder(nn.Module):
     """A stack of blocks: train it over whole sequences, then step it along a stream.
 
-    >>> encoder = Encoder(EncoderConfig(width=32, num_heads=4, num_layers=2)).eval()
+    Args:
+        config: what it is made of, or
+        device: where the parameters are made.
+        dtype: what they are made of.
+        **options: the fields of an `EncoderConfig`, without one.
+
+    >>> encoder = Encoder(width=32, num_heads=4, num_layers=2).eval()
     >>> y, state = encoder(torch.randn(3, 20, 32))
     >>> y_next, state = encoder.step(torch.randn(3, 32), state)
     >>> y_next.shape, state.nbytes
@@ -139,13 +39,27 @@ class Encoder(nn.Module):
 
     def __init__(
         self,
-        config: EncoderConfig,
+        config: EncoderConfig | None = None,
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **options: Any,  # Any: the values of fields
     ) -> None:
         super().__init__()
+        config = _settle_config(config, options)
         self.config = config
+        self.stem: CausalConv | None = None
+        if config.conv is not None and config.conv.where == "stem":
+            self.stem = build_conv(config, device=device, dtype=dtype)
+        self.position: Position | None = None
+        if config.position != "none":
+            self.position = Position(
+                config.position,
+                config.width,
+                max_positions=config.max_positions,
+                device=device,
+                dtype=dtype,
+            )
         self.layers = nn.ModuleList(
             Block(config, device=device, dtype=dtype) for _ in range(config.num_layers)
         )
@@ -158,45 +72,78 @@ class Encoder(nn.Module):
     ) -> EncoderState:
         """Return the state of all layers before the first item, for `batch_size` streams."""
         self._check_layers()
+        front: list[LayerState] = []
+        if self.stem is not None:
+            front.append(self.stem.init_state(batch_size, dtype=dtype, device=device))
+        if self._counts_items():
+            device = device or any_weight(self).device
+            front.append(cast("Position", self.position).init_state(batch_size, device=device))
         return EncoderState(
-            tuple(block.init_state(batch_size, dtype=dtype, device=device) for block in self._blocks())
+            tuple(block.init_state(batch_size, dtype=dtype, device=device) for block in self._blocks()),
+            tuple(front),
         )
 
     def forward(
         self,
-        x: Activations,
+        x: Activations | PackedSequence,
         state: EncoderState | None = None,
         *,
         mask: Mask | None = None,
+        lengths: Tensor | None = None,
         inject: Activations | None = None,
+        time: Tensor | None = None,
         log_decay: LogDecay | None = None,
         cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, EncoderState]:
         """Encode a whole sequence.
 
         Args:
-            x: (b, t, c).
+            x: (b, t, c); or a PackedSequence, and one comes out, as from `torch.nn.GRU`.
             state: what came before; default: nothing.
             mask: (b, t) bool, True = real. Padding may hold anything; its outputs mean nothing.
+            lengths: (b,) int, instead of a mask: the first lengths[i] items of sequence i are real.
             inject: (b, t, c), added before every layer, as event models add the encoded time.
+            time: (b, t), when each item came, for `position="time"`; padding may hold anything.
             log_decay: (b, t, h), <= 0, for every layer alike; a learned decay comes on top.
             cu_seqlens: (n + 1,) int: n sequences end to end in one row; states have one row per sequence.
         """
+        if isinstance(x, PackedSequence):
+            refuse_second_bounds("a PackedSequence", mask=mask, lengths=lengths, cu_seqlens=cu_seqlens)
+            padded, lengths = pad_packed_sequence(x, batch_first=True)
+            outputs, state = self.forward(
+                padded, state, lengths=lengths, inject=inject, time=time, log_decay=log_decay
+            )
+            return cast("Activations", pack_again(outputs, lengths, x)), state
+        if lengths is not None:
+            refuse_second_bounds("lengths", mask=mask, cu_seqlens=cu_seqlens)
+            mask = mask_of_lengths(lengths, x)
         check_sequence(x, self.config.width, mask, cu_seqlens)
+        self._check_time(time, x)
         if inject is not None:
             _check_inject(inject, x)
             inject = hide_padding(inject, mask)
-        x = hide_padding(x, mask)
+        y = hide_padding(x, mask)
         before: tuple[LayerState | None, ...] = (None,) * len(self.layers)
+        front: tuple[LayerState | None, ...] = (None, None)
         if state is not None:
             self._check_state(state)
-            before = state.layers
+            before, front = state.layers, state.front
+        found: list[LayerState] = []
+        if self.stem is not None:
+            y, stem_state = self.stem(y, front[0], mask=mask, cu_seqlens=cu_seqlens)
+            found.append(cast("ConvState", stem_state))
+        if time is not None:
+            y = cast("Position", self.position).add_time(y, time, mask)
+        elif self.position is not None:
+            y, count = self.position(y, front[len(found)], mask=mask, cu_seqlens=cu_seqlens)
+            found.append(cast("PositionState", count))
         states = []
         for block, layer_state in zip(self.layers, before, strict=True):
-            x = x if inject is None else x + inject
-            x, layer_state = block(x, layer_state, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
+            y = y if inject is None else y + inject
+            y, layer_state = block(y, layer_state, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
             states.append(layer_state)
-        return (x if self.final_norm is None else self.final_norm(x)), EncoderState(tuple(states))
+        y = y if self.final_norm is None else self.final_norm(y)
+        return y, EncoderState(tuple(states), tuple(found))
 
     def step(
         self,
@@ -205,22 +152,37 @@ class Encoder(nn.Module):
         *,
         mask: TokenMask | None = None,
         inject: Token | None = None,
+        time: Tensor | None = None,
         log_decay: Tensor | None = None,
     ) -> tuple[Token, EncoderState]:
-        """Encode one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit."""
+        """Encode one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit.
+
+        With `position="time"`, `time` (b,) is when each item came.
+        """
         check_token(x, self.config.width, mask)
         self._check_state(state)
+        self._check_time(time, x)
         if inject is not None:
             _check_inject(inject, x)
             inject = hide_padding(inject, mask)
         if mask is not None:
             x = hide_padding(x, mask)
+        front: list[LayerState] = []
+        if self.stem is not None:
+            x, stem_state = self.stem.step(x, cast("ConvState", state.front[0]), mask=mask)
+            front.append(stem_state)
+        if time is not None:
+            x = cast("Position", self.position).add_time(x, time, mask)
+        elif self.position is not None:
+            x, count = self.position.step(x, cast("PositionState", state.front[len(front)]), mask=mask)
+            front.append(count)
         states = []
         for block, layer_state in zip(self.layers, state.layers, strict=True):
             x = x if inject is None else x + inject
             x, layer_state = cast("Block", block).step(x, layer_state, mask=mask, log_decay=log_decay)
             states.append(layer_state)
-        return (x if self.final_norm is None else self.final_norm(x)), EncoderState(tuple(states))
+        x = x if self.final_norm is None else self.final_norm(x)
+        return x, EncoderState(tuple(states), tuple(front))
 
     def fold(self) -> "Encoder":
         """Return a frozen copy for inference, every layer folded; states pass between it and the original."""
@@ -237,6 +199,10 @@ class Encoder(nn.Module):
         """
         self._check_layers()
         digest = hashlib.sha256(describe_config(replace(self.config, final_norm=False)).encode())
+        convs = [self.stem, *(block.conv for block in self._blocks())]
+        for extra in [*convs, self.position]:
+            if extra is not None:
+                digest.update(hash_weights(tensors_of(extra)).encode())
         for block in self._blocks():
             digest.update(block.mixer.fingerprint().encode())
             for part in (block.mixer_norm, block.feed_forward, block.feed_forward_norm, block.decay):
@@ -257,6 +223,28 @@ class Encoder(nn.Module):
                     f"torch.compile does, or put the Block itself back."
                 )
 
+    def _counts_items(self) -> bool:
+        return self.position is not None and self.position.kind != "time"
+
+    def _check_time(self, time: Tensor | None, x: Tensor) -> None:
+        wants_time = self.position is not None and self.position.kind == "time"
+        if time is None:
+            if wants_time:
+                raise ConfigError(
+                    f"position='time' needs to know when items came: pass time= of shape "
+                    f"{tuple(x.shape[:-1])}, in a unit that makes a usual gap about 1. Where items have no "
+                    f"times, use position='sinusoid'."
+                )
+        elif not wants_time:
+            raise ConfigError(
+                f"time= is for position='time'; this encoder has position={self.config.position!r}."
+            )
+        elif time.shape != x.shape[:-1] or time.is_complex() or time.dtype == torch.bool:
+            raise ShapeError(
+                f"time must be {tuple(x.shape[:-1])}, a number per item; got {tuple(time.shape)} of "
+                f"{time.dtype}."
+            )
+
     def _check_state(self, state: EncoderState) -> None:
         if not isinstance(state, EncoderState):
             raise wrong_kind(EncoderState, state)
@@ -265,194 +253,86 @@ class Encoder(nn.Module):
                 f"this encoder has {len(self.layers)} layers; the state is one of {len(state.layers)}. A "
                 f"state fits only the model it was made by: start anew with init_state."
             )
+        expected = (self.stem is not None) + self._counts_items()
+        if len(state.front) != expected:
+            raise StateError(
+                f"this encoder keeps {expected} states before its first block (a stem's, a count of items); "
+                f"got {len(state.front)}. A state fits only the model it was made by: start anew with "
+                f"init_state."
+            )
 
 
-class Block(nn.Module):
-    """One layer of an encoder, around any mixer; the same verbs as the mixer's, and the mixer's own state.
+class TensorOnly(nn.Module):
+    """A layer or a stack as a module from tensor to tensor, for `nn.Sequential`: its state is left out.
 
-    >>> config = EncoderConfig(width=512, num_heads=4, ff_width=2048)
-    >>> sum(p.numel() for p in Block(config).parameters())  # the paper's section 4.5
-    3152896
+    >>> model = nn.Sequential(nn.Linear(3, 32), TensorOnly(Encoder(width=32, num_heads=4)), nn.Linear(32, 2))
+    >>> model(torch.randn(5, 20, 3)).shape
+    torch.Size([5, 20, 2])
     """
 
-    def __init__(
-        self,
-        config: EncoderConfig,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.is_pre_norm = config.norm == "pre"
-        self.dropout = config.dropout
-        self.mixer = build_mixer(config, device=device, dtype=dtype)
-        self.mixer_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
-        self.feed_forward = FeedForward(
-            config.width,
-            config.inner_width,
-            activation=config.activation,
-            inner_dropout=config.dropout if config.ff_inner_dropout else 0.0,
-            device=device,
-            dtype=dtype,
+        self.layer = layer
+
+    def forward(self, x: Activations) -> Activations:
+        """Return what the layer makes of whole sequences, (b, t, c), without its state."""
+        outputs: Activations = self.layer(x)[0]
+        return outputs
+
+
+def _settle_config(config: EncoderConfig | None, options: dict[str, Any]) -> EncoderConfig:
+    """Return the config that was given, or make one of the options."""
+    if config is None:
+        names = [field.name for field in fields(EncoderConfig)]
+        for name in options:
+            if name not in names:
+                raise ConfigError(f"Encoder: {unknown_key(name, names)}")
+        return EncoderConfig(**options)
+    if not isinstance(config, EncoderConfig):
+        raise ConfigError(
+            f"Encoder takes an EncoderConfig, or its fields by name: Encoder(width=64, num_heads=4); got "
+            f"{config!r}."
         )
-        self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
-        self.decay: LearnedDecay | None = None
-        if config.decay == "learned":
-            self.decay = LearnedDecay(config.num_heads, device=device, dtype=dtype)
-
-    def extra_repr(self) -> str:
-        return f"norm={'pre' if self.is_pre_norm else 'post'}, dropout={self.dropout}"
-
-    def init_state(
-        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> LayerState:
-        """Return the mixer's state before the first item."""
-        return self.mixer.init_state(batch_size, dtype=dtype, device=device)
-
-    def forward(
-        self,
-        x: Activations,
-        state: LayerState | None = None,
-        *,
-        mask: Mask | None = None,
-        log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
-    ) -> tuple[Activations, LayerState]:
-        """Transform a whole sequence (b, t, c); a learned decay adds to `log_decay`."""
-        if self.decay is not None:
-            log_decay = _add_decay(self.decay(tuple(x.shape[:-1]), mask), log_decay)
-        mixed, state = self.mixer(
-            self.mixer_norm(x) if self.is_pre_norm else x,
-            state,
-            mask=mask,
-            log_decay=log_decay,
-            cu_seqlens=cu_seqlens,
+    if options:
+        raise ConfigError(
+            f"Encoder takes a config or its fields, not both; got a config and {', '.join(options)}. Use "
+            f"dataclasses.replace(config, ...)."
         )
-        return self._finish(x, mixed), cast("LayerState", state)
+    return config
 
-    def step(
-        self, x: Token, state: LayerState, *, mask: TokenMask | None = None, log_decay: Tensor | None = None
-    ) -> tuple[Token, LayerState]:
-        """Transform one item per stream, (b, c)."""
-        if self.decay is not None:
-            log_decay = _add_decay(self.decay(tuple(x.shape[:-1]), mask), log_decay)
-        mixed, state = self.mixer.step(
-            self.mixer_norm(x) if self.is_pre_norm else x, state, mask=mask, log_decay=log_decay
+
+def mask_of_lengths(lengths: Tensor, x: Activations) -> Mask:
+    """Return the mask (b, t) under which the first lengths[i] items of sequence i are real."""
+    lengths = torch.as_tensor(lengths, device=x.device)
+    if lengths.shape != x.shape[:1] or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ShapeError(
+            f"lengths must be ({x.shape[0]},), an integer per sequence; got {tuple(lengths.shape)} of "
+            f"{lengths.dtype}."
         )
-        return self._finish(x, mixed), state
-
-    def fold(self) -> "Block":
-        """Return a frozen copy for inference, its mixer folded."""
-        folded = frozen_copy(self)
-        folded.mixer = self.mixer.fold()
-        return folded
-
-    def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        x = x + (drop(mixed, self.dropout) if self.training else mixed)
-        if not self.is_pre_norm:
-            x = self.mixer_norm(x)
-        added = self.feed_forward(self.feed_forward_norm(x) if self.is_pre_norm else x)
-        x = x + (drop(added, self.dropout) if self.training else added)
-        return x if self.is_pre_norm else self.feed_forward_norm(x)
+    if not torch.compiler.is_compiling() and len(lengths):
+        shortest, longest = (int(bound) for bound in lengths.aminmax())
+        if shortest < 0 or longest > x.shape[1]:
+            raise ShapeError(
+                f"lengths must be between 0 and t = {x.shape[1]}; got {shortest} to {longest}. Pad x to the "
+                f"longest sequence."
+            )
+    return torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
 
 
-class FeedForward(nn.Module):
-    """Widen, activate, (drop,) narrow.
-
-    >>> FeedForward(8, 32)(torch.randn(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
-    """
-
-    def __init__(
-        self,
-        width: int,
-        inner_width: int,
-        *,
-        activation: str = "gelu",
-        inner_dropout: float = 0.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        self.activation = activation
-        self.inner_dropout = inner_dropout
-        self.widen = nn.Linear(width, inner_width, device=device, dtype=dtype)
-        self.narrow = nn.Linear(inner_width, width, device=device, dtype=dtype)
-
-    def extra_repr(self) -> str:
-        return f"activation={self.activation!r}, inner_dropout={self.inner_dropout}"
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform each item, (*, c), by itself."""
-        inner: Tensor = ACTIVATIONS[self.activation](self.widen(x))
-        if self.training:
-            inner = drop(inner, self.inner_dropout)
-        narrowed: Tensor = self.narrow(inner)
-        return narrowed
+def refuse_second_bounds(first: str, **others: Tensor | None) -> None:
+    """Raise if something else also says which items are real."""
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise ConfigError(f"{first} says already which items are real; leave {' and '.join(given)} out.")
 
 
-class LearnedDecay(nn.Module):
-    """log_decay = -softplus(rate) for every real item, 0 on padding.
-
-    >>> log_decay = LearnedDecay(1)((1, 3), mask=torch.tensor([[True, True, False]]))
-    >>> (log_decay.exp() ** 32).round(decimals=4).flatten().tolist()  # after 32 items; padding is free
-    [0.5, 0.5, 1.0]
-    """
-
-    def __init__(
-        self, num_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.rate = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Spread the heads' half-lives evenly (in ratio) over the range above."""
-        exponents = torch.linspace(
-            math.log(SHORTEST_HALF_LIFE_ITEMS), math.log(LONGEST_HALF_LIFE_ITEMS), self.num_heads
-        )
-        decay_per_item = math.log(2) / exponents.exp()
-        self.rate.copy_(decay_per_item.expm1().log())  # the inverse of softplus
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}"
-
-    def forward(self, shape: tuple[int, ...], mask: Mask | None = None) -> LogDecay:
-        """Return log_decay (*shape, h); padding does not decay."""
-        log_decay: Tensor = -F.softplus(self.rate)
-        log_decay = log_decay.expand(*shape, self.num_heads)
-        return log_decay if mask is None else log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-
-def build_mixer(
-    config: EncoderConfig, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Mixer[LayerState]:
-    """Build the mixer that the config names."""
-    factory: dict[str, torch.device | str | torch.dtype | None] = {"device": device, "dtype": dtype}
-    recurrent: dict[str, Callable[..., nn.Module]] = {"gru": GRU, "lstm": LSTM, "wkv": WKV}
-    if config.mixer in recurrent:
-        mixer = recurrent[config.mixer](config.width, dropout=config.mixer_dropout, **factory)
-        return cast("Mixer[LayerState]", mixer)
-    attention: Callable[..., nn.Module] = AarenAttention
-    if config.mixer == "softmax":
-        attention = functools.partial(SoftmaxAttention, window=config.window)
-    mixer = attention(
-        config.width,
-        config.num_heads,
-        qkv_bias=config.qkv_bias,
-        out_bias=config.out_bias,
-        dropout=config.mixer_dropout,
-        dropout_on=config.dropout_on,
-        **factory,
-    )
-    return cast("Mixer[LayerState]", mixer)
-
-
-def _add_decay(learned: Tensor, log_decay: Tensor | None) -> Tensor:
-    check_decay(log_decay, tuple(learned.shape))
-    return learned if log_decay is None else learned + log_decay
+def pack_again(outputs: Activations, lengths: Tensor, like: PackedSequence) -> PackedSequence:
+    """Pack outputs (b, t, c) in the order of the PackedSequence that came in."""
+    if like.sorted_indices is not None:
+        outputs = outputs[like.sorted_indices]
+        lengths = lengths[like.sorted_indices.cpu()]
+    data = pack_padded_sequence(outputs, lengths, batch_first=True).data
+    return PackedSequence(data, like.batch_sizes, like.sorted_indices, like.unsorted_indices)
 
 
 def _check_inject(inject: Tensor, x: Tensor) -> None:

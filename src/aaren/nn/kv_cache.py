@@ -1,4 +1,4 @@
-"""KVCache: what softmax attention must remember, every key and value, with the manners of a value.
+"""KVCache: what softmax attention must remember, every key and value, used as a value.
 
 Buffers are preallocated and double when full, so that appending costs constant time on average. Branches
 share them: a cache only reads the slots it filled or inherited, and only the newest branch may append in
@@ -43,7 +43,7 @@ class KVCache(NamedTuple):
     lengths: Tensor | None  # (b,) int64 where streams may differ; None: all have `length`
     window: int | None  # how many latest items will be asked for; None: all
     write: int  # the last write that this cache knows of
-    writes: WriteCount  # all writes to its buffers; more than `write` if another branch went on
+    writes: WriteCount  # all writes to its buffers; more than `write` if another branch was continued
 
     @classmethod
     def of(

@@ -8,17 +8,33 @@ and when a projection's weight may be read instead of calling it.
 """
 
 import copy
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, require_at_least
+from aaren.nn.checks import (
+    check_sequence,
+    check_token,
+    hide_padding,
+    refuse_decay,
+    refuse_dynamic_length,
+    require_divides,
+    require_probability,
+)
+from aaren.nn.dropout import drop
 from aaren.nn.state import hash_weights, tensors_of
 from aaren.ops.checks import check_bounds
 from aaren.ops.packing import pad, pad_index, unpad
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
+if TYPE_CHECKING:
+    from aaren.nn.sequence_parallel import StateExchange
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 LayerState: TypeAlias = tuple[object, ...]
 StateT = TypeVar("StateT", bound=LayerState)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -71,15 +87,180 @@ class Mixer(nn.Module, Generic[StateT]):
         raise NotImplementedError
 
 
+class ProjectedAttention(Mixer[StateT]):
+    """What Aaren and its Transformer twin share: heads, four projections, dropout."""
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        qkv_bias: bool,
+        out_bias: bool,
+        dropout: float,
+        dropout_on: str,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        require_divides("num_heads", num_heads, "width", width)
+        require_probability("dropout", dropout)
+        if dropout_on not in ("weights", "output"):
+            raise ConfigError(f"dropout_on must be 'weights' or 'output'; got {dropout_on!r}.")
+        super().__init__()
+        self.width = width
+        self.num_heads = num_heads
+        self.head_width = width // num_heads
+        self.dropout = dropout
+        self.dropout_on = dropout_on
+        self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+        self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+        self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, as the constructor does."""
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            projection.reset_parameters()
+
+    def extra_repr(self) -> str:
+        return (
+            f"width={self.width}, num_heads={self.num_heads}, "
+            f"dropout={self.dropout}, dropout_on={self.dropout_on!r}"
+        )
+
+    def _finish_values(self, values: Activations) -> Activations:
+        """Drop from what the heads found, if asked to, and project it."""
+        if self.training and self.dropout_on == "output":
+            values = drop(values, self.dropout)
+        projected: Activations = self.out_proj(values)
+        return projected
+
+
+class PlainMixer(Mixer[StateT]):
+    """A mixer that takes no decay from outside and knows batches only: what such do around their own part.
+
+    Args:
+        width: c.
+        dropout: while training.
+    """
+
+    name: str  # the config's word for it
+    has_loop = True  # whether it goes through time in a loop, which torch.export unrolls
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.width = width
+        self.dropout = dropout
+        require_at_least(self, width=1)
+        require_probability("dropout", dropout)
+
+    def extra_repr(self) -> str:
+        return f"width={self.width}, dropout={self.dropout}"
+
+    def forward(
+        self,
+        x: Activations,
+        state: StateT | None = None,
+        *,
+        mask: Mask | None = None,
+        log_decay: LogDecay | None = None,
+        cu_seqlens: SequenceBounds | None = None,
+    ) -> tuple[Activations, StateT]:
+        """Take in a whole sequence, (b, t, c); `log_decay` is refused: the layer forgets in its own way."""
+        check_sequence(x, self.width, mask, cu_seqlens)
+        refuse_decay(log_decay, self.name)
+        if self.has_loop:
+            refuse_dynamic_length(x, self.name)
+        if cu_seqlens is not None:
+            return forward_packed(self, x, state, mask, cu_seqlens)
+        if state is None:
+            state = self.init_state(x.shape[0], device=x.device)
+        self._check_state(state, x.shape[0])
+        return self._run_sequence(hide_padding(x, mask), state, mask)
+
+    def step(
+        self,
+        x: Token,
+        state: StateT,
+        *,
+        mask: TokenMask | None = None,
+        log_decay: Tensor | None = None,
+    ) -> tuple[Token, StateT]:
+        """Take in one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit."""
+        check_token(x, self.width, mask)
+        refuse_decay(log_decay, self.name)
+        self._check_state(state, x.shape[0])
+        return self._run_item(hide_padding(x, mask), state, mask)
+
+    def fold(self) -> "PlainMixer[StateT]":
+        """Return a frozen copy; there is nothing to fold."""
+        return frozen_copy(self)
+
+    def _run_sequence(self, x: Activations, state: StateT, mask: Mask | None) -> tuple[Activations, StateT]:
+        """Mix a whole sequence, its padding set to 0."""
+        raise NotImplementedError
+
+    def _run_item(self, x: Token, state: StateT, mask: TokenMask | None) -> tuple[Token, StateT]:
+        """Mix one item per stream, 0 where the mask is False."""
+        raise NotImplementedError
+
+    def _check_state(self, state: StateT, batch_size: int) -> None:
+        """Raise unless the state is one of this layer and this many streams."""
+        raise NotImplementedError
+
+
+class KnowsBatches(Protocol[StateT]):
+    """A layer over time that takes masks."""
+
+    def forward(
+        self, x: Activations, state: StateT | None = None, *, mask: Mask | None = None
+    ) -> tuple[Activations, StateT]:
+        """Take in a batch of whole sequences."""
+
+
 def forward_packed(
-    mixer: Mixer[StateT], x: Activations, state: StateT | None, mask: Mask | None, cu_seqlens: SequenceBounds
+    layer: KnowsBatches[StateT],
+    x: Activations,
+    state: StateT | None,
+    mask: Mask | None,
+    cu_seqlens: SequenceBounds,
 ) -> tuple[Activations, StateT]:
-    """Run `mixer.forward` on sequences end to end in one row, (1, t, c), as if they stood in a batch."""
+    """Run `layer.forward` on sequences end to end in one row, (1, t, c), as if they stood in a batch."""
     check_bounds(cu_seqlens, x.shape[1])
     index, is_real = pad_index(cu_seqlens)
     batch_mask = is_real if mask is None else is_real & pad(mask, index)
-    outputs, state = mixer.forward(pad(x, index), state, mask=batch_mask)
+    outputs, state = layer.forward(pad(x, index), state, mask=batch_mask)
     return unpad(outputs, is_real), state
+
+
+def is_right_padded(mask: Mask) -> bool:
+    """Tell whether all padding follows all real items; while compiling, when values are unknown, False."""
+    if torch.compiler.is_compiling():
+        return False
+    return not bool((mask[:, 1:] & ~mask[:, :-1]).any())
+
+
+class Spread(Protocol):
+    """A layer that can be linked to the same layer on other ranks."""
+
+    exchange: "StateExchange | None"
+
+
+def current_exchange(layer: Spread) -> "StateExchange | None":
+    """Return the link to other ranks, if this pass has one.
+
+    Checkpointing computes a piece of the forward pass again in the backward pass, maybe after the block of
+    `sequence_parallel`: as the first time, through the same exchange.
+    """
+    if layer.exchange is None or layer.exchange.is_open or torch._C._current_graph_task_id() != -1:
+        return layer.exchange
+    layer.exchange = None  # another forward pass, by itself
+    return None
+
+
+def any_weight(module: nn.Module) -> Tensor:
+    """Return some weight, for its dtype and device; a module that was quantised may have none left."""
+    return next((part for part in module.parameters() if part.is_floating_point()), torch.empty(0))
 
 
 def is_plain(projection: nn.Module) -> bool:

@@ -13,20 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from aaren.errors import require_at_least
-from aaren.nn.checks import (
-    check_sequence,
-    check_tensor_state,
-    check_token,
-    hide_padding,
-    refuse_decay,
-    refuse_dynamic_length,
-    require_probability,
-)
+from aaren.nn.checks import check_tensor_state
 from aaren.nn.dropout import drop
-from aaren.nn.mixer import Mixer, StateT, forward_packed, frozen_copy
+from aaren.nn.mixer import PlainMixer, StateT
 from aaren.ops.checks import full_precision
-from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+from aaren.shapes import Activations, Mask, Token, TokenMask
 
 # Dtypes that the recurrent kernels of this CPU lack. Asked once: a processor does not change, and
 # torch.compile cannot trace the question. Without oneDNN, torch's own kernels take every dtype.
@@ -57,7 +48,7 @@ class LSTMState(NamedTuple):
     cell: Tensor  # (b, c)
 
 
-class RecurrentMixer(Mixer[StateT]):
+class RecurrentMixer(PlainMixer[StateT]):
     """What GRU and LSTM share: parameters, masks, packing; they differ in gates and state.
 
     Args:
@@ -67,7 +58,6 @@ class RecurrentMixer(Mixer[StateT]):
         dtype: what they are made of.
     """
 
-    name: str
     num_gates: int
     num_parts: int  # tensors in the state
     state_type: type[StateT]
@@ -80,11 +70,7 @@ class RecurrentMixer(Mixer[StateT]):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.width = width
-        self.dropout = dropout
-        require_at_least(self, width=1)
-        require_probability("dropout", dropout)
+        super().__init__(width, dropout)
         rows = self.num_gates * width
         self.weight_input = nn.Parameter(torch.empty(rows, width, device=device, dtype=dtype))
         self.weight_hidden = nn.Parameter(torch.empty(rows, width, device=device, dtype=dtype))
@@ -98,9 +84,6 @@ class RecurrentMixer(Mixer[StateT]):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def extra_repr(self) -> str:
-        return f"width={self.width}, dropout={self.dropout}"
-
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> StateT:
@@ -110,27 +93,11 @@ class RecurrentMixer(Mixer[StateT]):
         parts = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(self.num_parts)]
         return self._state(parts)
 
-    def forward(
-        self,
-        x: Activations,
-        state: StateT | None = None,
-        *,
-        mask: Mask | None = None,
-        log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
-    ) -> tuple[Activations, StateT]:
-        """Run over a whole sequence; `log_decay` is not supported: the gates are this layer's forgetting."""
-        check_sequence(x, self.width, mask, cu_seqlens)
-        refuse_decay(log_decay, self.name)
-        refuse_dynamic_length(x, self.name)
-        if cu_seqlens is not None:
-            return forward_packed(self, x, state, mask, cu_seqlens)
-        if state is None:
-            state = self.init_state(x.shape[0], device=x.device)
-        parts = self._parts(state, x.shape[0])
+    def _run_sequence(self, x: Activations, state: StateT, mask: Mask | None) -> tuple[Activations, StateT]:
+        parts = self._parts(state)
         if 0 in x.shape[:2]:  # which packing refuses
             return x, state
-        inputs = hide_padding(x, mask).to(self.weight_input.dtype)
+        inputs = x.to(self.weight_input.dtype)
         carried = [part.to(inputs.dtype) for part in parts]
         with _supported_precision(x.device.type):
             if torch.compiler.is_compiling() and (mask is not None or not torch.compiler.is_exporting()):
@@ -143,19 +110,9 @@ class RecurrentMixer(Mixer[StateT]):
             outputs = drop(outputs, self.dropout)
         return outputs.to(x.dtype), self._state([a.to(b.dtype) for a, b in zip(final, parts, strict=True)])
 
-    def step(
-        self,
-        x: Token,
-        state: StateT,
-        *,
-        mask: TokenMask | None = None,
-        log_decay: Tensor | None = None,
-    ) -> tuple[Token, StateT]:
-        """Take in one item per stream; one whose mask is False keeps its state and repeats its output."""
-        check_token(x, self.width, mask)
-        refuse_decay(log_decay, self.name)
-        parts = self._parts(state, x.shape[0])
-        inputs = hide_padding(x, mask).to(self.weight_input.dtype)
+    def _run_item(self, x: Token, state: StateT, mask: TokenMask | None) -> tuple[Token, StateT]:
+        parts = self._parts(state)
+        inputs = x.to(self.weight_input.dtype)
         with _supported_precision(x.device.type):
             new = self._cell([inputs, *(part.to(inputs.dtype) for part in parts)])
         new = [a.to(b.dtype) for a, b in zip(new, parts, strict=True)]
@@ -165,10 +122,6 @@ class RecurrentMixer(Mixer[StateT]):
         if self.training:
             output = drop(output, self.dropout)
         return output, self._state(new)
-
-    def fold(self) -> "RecurrentMixer[StateT]":
-        """Return a frozen copy; there is nothing to fold."""
-        return frozen_copy(self)
 
     def _run(self, inputs: Tensor, batch_sizes: Tensor | None, carried: list[Tensor]) -> list[Tensor]:
         """Return outputs and final parts; packed if `batch_sizes` tells how many streams reach a position."""
@@ -220,10 +173,11 @@ class RecurrentMixer(Mixer[StateT]):
     def _weights(self) -> list[Tensor]:
         return [self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden]
 
-    def _parts(self, state: StateT, batch_size: int) -> list[Tensor]:
-        parts = cast("tuple[Tensor, ...]", state)
-        check_tensor_state(parts, self.state_type, (batch_size, self.width))
-        return list(parts)
+    def _check_state(self, state: StateT, batch_size: int) -> None:
+        check_tensor_state(cast("tuple[Tensor, ...]", state), self.state_type, (batch_size, self.width))
+
+    def _parts(self, state: StateT) -> list[Tensor]:
+        return list(cast("tuple[Tensor, ...]", state))
 
     def _state(self, parts: list[Tensor]) -> StateT:
         return self.state_type(*parts)

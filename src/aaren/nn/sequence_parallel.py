@@ -6,7 +6,7 @@ backward pass the gradients of u and w, (1 + d) numbers, travel the other way. O
 those of one process. Ranks do not wait for whole layers, only for the scan of the rank before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -14,10 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, StateError
-from aaren.nn.aaren import AarenAttention
-from aaren.nn.recurrent import RecurrentMixer
-from aaren.nn.softmax import SoftmaxAttention
-from aaren.nn.wkv import WKV
+from aaren.nn.embedding import PositionState
+from aaren.nn.mixer import Mixer
 from aaren.ops import ScanState
 from aaren.ops.state import default_state_dtype
 from aaren.shapes import Scores, SequenceBounds, Values
@@ -41,16 +39,16 @@ def sequence_parallel(
     Yields:
         The layers' exchanges, which count the bytes they send.
     """
-    others = [m for m in model.modules() if isinstance(m, SoftmaxAttention | RecurrentMixer | WKV)]
+    others = [m for m in model.modules() if isinstance(m, Mixer) and not hasattr(m, "exchange")]
     if others:
         raise ConfigError(
-            f"sequence_parallel needs layers whose state is a ScanState; this model has "
-            f"{type(others[0]).__name__}. Use mixer='aaren'."
+            f"sequence_parallel needs layers that can hand their state to the next rank; this model has "
+            f"{type(others[0]).__name__}. Use mixer='aaren', not folded."
         )
-    layers = [module for module in model.modules() if isinstance(module, AarenAttention)]
+    layers = [module for module in model.modules() if hasattr(module, "exchange")]
     exchanges = [StateExchange(group, tag) for tag in range(len(layers))]
     for layer, exchange in zip(layers, exchanges, strict=True):
-        layer.exchange = exchange
+        layer.exchange = exchange  # type: ignore[assignment]  # a Module says that it has only modules
     try:
         yield exchanges
     finally:
@@ -97,11 +95,7 @@ class StateExchange:
             raise ConfigError("sequence_parallel splits one sequence over ranks; leave cu_seqlens out.")
         if self.previous is None:
             return state
-        if state is not None:
-            raise StateError(
-                "under sequence_parallel, only the first rank begins with a state; the others get theirs "
-                "from the rank before. Pass state=None here."
-            )
+        self._refuse_own(state)
         # Any input that needs a gradient ties the received state into the graph, so that its gradient is sent
         # back.
         u, w, m = _Receive.apply(scores, values, self)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -113,6 +107,50 @@ class StateExchange:
             return outputs
         sent: Values = _Send.apply(outputs, *state, self)  # type: ignore[no-untyped-call]  # as above
         return sent
+
+    def receive_tensor(self, tensor: Tensor | None, like: Tensor, ties: Sequence[Tensor]) -> Tensor | None:
+        """Return what the rank before sent, as `receive` does: a part of a state without a scale of its own.
+
+        Args:
+            tensor: what was passed in; on later ranks, None.
+            like: a tensor of the shape and dtype that are sent.
+            ties: what the outputs are made of: where any of it needs a gradient, the received one does.
+        """
+        if self.previous is None:
+            return tensor
+        self._refuse_own(tensor)
+        received: Tensor = _ReceiveTensor.apply(self, like, *ties)  # type: ignore[no-untyped-call]  # as above
+        return received
+
+    def send_tensor(self, outputs: Tensor, tensor: Tensor) -> Tensor:
+        """Pass a tensor on to the next rank; return the outputs, tied to the gradients from there."""
+        if self.next is None:
+            return outputs
+        sent: Tensor = _SendTensor.apply(outputs, tensor, self)  # type: ignore[no-untyped-call]  # as above
+        return sent
+
+    def receive_count(
+        self, state: PositionState | None, batch_size: int, device: torch.device
+    ) -> PositionState | None:
+        """Return how many items each stream had on the ranks before."""
+        if self.previous is None:
+            return state
+        self._refuse_own(state)
+        return PositionState(
+            self.get(torch.empty(batch_size, dtype=torch.int64, device=device), self.previous)
+        )
+
+    def send_count(self, count: Tensor) -> None:
+        """Tell the next rank how many items each stream had so far."""
+        if self.next is not None:
+            self.put(count, self.next)
+
+    def _refuse_own(self, state: object) -> None:
+        if state is not None:
+            raise StateError(
+                "under sequence_parallel, only the first rank begins with a state; the others get theirs "
+                "from the rank before. Pass state=None here."
+            )
 
     def put(self, tensor: Tensor, rank: int) -> None:
         """Send one message."""
@@ -184,6 +222,48 @@ class _Send(torch.autograd.Function):
         # m is a normaliser: what it is worth follows from the pair, so it need not be sent.
         grad_m = u * grad_u + (w * grad_w).sum(-1)
         return grad_outputs, grad_m, grad_u, grad_w, None
+
+
+class _ReceiveTensor(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        exchange: StateExchange,
+        like: Tensor,
+        *ties: Tensor,  # only tie the graph
+    ) -> Tensor:
+        assert exchange.previous is not None
+        ctx.exchange, ctx.count = exchange, len(ties)  # type: ignore[attr-defined]  # a context carries these
+        return exchange.get(torch.empty_like(like), exchange.previous)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[None, ...]:
+        exchange: StateExchange = ctx.exchange  # type: ignore[attr-defined]
+        assert exchange.previous is not None
+        exchange.put(gradient, exchange.previous)
+        count: int = ctx.count  # type: ignore[attr-defined]
+        return (None,) * (2 + count)
+
+
+class _SendTensor(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, outputs: Tensor, tensor: Tensor, exchange: StateExchange
+    ) -> Tensor:
+        assert exchange.next is not None
+        exchange.put(tensor, exchange.next)
+        ctx.exchange = exchange  # type: ignore[attr-defined]  # a context carries what it is given
+        ctx.save_for_backward(tensor)
+        return outputs.view_as(outputs)
+
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, grad_outputs: Tensor
+    ) -> tuple[Tensor, Tensor, None]:
+        exchange: StateExchange = ctx.exchange  # type: ignore[attr-defined]
+        (tensor,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        assert exchange.next is not None
+        return grad_outputs, exchange.get(torch.empty_like(tensor), exchange.next), None
 
 
 def _global_rank(group: dist.ProcessGroup | None, rank: int) -> int:

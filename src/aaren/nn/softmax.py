@@ -6,18 +6,17 @@ KVCache that grows with the stream.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from aaren.errors import ConfigError
-from aaren.nn.aaren import check_dropout
-from aaren.nn.checks import check_sequence, check_token, hide_padding, refuse_decay, require_divides
-from aaren.nn.dropout import attend_with_dropout, drop
+from aaren.nn.checks import check_sequence, check_token, hide_padding, refuse_decay
+from aaren.nn.dropout import attend_with_dropout
 from aaren.nn.kv_cache import KVCache
-from aaren.nn.mixer import Mixer, forward_packed, frozen_copy
+from aaren.nn.mixer import ProjectedAttention, any_weight, forward_packed, frozen_copy, is_right_padded
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
 
-class SoftmaxAttention(Mixer[KVCache]):
+class SoftmaxAttention(ProjectedAttention[KVCache]):
     """Causal self-attention through PyTorch's `scaled_dot_product_attention`, with a KV cache for streams.
 
     Args:
@@ -52,43 +51,31 @@ class SoftmaxAttention(Mixer[KVCache]):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        require_divides("num_heads", num_heads, "width", width)
-        check_dropout(dropout, dropout_on)
         if window is not None and window < 1:
             raise ConfigError(
                 f"window must be at least 1, the item itself; got {window}. For no limit, leave it out."
             )
-        super().__init__()
-        self.width = width
-        self.num_heads = num_heads
-        self.head_width = width // num_heads
-        self.dropout = dropout
-        self.dropout_on = dropout_on
+        super().__init__(
+            width,
+            num_heads,
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            dropout=dropout,
+            dropout_on=dropout_on,
+            device=device,
+            dtype=dtype,
+        )
         self.window = window
-        self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew, as the constructor does."""
-        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            projection.reset_parameters()
 
     def extra_repr(self) -> str:
-        window = "" if self.window is None else f", window={self.window}"
-        return (
-            f"width={self.width}, num_heads={self.num_heads}, dropout={self.dropout}, "
-            f"dropout_on={self.dropout_on!r}{window}"
-        )
+        return super().extra_repr() + ("" if self.window is None else f", window={self.window}")
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> KVCache:
         """Return an empty cache, in the weights' dtype unless asked otherwise."""
         shape = (batch_size, self.num_heads, 0, self.head_width)
-        # Any weight will do; a projection that was replaced may have none of its own.
-        weight = next((part for part in self.parameters() if part.is_floating_point()), torch.empty(0))
+        weight = any_weight(self)
         keys = torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device)
         return KVCache.of(keys, torch.empty_like(keys), window=self.window)
 
@@ -118,7 +105,7 @@ class SoftmaxAttention(Mixer[KVCache]):
             KVCache.check(state, x.shape[0], self.num_heads, self.head_width)
         x = hide_padding(x, mask)
         query, keys, values = (self._split(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        if state is None and self.window is None and (mask is None or _is_right_padded(mask)):
+        if state is None and self.window is None and (mask is None or is_right_padded(mask)):
             outputs = self._attend(query, keys, values, is_causal=True)
             if mask is None:
                 return self._finish(outputs), KVCache.of(keys, values)
@@ -221,14 +208,4 @@ class SoftmaxAttention(Mixer[KVCache]):
         return outputs.to(query.dtype)
 
     def _finish(self, outputs: Tensor) -> Activations:
-        if self.training and self.dropout_on == "output":
-            outputs = drop(outputs, self.dropout)
-        projected: Activations = self.out_proj(outputs.transpose(1, 2).flatten(-2))
-        return projected
-
-
-def _is_right_padded(mask: Mask) -> bool:
-    """Tell whether all padding follows all real items, so that causality alone hides it."""
-    if torch.compiler.is_compiling():
-        return False
-    return not bool((mask[:, 1:] & ~mask[:, :-1]).any())
+        return self._finish_values(outputs.transpose(1, 2).flatten(-2))

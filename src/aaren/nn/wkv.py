@@ -19,21 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import StateError, require_at_least
-from aaren.nn.checks import (
-    check_scan_state,
-    check_sequence,
-    check_token,
-    hide_padding,
-    refuse_decay,
-    refuse_dynamic_length,
-    require_probability,
-    wrong_kind,
-)
+from aaren.errors import StateError
+from aaren.nn.checks import check_scan_state, wrong_kind
 from aaren.nn.dropout import drop
-from aaren.nn.mixer import Mixer, forward_packed, frozen_copy
+from aaren.nn.mixer import PlainMixer
 from aaren.ops import ScanState, read, scan_attention, update
-from aaren.shapes import Activations, LogDecay, Mask, Scores, SequenceBounds, Token, TokenMask
+from aaren.shapes import Activations, LogDecay, Mask, Scores, Token, TokenMask
 
 CHUNK = 64  # positions whose decays are summed up: short, so that sums stay small and exact
 LIGHTEST = -1e30  # stands for log 0; logcumsumexp of the lowest number would overflow
@@ -46,7 +37,7 @@ class WKVState(NamedTuple):
     last: Tensor  # (b, c) the latest input
 
 
-class WKV(Mixer[WKVState]):
+class WKV(PlainMixer[WKVState]):
     """RWKV-4's time mixing: every channel is a head of width 1 with its own decay.
 
     Keys, values and gates each look at their own blend of the current item and the one before (token shift).
@@ -59,6 +50,8 @@ class WKV(Mixer[WKVState]):
         dtype: what they are made of.
     """
 
+    name = "wkv"
+
     def __init__(
         self,
         width: int,
@@ -67,11 +60,7 @@ class WKV(Mixer[WKVState]):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.width = width
-        self.dropout = dropout
-        require_at_least(self, width=1)
-        require_probability("dropout", dropout)
+        super().__init__(width, dropout)
         # One row each for keys, values and gates: the current item's share in the blend.
         self.blend = nn.Parameter(torch.empty(3, width, device=device, dtype=dtype))
         self.log_rate = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
@@ -97,9 +86,6 @@ class WKV(Mixer[WKVState]):
         # Neighbouring channels start with different bonuses, around weight 0.3.
         self.bonus.copy_(torch.tensor(0.3).log() + 0.5 * (torch.arange(self.width) % 3 - 1))
 
-    def extra_repr(self) -> str:
-        return f"width={self.width}, dropout={self.dropout}"
-
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> WKVState:
@@ -110,25 +96,9 @@ class WKV(Mixer[WKVState]):
             sums, torch.zeros(batch_size, self.width, dtype=dtype or self.bonus.dtype, device=device)
         )
 
-    def forward(
-        self,
-        x: Activations,
-        state: WKVState | None = None,
-        *,
-        mask: Mask | None = None,
-        log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
+    def _run_sequence(
+        self, x: Activations, state: WKVState, mask: Mask | None
     ) -> tuple[Activations, WKVState]:
-        """Mix a whole sequence, (b, t, c); `log_decay` is not supported: the layer has its own decay."""
-        check_sequence(x, self.width, mask, cu_seqlens)
-        refuse_decay(log_decay, "wkv")
-        refuse_dynamic_length(x, "wkv")
-        if cu_seqlens is not None:
-            return forward_packed(self, x, state, mask, cu_seqlens)
-        if state is None:
-            state = self.init_state(x.shape[0], device=x.device)
-        self._check_state(state, x.shape[0])
-        x = hide_padding(x, mask)
         before, last = _shift(x, state.last.to(x.dtype), mask)
         keys, values, gates = self._project(x, before)
         log_decay = (-self.log_rate.exp()).expand_as(keys)
@@ -145,20 +115,8 @@ class WKV(Mixer[WKVState]):
             mixed = torch.where(mask.unsqueeze(-1), mixed, means[:, 1:])
         return self._finish(mixed, gates), WKVState(sums, last.to(state.last.dtype))
 
-    def step(
-        self,
-        x: Token,
-        state: WKVState,
-        *,
-        mask: TokenMask | None = None,
-        log_decay: Tensor | None = None,
-    ) -> tuple[Token, WKVState]:
-        """Take in one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit."""
-        check_token(x, self.width, mask)
-        refuse_decay(log_decay, "wkv")
-        self._check_state(state, x.shape[0])
+    def _run_item(self, x: Token, state: WKVState, mask: TokenMask | None) -> tuple[Token, WKVState]:
         is_real = None if mask is None else mask.unsqueeze(-1)
-        x = hide_padding(x, mask)
         keys, values, gates = self._project(x, state.last.to(x.dtype))
         mean = read(state.sums).squeeze(-1).to(values.dtype)
         share = torch.sigmoid(keys + self.bonus - log_weight(state.sums)).to(values.dtype)
@@ -171,10 +129,6 @@ class WKV(Mixer[WKVState]):
             last = torch.where(is_real, last, state.last)
         sums = update(state.sums, keys, values.unsqueeze(-1), mask=is_real, log_decay=decay)
         return self._finish(mixed, gates), WKVState(sums, last)
-
-    def fold(self) -> "WKV":
-        """Return a frozen copy; there is nothing to fold."""
-        return frozen_copy(self)
 
     def _project(self, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for_keys, for_values, for_gates = (torch.lerp(before, x, share.to(x.dtype)) for share in self.blend)
