@@ -5,6 +5,7 @@ that can be stepped. Numbers are checked here, before they could spoil a state f
 `aaren.nn.checks`.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from numbers import Integral
@@ -15,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, DataError, ShapeError, StateError
+from aaren.errors import ConfigError, DataError, ShapeError, StateError, unknown_name
 from aaren.nn.state import state_from_bytes, state_to_bytes
+from aaren.stream.native.streams import NativeStreams
 
+ENGINES = ("auto", "torch", "native")
 SAFE_POWER = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
 
 
@@ -83,6 +86,10 @@ def count_streams(state: object) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
+def _buffers(model: object) -> Iterator[Tensor]:
+    return model.buffers() if isinstance(model, nn.Module) else iter(())
+
+
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 StateT_co = TypeVar("StateT_co", bound=tuple[object, ...], covariant=True)
 Item: TypeAlias = Tensor | NDArray[np.generic] | list[float] | list[list[float]] | tuple[float, ...] | float
@@ -111,19 +118,48 @@ class Session(Generic[StateT]):
     `state` may be read, kept and set: setting it takes the session back, or on from where another ended.
 
     Args:
-        model: a model for inference, usually folded.
+        model: a model for inference, usually folded; with the native engine its weights are read once.
         batch_size: how many streams go side by side; None: one, whose items and outputs have no axis for it.
+        engine: "torch"; "native", the C runtime, or an error that says why not; "auto": native if possible.
     """
 
-    state: StateT
-
-    def __init__(self, model: Steppable[StateT], *, batch_size: int | None = None) -> None:
+    def __init__(
+        self, model: Steppable[StateT], *, batch_size: int | None = None, engine: str = "torch"
+    ) -> None:
+        if engine not in ENGINES:
+            raise unknown_name("engine", engine, ENGINES)
         self.model = model
         self.batch_size = read_batch_size(batch_size)
         self._weight = next(iter(model.parameters()))
         self._largest = largest(self._weight.dtype)
+        self._native: NativeStreams[StateT] | None = None
+        if engine != "torch":
+            self._native = NativeStreams(model, largest=self._largest, is_required=engine == "native")
+        self._fingerprint: tuple[object, str] | None = None
+        self._like: StateT | None = None
         self.count = 0  # pushes so far
         self.reset()
+
+    _state: StateT | None  # None: the native engine holds it
+    _is_packed: bool  # whether the native engine holds it too
+
+    @property
+    def engine(self) -> str:
+        """What the streams run on: "native" or "torch"; before the first item, what is to be tried first."""
+        return "native" if self._native is not None and self._native.is_usable else "torch"
+
+    @property
+    def state(self) -> StateT:
+        """All that the streams remember, as a value."""
+        if self._state is None:
+            assert self._native is not None
+            self._state = self._native.unpack()
+        return self._state
+
+    @state.setter
+    def state(self, state: StateT) -> None:
+        self._state = state
+        self._is_packed = False
 
     def push(self, item: Item, **extras: Item) -> Tensor:
         """Take in one item of every stream and return the model's output after it.
@@ -132,6 +168,10 @@ class Session(Generic[StateT]):
             item: (b, ...), or without b in a session of one stream. Lists, arrays and tensors will do.
             **extras: what else the model's `step` takes, alike: `mask`, `marks`.
         """
+        if self._native is not None and self._native.is_usable:
+            output = self._push_native(item, extras)
+            if output is not None:
+                return output
         mask = self._mask(extras["mask"]) if "mask" in extras else None
         given = self._tensor("an item", item, mask)
         others = {
@@ -141,6 +181,10 @@ class Session(Generic[StateT]):
         }
         if mask is not None:
             others["mask"] = mask
+        if self._native is not None and self._native.offer(self.model.step, given, others, self.state):
+            output = self._push_native(given if self.batch_size is not None else given[0], extras)
+            if output is not None:
+                return output
         with torch.no_grad():
             output, state = self.model.step(given, self.state, **others)
         self._require_finite_answer(output)
@@ -156,12 +200,14 @@ class Session(Generic[StateT]):
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes that name the weights they belong to."""
-        return state_to_bytes(self.state, fingerprint=self.model.fingerprint())
+        return state_to_bytes(self.state, fingerprint=self._name_weights())
 
     def restore(self, blob: bytes) -> None:
         """Resume from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
-        like = self._empty()
-        state = state_from_bytes(blob, like=like, fingerprint=self.model.fingerprint())
+        if self._like is None or count_streams(self._like) != self._num_streams:
+            self._like = self._empty()
+        like = self._like
+        state = state_from_bytes(blob, like=like, fingerprint=self._name_weights())
         held = count_streams(state)
         if held != count_streams(like):
             raise StateError(
@@ -169,6 +215,35 @@ class Session(Generic[StateT]):
                 f"stream(batch_size={held}), restore it there, and pick streams with its state.select."
             )
         self.state = state
+
+    def _push_native(self, item: Item, extras: dict[str, Item]) -> Tensor | None:
+        """Take in an item without torch; None: torch is to take it, or to say what is wrong with it."""
+        native = self._native
+        assert native is not None
+        if not native.holds(extras, self._num_streams):
+            return None
+        if not self._is_packed:
+            if not native.pack(self.state):
+                return None
+            self._is_packed = True
+        if not native.fill(item, extras, has_axis=self.batch_size is not None) or native.run():
+            return None
+        self._state = None
+        self.count += 1
+        output = native.output()
+        return output[0] if self.batch_size is None else output
+
+    def _name_weights(self) -> str:
+        """Return the model's fingerprint; hashed again only if a weight may have changed since."""
+        if self._fingerprint is not None and self._native is not None and self._native.is_usable:
+            return self._fingerprint[1]  # programs hold the weights as they were
+        key: object = None
+        with contextlib.suppress(RuntimeError):  # tensors made in inference mode do not count their changes
+            parts = [*self.model.parameters(), *_buffers(self.model)]
+            key = [(part.data_ptr(), part._version) for part in parts]
+        if self._fingerprint is None or key is None or self._fingerprint[0] != key:
+            self._fingerprint = (key, self.model.fingerprint())
+        return self._fingerprint[1]
 
     @property
     def _num_streams(self) -> int:

@@ -1,0 +1,459 @@
+"""Export a trained stream: C sources or WebAssembly, and a manifest of what goes in and comes out.
+
+The C that is written is the runtime that also runs the native engine, and the model's program as tables.
+"""
+
+import ctypes
+import hashlib
+import json
+import keyword
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from aaren.errors import ConfigError, DataError, MissingDependencyError, unknown_name
+from aaren.files.atomic import write_bytes, write_text
+from aaren.nn.state import convert
+from aaren.stream.native.engine import compile_step
+from aaren.stream.native.lower import Leaf, Program
+from aaren.stream.whole import WholeStep, find_whole_step
+from aaren.version import __version__
+
+TARGETS = ("c", "wasm")
+WEIGHTS = ("float32", "int8")
+STATES = {"f64": torch.float64, "f32": torch.float32}
+TOLERANCE = 1e-5  # of the largest difference from torch, in units of the largest answer or 1
+C_TYPES = {torch.float32: "float", torch.float64: "double", torch.int64: "int64_t", torch.bool: "uint8_t"}
+TYPED_ARRAYS = {
+    torch.float32: "Float32Array",
+    torch.float64: "Float64Array",
+    torch.int64: "BigInt64Array",
+    torch.bool: "Uint8Array",
+}
+C_WORDS = re.compile(
+    "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|"
+    "register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|"
+    "while|class|template|this|new|delete|namespace|bool|true|false"
+)
+
+
+@dataclass
+class Exported:
+    """What was written, and how far it is from torch."""
+
+    folder: Path
+    files: list[str]
+    manifest: dict[str, Any]
+    largest_difference: float | None = None
+
+
+def export_stream(
+    model: nn.Module,
+    folder: str | Path,
+    *,
+    to: str = "c",
+    preprocessing: Mapping[str, Any] | None = None,
+    example: Tensor | None = None,
+    weights: str = "float32",
+    state: str = "f64",
+    check: NDArray[np.float64] | None = None,
+) -> Exported:
+    """Write a model's stream as an artifact that needs neither Python nor torch.
+
+    Args:
+        model: a model with a stream.
+        folder: where the files go; it is made if need be.
+        to: "c" or "wasm".
+        preprocessing: what the model's run learned outside it: scales, columns, classes.
+        example: one item of a model of your own, (1, ...).
+        weights: "float32", or "int8" with a scale per row.
+        state: "f64", or "f32", which halves it and is for short streams.
+        check: rows (n, numbers of all inputs end to end) to replay through torch and the artifact.
+    """
+    for kind, given, known in (
+        ("target", to, TARGETS),
+        ("weights", weights, WEIGHTS),
+        ("state", state, STATES),
+    ):
+        if given not in known:
+            raise unknown_name(kind, given, known)
+    whole = find_whole_step(model, preprocessing=preprocessing, example=example)
+    whole.state = convert(whole.state, dtype=torch.float32) if state == "f32" else whole.state
+    folder = Path(folder)
+    inputs = list(whole.inputs.values())
+    step = compile_step(whole.run, inputs, whole.state, largest=whole.largest, weights=weights)
+    program = step.program
+    leaves = [leaf.detach() for leaf in pytree.tree_leaves(whole.state)]
+    manifest = describe(whole, program, to=to, weights=weights)
+    written = _write_c(folder, whole, program, leaves, manifest)
+    if to == "wasm":
+        written += _write_wasm(folder, whole, program)
+    write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+    exported = Exported(folder, [*written, "manifest.json"], manifest)
+    if check is not None:
+        exported.largest_difference = _check(whole, folder, program, check, is_exact=weights == "float32")
+    return exported
+
+
+def describe(whole: WholeStep, program: Program, *, to: str, weights: str) -> dict[str, Any]:
+    """Return what a user of the artifact has to know."""
+
+    def part(names: Sequence[str], leaves: Sequence[Leaf]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "shape": list(leaf.shape),
+                "type": str(leaf.dtype).removeprefix("torch."),
+                "offset": leaf.offset,
+                **({"names": whole.names[name]} if name in whole.names else {}),
+                **({"note": whole.notes[name]} if name in whole.notes else {}),
+            }
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
+
+    return {
+        "format_version": 1,
+        "aaren_version": __version__,
+        "to": to,
+        "fingerprint": whole.fingerprint,
+        "weights": weights,
+        "weight_bytes": len(program.weights),
+        "state_bytes": program.state_bytes + HEADER_BYTES,
+        "stack_bytes": program.scratch_bytes,
+        "largest_input": whole.largest,
+        "inputs": part(list(whole.inputs), program.inputs),
+        "outputs": part(whole.outputs, program.outputs),
+    }
+
+
+HEADER_BYTES = 32  # magic, version, fingerprint, checksum, count of steps
+
+
+def identifier(name: str) -> str:
+    """Return a name as C, Python and JavaScript allow it.
+
+    >>> identifier("row 1; int x"), identifier("while"), identifier("2nd")
+    ('row_1__int_x', 'while_', '_2nd')
+    """
+    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    if not found or found[0].isdigit():
+        found = "_" + found
+    return f"{found}_" if C_WORDS.fullmatch(found) or keyword.iskeyword(found) else found
+
+
+def c_string(text: str) -> str:
+    r"""Return a text as a C literal that holds its UTF-8 bytes, whatever they are.
+
+    >>> print(c_string('a"\n?'))
+    "a\042\012\077"
+    """
+    plain = set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:/()+=")
+    encoded = text.encode("utf-8", "surrogatepass")
+    return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in encoded) + '"'
+
+
+def _number(value: float) -> str:
+    return {float("inf"): "INFINITY", float("-inf"): "-INFINITY"}.get(value) or float(value).hex()
+
+
+def _member(name: str, leaf: Leaf) -> str:
+    count = f"[{leaf.count}]" if leaf.shape else ""
+    return f"  {C_TYPES[leaf.dtype]} {identifier(name)}{count};"
+
+
+def _write_c(
+    folder: Path, whole: WholeStep, program: Program, leaves: list[Tensor], manifest: dict[str, Any]
+) -> list[str]:
+    """Write sources, an example, a Makefile and a wrapper for Python."""
+    native = resources.files("aaren.stream.native")
+    files = {
+        "aaren_runtime.h": (native / "runtime.h").read_text(encoding="utf-8"),
+        "aaren_runtime.c": (native / "runtime.c").read_text(encoding="utf-8"),
+        "aaren_model.h": _header(whole, program),
+        "aaren_model.c": _tables(whole, program, leaves),
+        "aaren_weights.c": _weights(program.weights),
+        "main.c": _template("main.c.txt"),
+        "Makefile": _template("Makefile.txt"),
+        "CMakeLists.txt": _template("CMakeLists.txt"),
+        "library.properties": _template("library.properties.txt"),
+        "aaren_model.py": _template("wrapper.py.txt"),
+    }
+    files["aaren_runtime.c"] = files["aaren_runtime.c"].replace('"runtime.h"', '"aaren_runtime.h"')
+    for name, text in files.items():
+        write_text(folder / name, text)
+    del manifest
+    return list(files)
+
+
+def _template(name: str) -> str:
+    return (resources.files("aaren.stream.native") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _header(whole: WholeStep, program: Program) -> str:
+    inputs = "\n".join(_member(*pair) for pair in zip(whole.inputs, program.inputs, strict=True))
+    outputs = "\n".join(_member(*pair) for pair in zip(whole.outputs, program.outputs, strict=True))
+    counts = "\n".join(
+        f"extern const char *const aaren_names_{identifier(name)}[{len(names)}];"
+        for name, names in whole.names.items()
+        if names
+    )
+    return _template("aaren_model.h.txt").format(
+        inputs=inputs,
+        outputs=outputs,
+        names=counts,
+        state_bytes=program.state_bytes + HEADER_BYTES,
+        fingerprint=c_string(whole.fingerprint),
+    )
+
+
+def _tables(whole: WholeStep, program: Program, leaves: list[Tensor]) -> str:
+    def braces(values: Sequence[object]) -> str:
+        return "{" + ", ".join(map(str, values)) + "}"
+
+    rows = []
+    for op in program.ops:
+        places = [f"{int(value)}u" for value in op["at"]]
+        strides = [braces([int(value) for value in stride]) for stride in op["stride"]]
+        parts = [
+            int(op["kind"]),
+            int(op["code"]),
+            braces([int(value) for value in op["type"]]),
+            braces(places),
+            braces([int(value) for value in op["size"]]),
+            braces(strides),
+            braces([_number(float(value)) for value in op["number"]]),
+        ]
+        rows.append(f"  {braces(parts)},")
+
+    def checks(table: NDArray[Any]) -> str:
+        found = [
+            f"  {{{int(row['offset'])}u, {int(row['count'])}u, {int(row['type'])}u, "
+            f"{_number(float(row['low']))}, {_number(float(row['high']))}}},"
+            for row in table
+        ]
+        return "\n".join(found) or "  {0u, 0u, 0u, 0.0, 0.0},"
+
+    image = bytearray(program.state_bytes)
+    for leaf, tensor in zip(program.states, leaves, strict=True):
+        content = tensor.contiguous().numpy().tobytes()
+        image[leaf.offset : leaf.offset + len(content)] = content
+    labels = "\n".join(
+        f"const char *const aaren_names_{identifier(name)}[{len(names)}] = "
+        f"{braces([c_string(str(text)) for text in names])};"
+        for name, names in whole.names.items()
+        if names
+    )
+    inputs, outputs = program.input_fields(), program.output_fields()
+    digest = int.from_bytes(hashlib.sha256(whole.fingerprint.encode()).digest()[:8], "big")
+    return _template("aaren_model.c.txt").format(
+        ops="\n".join(rows),
+        num_ops=len(program.ops),
+        inputs=checks(inputs),
+        num_inputs=len(inputs),
+        outputs=checks(outputs),
+        num_outputs=len(outputs),
+        image=_words(bytes(image)) or "0u",
+        state_bytes=program.state_bytes,
+        input_bytes=program.input_bytes,
+        output_bytes=program.output_bytes,
+        scratch_bytes=program.scratch_bytes,
+        output_at=program.output_at,
+        fingerprint=f"0x{digest:016x}",
+        labels=labels,
+    )
+
+
+def _words(content: bytes) -> str:
+    """Return bytes as a list of 32-bit words, little end first."""
+    padded = content + b"\0" * (-len(content) % 4)
+    return ",".join(f"0x{word:x}u" for word in np.frombuffer(padded, "<u4"))
+
+
+def _weights(content: bytes) -> str:
+    padded = content + b"\0" * (-len(content) % 32)
+    words = np.frombuffer(padded, "<u4")
+    lines = [
+        ",".join(f"0x{word:x}u" for word in words[start : start + 12]) for start in range(0, len(words), 12)
+    ]
+    return _template("aaren_weights.c.txt").format(words=",\n".join(lines) or "0u", count=max(1, len(words)))
+
+
+def _write_wasm(folder: Path, whole: WholeStep, program: Program) -> list[str]:
+    """Compile the sources with zig and write an ES module around them."""
+    try:
+        import ziglang  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingDependencyError("WebAssembly needs: pip install 'aaren[export]'") from error
+    zig = Path(ziglang.__file__).parent / "zig"
+    functions = (
+        "aaren_state_bytes",
+        "aaren_init",
+        "aaren_step",
+        "aaren_reset",
+        "aaren_check",
+        "malloc",
+        "free",
+    )
+    command = [
+        str(zig), "cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-Os", "-s",
+        "-ffp-contract=off", "-fno-math-errno", "-Wl,--strip-all", "-Wl,-z,stack-size=262144",
+        *(f"-Wl,--export={name}" for name in functions),
+        *(str(folder / name) for name in ("aaren_model.c", "aaren_weights.c", "aaren_runtime.c")),
+        "-o", str(folder / "aaren_model.wasm"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"ziglang could not compile the model: {done.stderr.strip()[-2000:]}")
+
+    def fields(names: Sequence[str], leaves: Sequence[Leaf]) -> str:
+        rows = [
+            {"name": name, "offset": leaf.offset, "count": leaf.count, "type": TYPED_ARRAYS[leaf.dtype]}
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
+        return json.dumps(rows)
+
+    def types(names: Sequence[str], leaves: Sequence[Leaf]) -> str:
+        return "\n".join(
+            f"  {json.dumps(name)}: {'bigint[]' if leaf.dtype == torch.int64 else 'number[]'} | "
+            f"{TYPED_ARRAYS[leaf.dtype]};"
+            for name, leaf in zip(names, leaves, strict=True)
+        )
+
+    values = {
+        "INPUTS": fields(list(whole.inputs), program.inputs),
+        "OUTPUTS": fields(whole.outputs, program.outputs),
+        "INPUT_BYTES": str(max(8, program.input_bytes)),
+        "OUTPUT_BYTES": str(max(8, program.output_bytes)),
+        "INPUT_TYPES": types(list(whole.inputs), program.inputs),
+        "OUTPUT_TYPES": types(whole.outputs, program.outputs),
+    }
+    for name in ("aaren_model.js", "aaren_model.d.ts"):
+        text = _template(f"{name}.txt")
+        for key, value in values.items():
+            text = text.replace(f"@{key}@", value)
+        write_text(folder / name, text)
+    write_bytes(folder / "package.json", b'{"type": "module"}\n')
+    return ["aaren_model.wasm", "aaren_model.js", "aaren_model.d.ts", "package.json"]
+
+
+def build_library(folder: Path) -> Path:
+    """Compile exported C sources into a shared library, with gcc, clang or zig."""
+    compiler = next(([name] for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
+    if compiler is None:
+        try:
+            import ziglang
+        except ImportError as error:
+            raise MissingDependencyError(
+                "checking an exported model needs a C compiler: install gcc or clang, or pip install "
+                "'aaren[export]'"
+            ) from error
+        compiler = [str(Path(ziglang.__file__).parent / "zig"), "cc"]
+    target = Path(tempfile.mkdtemp(prefix="aaren-export-")) / "model.so"
+    sources = [str(folder / name) for name in ("aaren_model.c", "aaren_weights.c", "aaren_runtime.c")]
+    command = [*compiler, "-std=c99", "-O2", "-fPIC", "-shared", *sources, "-o", str(target), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"the exported sources do not compile: {done.stderr.strip()[-2000:]}")
+    return target
+
+
+class Artifact:
+    """Exported C, compiled and loaded: raw numbers in, answers out. For checks and tests."""
+
+    def __init__(self, library: Path, program: Program) -> None:
+        self._functions = ctypes.CDLL(str(library))
+        self._functions.aaren_state_bytes.restype = ctypes.c_size_t
+        self.program = program
+        self.state = ctypes.create_string_buffer(self._functions.aaren_state_bytes() + 8)
+        self._start = ctypes.addressof(self.state) + -ctypes.addressof(self.state) % 8
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all items."""
+        self._functions.aaren_init(ctypes.c_void_p(self._start))
+
+    def step(self, inputs: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
+        """Take in one item and return the code and the answers, without the stream's axis."""
+        given = torch.zeros(max(8, self.program.input_bytes), dtype=torch.uint8)
+        found = torch.zeros(max(8, self.program.output_bytes), dtype=torch.uint8)
+        for value, leaf in zip(inputs, self.program.inputs, strict=True):
+            size = leaf.count * leaf.dtype.itemsize
+            given[leaf.offset : leaf.offset + size] = (
+                value.to(leaf.dtype).contiguous().view(-1).view(torch.uint8)
+            )
+        code = self._functions.aaren_step(
+            ctypes.c_void_p(self._start), ctypes.c_void_p(given.data_ptr()), ctypes.c_void_p(found.data_ptr())
+        )
+        outputs = [
+            found[leaf.offset : leaf.offset + leaf.count * leaf.dtype.itemsize]
+            .view(leaf.dtype)
+            .view(leaf.shape)
+            for leaf in self.program.outputs
+        ]
+        return code, outputs
+
+
+def read_rows(path: Path) -> NDArray[np.float64]:
+    """Read rows of numbers for a check, from .npy or from text with commas."""
+    try:
+        rows = (
+            np.load(path, allow_pickle=False)
+            if path.suffix == ".npy"
+            else np.loadtxt(path, delimiter=",", ndmin=2)
+        )
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected rows of numbers, as .npy or with commas ({error}).") from error
+    if rows.ndim != 2 or rows.dtype.kind not in "fiu":
+        raise DataError(f"{path}: expected rows of numbers, (n, inputs); got {rows.shape} of {rows.dtype}.")
+    return np.asarray(rows, dtype=np.float64)
+
+
+def split_row(whole: WholeStep, row: NDArray[np.float64]) -> list[Tensor]:
+    """Cut a row of plain numbers into the inputs of a step, (1, ...)."""
+    found, start = [], 0
+    for example in whole.inputs.values():
+        count = example.numel()
+        part = torch.from_numpy(np.array(row[start : start + count], dtype=np.float64))
+        found.append(part.to(example.dtype).view(example.shape))
+        start += count
+    if start != len(row):
+        raise DataError(
+            f"a row must have {start} numbers, those of {', '.join(whole.inputs)}; got {len(row)}."
+        )
+    return found
+
+
+def _check(
+    whole: WholeStep, folder: Path, program: Program, rows: NDArray[np.float64], *, is_exact: bool
+) -> float:
+    """Replay rows through torch and the artifact; return the largest difference, refuse one above 1e-5."""
+    artifact = Artifact(build_library(folder), program)
+    state, worst = whole.state, 0.0
+    for number, row in enumerate(rows):
+        inputs = split_row(whole, row)
+        with torch.no_grad():
+            wanted, state = whole.run(inputs, state)
+        code, found = artifact.step(inputs)
+        if code:
+            raise DataError(f"row {number} of the check is refused by the artifact with code {code}.")
+        for want, have in zip(wanted, found, strict=True):
+            scale = max(1.0, float(want.abs().max())) if want.numel() else 1.0
+            worst = max(worst, float((want[0].double() - have.double()).abs().max()) / scale)
+    if is_exact and worst > TOLERANCE:
+        raise DataError(
+            f"the artifact differs from torch by {worst:.2g} of the largest answer, more than {TOLERANCE}: "
+            f"do not use it, and report the model."
+        )
+    return worst

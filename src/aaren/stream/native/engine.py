@@ -1,0 +1,250 @@
+"""Run a step through the C runtime: record, lower, and call it over a slab of states, without the GIL.
+
+A slab holds the flat states of streams end to end; its leaves are seen as torch tensors without a copy, so
+states pass to and from torch at any moment.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from aaren.errors import StateError
+from aaren.ops.cpu import library
+from aaren.stream.native.lower import Leaf, Program, lower
+from aaren.stream.native.record import LoweringError, Recording, record
+
+LANES = 8  # AAREN_LANES
+OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE = range(5)
+StateT = TypeVar("StateT", bound=tuple[object, ...])
+# From the inputs, in leaves, and a state to the outputs, in leaves, and the state after them.
+Step = Callable[[list[Tensor], StateT], tuple[list[Tensor], StateT]]
+
+
+class _ProgramStruct(ctypes.Structure):
+    """`aaren_program` of runtime.h."""
+
+    _fields_ = (
+        ("ops", ctypes.c_void_p),
+        ("inputs", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
+        ("weights", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in ("num_ops", "num_inputs", "num_outputs")),
+        *(
+            (name, ctypes.c_uint32)
+            for name in ("state_bytes", "input_bytes", "output_bytes", "scratch_bytes", "output_at")
+        ),
+    )
+
+
+def compile_step(
+    step: Step[StateT],
+    inputs: Sequence[Tensor],
+    state: StateT,
+    *,
+    largest: float,
+    weights: str = "float32",
+    output_limits: tuple[float, ...] = (),
+) -> "NativeStep[StateT]":
+    """Record a step twice, with other numbers, and lower it.
+
+    Args:
+        step: what is to run without torch.
+        inputs: of one stream, with its axis; as an example of shapes, types and usual numbers.
+        state: of one stream, before the first item.
+        largest: the largest number that is let in.
+        weights: "float32" or "int8".
+        output_limits: beyond which each of the outputs is refused; default: what is not finite.
+    """
+    leaves, spec = pytree.tree_flatten(state)
+    if not all(isinstance(leaf, Tensor) for leaf in leaves):
+        raise LoweringError(
+            "the state holds more than tensors, or grows, as a Transformer's cache does: only a state of "
+            "constant size can be run without torch. Use engine='torch'."
+        )
+
+    def run(given: list[Tensor], held: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        outputs, new = step(given, pytree.tree_unflatten(held, spec))
+        found = pytree.tree_leaves(new)
+        for old, part in zip(held, found, strict=True):
+            if old.shape != part.shape:
+                raise LoweringError(
+                    f"the state grows, from {tuple(old.shape)} to {tuple(part.shape)}, as a Transformer's "
+                    f"cache does: only a state of constant size can be run without torch. Use engine='torch'."
+                )
+        return outputs, found
+
+    recordings: list[Recording] = []
+    held = [leaf.detach().cpu() for leaf in leaves]
+    for number in range(2):
+        given = [_vary(tensor, number) for tensor in inputs]
+        recordings.append(record(run, given, held))
+        with torch.no_grad():
+            _, held = run(given, held)
+    programs = [lower(recording, largest=largest, weights=weights) for recording in recordings]
+    first, second = programs
+    if first.ops.tobytes() != second.ops.tobytes() or first.weights != second.weights:
+        raise LoweringError(
+            "what the step computes depends on its numbers in Python (a branch, a list or an array made of a "
+            "tensor): what runs without Python must do the same for all of them."
+        )
+    first.output_limits = output_limits
+    return NativeStep(first, spec)
+
+
+def _vary(tensor: Tensor, number: int) -> Tensor:
+    """Return other numbers that a step may be given; integers and truths stay as they are."""
+    if not tensor.is_floating_point():
+        return tensor.clone()
+    wave = torch.arange(1, tensor.numel() + 1, dtype=torch.float64).mul(1.0 + number).sin().view(tensor.shape)
+    return (tensor.double() + 0.5 * (wave + 1.0)).to(tensor.dtype)
+
+
+class Slab:
+    """Flat states of some streams, end to end."""
+
+    def __init__(self, leaves: Sequence[Leaf], state_bytes: int, count: int) -> None:
+        self.memory = torch.zeros(count, state_bytes, dtype=torch.uint8)
+        self.array: NDArray[np.uint8] = self.memory.numpy()
+        self.address = self.memory.data_ptr()
+        self.leaves = [view_leaf(self.memory, leaf) for leaf in leaves]
+
+
+def view_leaf(memory: Tensor, leaf: Leaf) -> Tensor:
+    """Return a part of flat blocks (n, bytes), (n, *shape), without a copy."""
+    count, size = memory.shape
+    if not leaf.count:
+        return torch.zeros(count, *leaf.shape, dtype=leaf.dtype)
+    bytes_ = leaf.count * leaf.dtype.itemsize
+    whole = memory[:, leaf.offset : leaf.offset + bytes_]
+    assert size % leaf.dtype.itemsize == 0
+    return whole.view(leaf.dtype).view(count, *leaf.shape) if leaf.shape else whole.view(leaf.dtype)[:, 0]
+
+
+class NativeStep(Generic[StateT]):
+    """A step as a program; called over slabs of any number of streams, from any thread."""
+
+    def __init__(self, program: Program, spec: pytree.TreeSpec) -> None:
+        function = library.runtime_function()
+        if function is None:
+            raise LoweringError(f"the native engine needs the compiled library: {library.describe()}.")
+        self.program = program
+        self._spec = spec
+        self._function = function
+        self._function.restype = ctypes.c_int  # type: ignore[attr-defined]  # a function of ctypes
+        self._function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64]  # type: ignore[attr-defined]
+        # What the struct points to, kept alive; weights start where a vector may be loaded.
+        padded = np.zeros(len(program.weights) + 64, np.uint8)
+        start = -padded.ctypes.data % 64
+        self._weights = padded[start : start + len(program.weights)]
+        self._weights[:] = np.frombuffer(program.weights, np.uint8)
+        self._ops = program.ops
+        self._inputs, self._outputs = program.input_fields(), program.output_fields()
+        self._struct = _ProgramStruct(
+            self._ops.ctypes.data,
+            self._inputs.ctypes.data,
+            self._outputs.ctypes.data,
+            self._weights.ctypes.data,
+            len(self._ops),
+            len(self._inputs),
+            len(self._outputs),
+            program.state_bytes,
+            program.input_bytes,
+            program.output_bytes,
+            program.scratch_bytes,
+            program.output_at,
+        )
+        self._address = ctypes.addressof(self._struct)
+
+    def slab(self, count: int) -> Slab:
+        """Return room for the states of some streams."""
+        return Slab(self.program.states, self.program.state_bytes, count)
+
+    def pack(self, state: StateT, slab: Slab) -> None:
+        """Copy a state into a slab."""
+        leaves = pytree.tree_leaves(state)
+        for leaf, place in zip(leaves, slab.leaves, strict=True):
+            if leaf.shape != place.shape or leaf.dtype != place.dtype:
+                raise StateError(
+                    f"a part of the state must be {tuple(place.shape)} {place.dtype}; got "
+                    f"{tuple(leaf.shape)} {leaf.dtype}."
+                )
+            place.copy_(leaf)
+
+    def unpack(self, slab: Slab) -> StateT:
+        """Return the state in a slab, in its own memory."""
+        state: StateT = pytree.tree_unflatten([leaf.clone() for leaf in slab.leaves], self._spec)
+        return state
+
+    def buffers(self, count: int) -> "Buffers":
+        """Return room for items, answers and what lies between, of some streams."""
+        return Buffers(self, count)
+
+    def run(self, slab: Slab, buffers: "Buffers") -> int:
+        """Take in the items in the buffers, one of each stream."""
+        code: int = self._function(
+            self._address,
+            slab.address,
+            buffers.input_address,
+            buffers.output_address,
+            buffers.scratch_address,
+            buffers.code_address,
+            buffers.count,
+        )
+        return code
+
+    def run_many(self, slab: Slab, buffers: "Buffers", *, threads: int | None = None) -> int:
+        """Take in the items in the buffers, the streams spread over threads; default: as many as torch's."""
+        threads = count_threads() if threads is None else threads
+        if threads == 1 or buffers.count <= LANES:
+            return self.run(slab, buffers)
+        size = -(-buffers.count // threads)
+        size += -size % LANES
+        program = self.program
+
+        def part(start: int) -> int:
+            scratch = np.empty(LANES * program.scratch_bytes + 64, np.uint8)
+            code: int = self._function(
+                self._address,
+                slab.address + start * program.state_bytes,
+                buffers.input_address + start * program.input_bytes,
+                buffers.output_address + start * program.output_bytes,
+                scratch.ctypes.data + -scratch.ctypes.data % 64,
+                buffers.code_address + start * 4,
+                min(size, buffers.count - start),
+            )
+            return code
+
+        with ThreadPoolExecutor(threads) as pool:
+            return next(filter(None, list(pool.map(part, range(0, buffers.count, size)))), OK)
+
+
+class Buffers:
+    """Room for the items and answers of some streams, seen as tensors without a copy."""
+
+    def __init__(self, step: NativeStep[StateT], count: int) -> None:
+        program = step.program
+        self.count = count
+        self._input = torch.zeros(count, max(8, program.input_bytes), dtype=torch.uint8)
+        self._output = torch.zeros(count, max(8, program.output_bytes), dtype=torch.uint8)
+        self.codes = np.zeros(count, np.int32)
+        self._scratch = np.zeros(min(count, LANES) * program.scratch_bytes + 64, np.uint8)
+        self.inputs = [view_leaf(self._input, leaf) for leaf in program.inputs]
+        self.outputs = [view_leaf(self._output, leaf) for leaf in program.outputs]
+        self.input_arrays = [tensor.numpy() for tensor in self.inputs]
+        self.output_arrays = [tensor.numpy() for tensor in self.outputs]
+        self.input_address, self.output_address = self._input.data_ptr(), self._output.data_ptr()
+        self.scratch_address = self._scratch.ctypes.data + -self._scratch.ctypes.data % 64
+        self.code_address = self.codes.ctypes.data
+
+
+def count_threads() -> int:
+    """Return how many threads a call over many streams uses: torch's, or fewer where there are fewer CPUs."""
+    return max(1, min(torch.get_num_threads(), os.cpu_count() or 1))

@@ -1,0 +1,891 @@
+"""Lower a recorded step to a program of the C runtime: operation by operation, then memory.
+
+The tables of names must agree with the enumerations in `runtime.c`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aaren.stream.native.record import SCAN, LoweringError, Node, Recording, Ref
+
+KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul")
+CODES = (
+    "copy", "add", "sub", "mul", "div", "maximum", "minimum", "pow", "where", "eq", "ne", "lt", "le", "gt",
+    "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
+    "gelu", "gelu_tanh", "relu", "silu", "neg", "abs", "floor", "isnan", "isfinite", "addcmul", "lerp",
+    "clamp", "expm1", "log1p", "remainder", "reciprocal", "elu", "erf", "sign", "log_sigmoid",
+)  # fmt: skip
+REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "logsumexp", "any", "all")
+TYPES = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bool: 3, torch.int8: 4}
+ITEM_BYTES = {torch.float32: 4, torch.float64: 8, torch.int64: 8, torch.bool: 1, torch.int8: 1}
+WEIGHTS, STATE, SCRATCH, INPUT = range(4)
+NONE = 2**32 - 1
+PANEL = 16
+ALIGNMENT = 32  # of what lies in the weights and scratch blocks
+FUSED = ("gelu", "relu", "silu", "sigmoid", "tanh")
+
+OP = np.dtype(
+    [
+        ("kind", "u1"),
+        ("code", "u1"),
+        ("type", "u1", 6),
+        ("at", "<u4", 6),
+        ("size", "<i4", 4),
+        ("stride", "<i4", (4, 4)),
+        ("number", "<f8", 2),
+    ]
+)
+FIELD = np.dtype(
+    [("offset", "<u4"), ("count", "<u4"), ("type", "<u4"), ("pad", "<u4"), ("low", "<f8"), ("high", "<f8")]
+)
+
+UNARY = {
+    "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",
+    "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "neg": "neg", "abs": "abs", "floor": "floor",
+    "isnan": "isnan", "isfinite": "isfinite", "expm1": "expm1", "log1p": "log1p", "reciprocal": "reciprocal",
+    "erf": "erf", "sign": "sign", "logical_not": "not", "bitwise_not": "not", "clone": "copy",
+    "_to_copy": "copy", "alias": "copy", "log_sigmoid_forward": "log_sigmoid", "contiguous": "copy",
+}  # fmt: skip
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "minimum": "minimum",
+    "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "logical_and": "and",
+    "logical_or": "or", "bitwise_and": "and", "bitwise_or": "or", "remainder": "remainder", "pow": "pow",
+}  # fmt: skip
+
+
+@dataclass
+class Op:
+    """One operation of a program, before operands have addresses; the first operand is written."""
+
+    kind: str
+    operands: list[Ref | None]
+    size: tuple[int, ...]
+    strides: list[tuple[int, ...]] = field(default_factory=list)
+    code: int = 0
+    numbers: tuple[float, float] = (0.0, 0.0)
+    mask: Ref | None = None
+    num_written: int = 1  # the first operands, which are written
+
+
+@dataclass
+class Leaf:
+    """An input, an output or a part of the state: where its numbers lie, of one stream."""
+
+    offset: int  # in bytes
+    shape: tuple[int, ...]  # without the stream
+    dtype: torch.dtype
+
+    @property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+@dataclass
+class Program:
+    """All that the runtime needs to know."""
+
+    ops: NDArray[Any]
+    weights: bytes
+    inputs: list[Leaf]
+    outputs: list[Leaf]
+    states: list[Leaf]
+    input_bytes: int
+    output_bytes: int
+    state_bytes: int
+    scratch_bytes: int
+    output_at: int
+    largest: float
+    has_int8: bool = False
+    output_limits: tuple[float, ...] = ()  # beyond which an answer is refused; empty: none but infinity
+
+    def input_fields(self) -> NDArray[Any]:
+        """Return what the runtime checks of items."""
+        return self.fields(self.inputs, [self.largest] * len(self.inputs))
+
+    def output_fields(self) -> NDArray[Any]:
+        """Return what the runtime checks of answers."""
+        return self.fields(self.outputs, self.output_limits or [math.inf] * len(self.outputs))
+
+    def fields(self, leaves: Sequence[Leaf], limits: Sequence[float]) -> NDArray[Any]:
+        """Return what the runtime checks of inputs or outputs: numbers that are finite and not too large."""
+        rows = [
+            (leaf, limit)
+            for leaf, limit in zip(leaves, limits, strict=True)
+            if leaf.dtype.is_floating_point and leaf.count
+        ]
+        table = np.zeros(len(rows), FIELD)
+        for row, (leaf, largest) in zip(table, rows, strict=True):
+            row["offset"], row["count"], row["type"] = leaf.offset, leaf.count, TYPES[leaf.dtype]
+            limit = min(largest, torch.finfo(leaf.dtype).max)
+            row["low"], row["high"] = -limit, limit
+        return table
+
+
+def lower(recording: Recording, *, largest: float, weights: str = "float32") -> Program:
+    """Turn a recording into a program.
+
+    Args:
+        recording: of a step of one stream.
+        largest: numbers beyond it are refused at the door.
+        weights: "float32", or "int8" with a scale per row.
+    """
+    return _Lowering(recording, largest, weights == "int8").program()
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, stride = [], 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= size
+    return tuple(reversed(strides))
+
+
+def _align(offset: int, to: int) -> int:
+    return -(-offset // to) * to
+
+
+class _Lowering:
+    def __init__(self, recording: Recording, largest: float, is_int8: bool) -> None:
+        self.recording = recording
+        self.largest = largest
+        self.is_int8 = is_int8
+        self.ops: list[Op] = []
+        self.next_storage = 1 + max(recording.tensors, default=0)
+        self.sizes: dict[int, int] = {}  # bytes of storages that are written
+        self.blob = bytearray()
+        self.constants: dict[object, int] = {}  # offset in the weights
+        self.own_constants: dict[int, Tensor] = {}
+        self.node: Node | None = None
+
+    def program(self) -> Program:
+        """Lower all nodes, then place everything in memory."""
+        recording = self.recording
+        for node in recording.nodes:
+            self.node = node
+            for ref in node.outputs:
+                if ref.dtype not in TYPES:
+                    raise self.unsupported(f"{ref.dtype} numbers")
+            self.lower_node(node)
+        self.node = None
+        for ref in [*recording.inputs, *recording.states]:
+            if ref.dtype not in TYPES:
+                raise self.unsupported(f"{ref.dtype} numbers")
+        return self.place()
+
+    def lower_node(self, node: Node) -> None:
+        """Find the rule of an operation."""
+        if node.name == SCAN:
+            self.scan(node)
+            return
+        base, overload = node.name.split(".")[1:3]
+        if base in UNARY:
+            self.elementwise(UNARY[base], node.outputs[0], [node.args[0]])
+        elif base == "square" or (base == "pow" and node.args[1] == 2):
+            self.elementwise("mul", node.outputs[0], [node.args[0], node.args[0]])
+        elif base == "rsub":
+            self.binary("sub", node, [node.args[1], node.args[0]])
+        elif base in BINARY:
+            self.binary(BINARY[base], node, list(node.args[:2]))
+        else:
+            rule: Callable[[Node], None] | None = getattr(self, f"lower_{base}", None)
+            if rule is None:
+                raise self.unsupported(f"the operation aten.{base}.{overload}")
+            rule(node)
+
+    def unsupported(self, what: str) -> LoweringError:
+        """Build the error that names what cannot be lowered and where it comes from."""
+        where = "" if self.node is None else f" (used at {self.node.where})"
+        return LoweringError(
+            f"the native engine does not know {what}{where}. Use engine='torch', or write the step with "
+            f"operations that it knows."
+        )
+
+    # Elementwise operations
+
+    def elementwise(
+        self, code: str, out: Ref, operands: Sequence[Any], numbers: tuple[float, float] = (0.0, 0.0)
+    ) -> None:
+        """Add an elementwise operation; operands are broadcast, and may be numbers."""
+        if not out.numel:
+            return
+        refs = [self.operand(operand, out.dtype) for operand in operands]
+        strides = [out.strides] + [_broadcast(ref, out.shape) for ref in refs]
+        size, kept = _collapse(out.shape, strides)
+        if len(size) > 4:
+            raise self.unsupported(f"{len(size)} axes that cannot be joined")
+        pad = 4 - len(size)
+        self.ops.append(
+            Op(
+                "elementwise",
+                [out, *refs],
+                (1,) * pad + size,
+                [(0,) * pad + stride for stride in kept],
+                CODES.index(code),
+                numbers,
+            )
+        )
+
+    def operand(self, given: Any, dtype: torch.dtype) -> Ref:
+        """Return a tensor, or the place of a number."""
+        if isinstance(given, Ref):
+            return given
+        number = float(given)
+        held = dtype if dtype == torch.float32 else torch.float64
+        return self.constant(torch.tensor(number, dtype=held))
+
+    def constant(self, tensor: Tensor) -> Ref:
+        """Return the place of numbers that the lowering brings."""
+        storage = self.next_storage
+        self.next_storage += 1
+        self.own_constants[storage] = tensor.contiguous()
+        return Ref(storage, 0, tuple(tensor.shape), _contiguous(tensor.shape), tensor.dtype)
+
+    def temporary(self, shape: Sequence[int], dtype: torch.dtype) -> Ref:
+        """Return a new place for results."""
+        storage = self.next_storage
+        self.next_storage += 1
+        return Ref(storage, 0, tuple(shape), _contiguous(shape), dtype)
+
+    def contiguous(self, ref: Ref, dtype: torch.dtype | None = None) -> Ref:
+        """Return the same numbers end to end, in another type if asked."""
+        dtype = dtype or ref.dtype
+        if ref.dtype == dtype and (ref.is_contiguous):
+            return ref
+        if self.is_constant(ref):
+            return self.constant(self.value(ref).to(dtype))
+        copied = self.temporary(ref.shape, dtype)
+        self.elementwise("copy", copied, [ref])
+        return copied
+
+    def is_constant(self, ref: Ref) -> bool:
+        """Tell whether numbers are known now."""
+        return ref.storage in self.own_constants or (
+            ref.storage in self.recording.tensors and ref.storage not in self.recording.produced
+        )
+
+    def value(self, ref: Ref) -> Tensor:
+        """Return the numbers of a constant."""
+        tensor = self.own_constants.get(ref.storage)
+        if tensor is None:
+            tensor = self.recording.tensors[ref.storage]
+        if tensor.dtype != ref.dtype:
+            tensor = torch.empty(0, dtype=ref.dtype).set_(tensor.untyped_storage())
+        return tensor.detach().as_strided(ref.shape, ref.strides, ref.offset)
+
+    def binary(self, code: str, node: Node, operands: list[Any]) -> None:
+        alpha = node.kwargs.get("alpha", 1)
+        if alpha != 1:
+            raise self.unsupported("alpha= of an addition")
+        if node.kwargs.get("rounding_mode") is not None:
+            raise self.unsupported("a division with rounding_mode")
+        self.elementwise(code, node.outputs[0], operands)
+
+    def lower_gelu(self, node: Node) -> None:
+        code = "gelu_tanh" if node.kwargs.get("approximate") == "tanh" else "gelu"
+        self.elementwise(code, node.outputs[0], [node.args[0]])
+
+    def lower_elu(self, node: Node) -> None:
+        if node.args[1:] not in ((), (1,), (1.0,)):
+            raise self.unsupported("elu with other constants than 1")
+        self.elementwise("elu", node.outputs[0], [node.args[0]])
+
+    def lower_softplus(self, node: Node) -> None:
+        if len(node.args) > 1 and node.args[1] != 1:
+            raise self.unsupported("softplus with a beta")
+        self.elementwise("softplus", node.outputs[0], [node.args[0]])
+
+    def lower_where(self, node: Node) -> None:
+        self.elementwise("where", node.outputs[0], node.args)
+
+    def lower_masked_fill(self, node: Node) -> None:
+        x, mask, value = node.args
+        self.elementwise("where", node.outputs[0], [mask, value, x])
+
+    def lower_clamp(self, node: Node) -> None:
+        low, high = ([*node.args[1:], None, None])[:2]
+        low = node.kwargs.get("min", low)
+        high = node.kwargs.get("max", high)
+        if isinstance(low, Ref) or isinstance(high, Ref):
+            raise self.unsupported("clamp with tensors as bounds")
+        bounds = (-math.inf if low is None else float(low), math.inf if high is None else float(high))
+        self.elementwise("clamp", node.outputs[0], [node.args[0]], bounds)
+
+    lower_clamp_min = lower_clamp
+
+    def lower_addcmul(self, node: Node) -> None:
+        value = float(node.kwargs.get("value", 1))
+        self.elementwise("addcmul", node.outputs[0], node.args[:3], (value, 0.0))
+
+    def lower_lerp(self, node: Node) -> None:
+        self.elementwise("lerp", node.outputs[0], node.args)
+
+    def lower_copy(self, node: Node) -> None:
+        self.elementwise("copy", node.outputs[0], [node.args[1]])
+
+    # Moving numbers
+
+    def lower_cat(self, node: Node) -> None:
+        out, start = node.outputs[0], 0
+        dim = (node.args[1] if len(node.args) > 1 else 0) % len(out.shape)
+        for part in node.args[0]:
+            if not part.numel:
+                continue
+            shape = (*out.shape[:dim], part.shape[dim], *out.shape[dim + 1 :])
+            place = Ref(out.storage, out.offset + start * out.strides[dim], shape, out.strides, out.dtype)
+            self.elementwise("copy", place, [part])
+            start += part.shape[dim]
+
+    def lower_stack(self, node: Node) -> None:
+        out = node.outputs[0]
+        dim = (node.args[1] if len(node.args) > 1 else 0) % len(out.shape)
+        for number, part in enumerate(node.args[0]):
+            shape, strides = (pair[:dim] + pair[dim + 1 :] for pair in (out.shape, out.strides))
+            place = Ref(out.storage, out.offset + number * out.strides[dim], shape, strides, out.dtype)
+            self.elementwise("copy", place, [part])
+
+    def gather(self, out: Ref, table: Ref, dim: int, index: Ref, wraps: bool) -> None:
+        """Pick along one axis of a table; the index has one axis, or is one number."""
+        count = index.numel
+        before, after = table.shape[:dim], table.shape[dim + 1 :]
+        index = self.contiguous(index)
+        # The result's axes: those before, those of the index, those after.
+        places = len(index.shape)
+        out_index_stride = out.strides[dim + places - 1] if places else 0
+        if places > 1 and not out.is_contiguous:
+            raise self.unsupported("an index of several axes")
+        others = [
+            *((size, out.strides[at], table.strides[at]) for at, size in enumerate(before)),
+            *(
+                (size, out.strides[dim + places + at], table.strides[dim + 1 + at])
+                for at, size in enumerate(after)
+            ),
+        ]
+        size, (own, theirs) = _collapse(
+            [o[0] for o in others], [[o[1] for o in others], [o[2] for o in others]]
+        )
+        if len(size) > 3:
+            raise self.unsupported("an index into a tensor of so many axes")
+        pad = 3 - len(size)
+        self.ops.append(
+            Op(
+                "gather",
+                [out, table, index],
+                (count, *(1,) * pad, *size),
+                [
+                    (out_index_stride, *(0,) * pad, *own),
+                    (table.strides[dim], *(0,) * pad, *theirs),
+                    (1, 0, 0, 0),
+                ],
+                int(wraps),
+                (float(table.shape[dim]), 0.0),
+            )
+        )
+
+    def lower_embedding(self, node: Node) -> None:
+        self.gather(node.outputs[0], node.args[0], 0, node.args[1], wraps=False)
+
+    def lower_index_select(self, node: Node) -> None:
+        table, dim, index = node.args
+        self.gather(node.outputs[0], table, dim % len(table.shape), index, wraps=False)
+
+    def lower_index(self, node: Node) -> None:
+        table, indices = node.args
+        given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+        if len(given) != 1 or given[0][1].dtype != torch.int64:
+            raise self.unsupported("an index by several tensors, or by a mask")
+        dim, index = given[0]
+        self.gather(node.outputs[0], table, dim, index, wraps=True)
+
+    def lower_gather(self, node: Node) -> None:
+        table, dim, index = node.args[:3]
+        dim %= len(table.shape)
+        if any(size != 1 for at, size in enumerate(table.shape) if at != dim) or index.numel != 1:
+            raise self.unsupported("gather along more than one axis")
+        flat = Ref(table.storage, table.offset, (table.shape[dim],), (table.strides[dim],), table.dtype)
+        one = Ref(index.storage, index.offset, (1,), (1,), index.dtype)
+        out = node.outputs[0]
+        self.gather(Ref(out.storage, out.offset, (1,), (1,), out.dtype), flat, 0, one, wraps=False)
+
+    # Sums and products
+
+    def linear(self, out: Ref, x: Ref, weight: Ref, bias: Ref | None) -> None:
+        """Add y = x W + b, W (inputs, outputs)."""
+        inputs, outputs = weight.shape
+        rows = x.numel // inputs
+        is_plain = self.is_constant(weight) and weight.dtype == torch.float32 and x.dtype == torch.float32
+        if not is_plain or (bias is not None and not self.is_constant(bias)):
+            self.matmul(out, x, weight, bias)
+            return
+        matrix = self.value(weight)
+        panels = -(-outputs // PANEL)
+        padded = torch.zeros(inputs, panels * PANEL)
+        scales = None
+        if self.is_int8:
+            scale = matrix.abs().amax(0).clamp(min=1e-30) / 127.0
+            padded[:, :outputs] = (matrix / scale).round()
+            scales = self.constant(scale)
+        else:
+            padded[:, :outputs] = matrix
+        packed = padded.view(inputs, panels, PANEL).transpose(0, 1).contiguous()
+        place = self.constant(packed.to(torch.int8) if self.is_int8 else packed)
+        held = None if bias is None else self.contiguous(bias)
+        if held is not None and held.shape != (outputs,):
+            held = self.constant(self.value(held).expand(outputs).contiguous())
+        self.ops.append(
+            Op("linear", [out, self.contiguous(x), place, held, scales], (rows, inputs, outputs, 0))
+        )
+
+    def matmul(self, out: Ref, x: Ref, weight: Ref, bias: Ref | None) -> None:
+        """Add a general product of (b, i, k) and (b, k, j), batch axes broadcast or none."""
+
+        def batched(ref: Ref) -> tuple[tuple[int, ...], tuple[int, ...]]:
+            pad = 3 - len(ref.shape)
+            return (1,) * pad + ref.shape, (0,) * pad + ref.strides
+
+        (x_shape, x_stride), (w_shape, w_stride), (_, out_stride) = map(batched, (x, weight, out))
+        self.ops.append(
+            Op(
+                "matmul",
+                [out, x, weight],
+                (max(x_shape[0], w_shape[0]), x_shape[1], w_shape[2], x_shape[2]),
+                [
+                    (*out_stride, 0),
+                    (x_stride[0], x_stride[1], 0, x_stride[2]),
+                    (w_stride[0], 0, w_stride[2], w_stride[1]),
+                ],
+            )
+        )
+        if bias is not None:
+            self.elementwise("add", out, [out, bias])
+
+    def lower_addmm(self, node: Node) -> None:
+        bias, x, weight = node.args
+        if node.kwargs.get("beta", 1) != 1 or node.kwargs.get("alpha", 1) != 1:
+            raise self.unsupported("addmm with factors")
+        self.linear(node.outputs[0], x, weight, bias)
+
+    def lower_mm(self, node: Node) -> None:
+        self.linear(node.outputs[0], node.args[0], node.args[1], None)
+
+    def lower_bmm(self, node: Node) -> None:
+        x, weight = node.args
+        if x.shape[0] == 1:
+            flat = Ref(weight.storage, weight.offset, weight.shape[1:], weight.strides[1:], weight.dtype)
+            rows = Ref(x.storage, x.offset, x.shape[1:], x.strides[1:], x.dtype)
+            out = node.outputs[0]
+            self.linear(
+                Ref(out.storage, out.offset, out.shape[1:], out.strides[1:], out.dtype), rows, flat, None
+            )
+        else:
+            self.matmul(node.outputs[0], x, weight, None)
+
+    def lower_native_layer_norm(self, node: Node) -> None:
+        x, shape, weight, bias, epsilon = node.args
+        width = math.prod(shape)
+        out = node.outputs[0]
+        operands = [out, self.contiguous(x), weight, bias]
+        self.ops.append(Op("norm", operands, (x.numel // width, width, 0, 0), numbers=(float(epsilon), 0.0)))
+
+    def reduce(self, kind: str, code: int, out: Ref, x: Ref, dims: Sequence[int]) -> None:
+        """Add a reduction over some axes, which become the last one."""
+        dims = [dim % len(x.shape) for dim in dims] if dims else list(range(len(x.shape)))
+        outer = [dim for dim in range(len(x.shape)) if dim not in dims]
+        size, (stride,) = _collapse([x.shape[dim] for dim in dims], [[x.strides[dim] for dim in dims]])
+        if len(size) > 1:
+            x = self.contiguous(x)
+            size, (stride,) = _collapse([x.shape[dim] for dim in dims], [[x.strides[dim] for dim in dims]])
+            if len(size) > 1:
+                raise self.unsupported("a sum over axes that do not lie together")
+        shape = [x.shape[dim] for dim in outer]
+        keeps = len(out.shape) == len(x.shape)
+        own = [out.strides[dim] for dim in outer] if keeps else list(out.strides)
+        length, step = (size[0], stride[0]) if size else (1, 0)
+        kept, (to, from_) = _collapse(shape, [own, [x.strides[dim] for dim in outer]])
+        if len(kept) > 3:
+            raise self.unsupported("a sum over one of so many axes")
+        pad = 3 - len(kept)
+        last = out.strides[dims[0]] if kind == "softmax" else 0
+        self.ops.append(
+            Op(
+                kind,
+                [out, x],
+                (*(1,) * pad, *kept, length),
+                [(*(0,) * pad, *to, last), (*(0,) * pad, *from_, step)],
+                code,
+            )
+        )
+
+    def reduction(self, name: str, node: Node) -> None:
+        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        dims = [] if dims is None else dims if isinstance(dims, list | tuple) else [dims]
+        self.reduce("reduce", REDUCTIONS.index(name), node.outputs[0], node.args[0], dims)
+
+    def lower_sum(self, node: Node) -> None:
+        self.reduction("sum", node)
+
+    def lower_mean(self, node: Node) -> None:
+        self.reduction("mean", node)
+
+    def lower_amax(self, node: Node) -> None:
+        self.reduction("amax", node)
+
+    def lower_amin(self, node: Node) -> None:
+        self.reduction("amin", node)
+
+    def lower_argmax(self, node: Node) -> None:
+        self.reduction("argmax", node)
+
+    def lower_logsumexp(self, node: Node) -> None:
+        self.reduction("logsumexp", node)
+
+    def lower_any(self, node: Node) -> None:
+        self.reduction("any", node)
+
+    def lower_all(self, node: Node) -> None:
+        self.reduction("all", node)
+
+    def lower__softmax(self, node: Node) -> None:
+        self.reduce("softmax", 0, node.outputs[0], node.args[0], [node.args[1]])
+
+    def lower__log_softmax(self, node: Node) -> None:
+        self.reduce("softmax", 1, node.outputs[0], node.args[0], [node.args[1]])
+
+    def scan(self, node: Node) -> None:
+        """Add one item of a running softmax; its state lies end to end, m, u, w."""
+        m, u, w, score, value, mask, log_decay = node.args
+        output, new_m = node.outputs[:2]
+        heads, width = m.numel, w.shape[-1]
+        if not self.lie_together(m, u, w):
+            joined = self.temporary((2 * heads + w.numel,), m.dtype)
+            start = 0
+            for part in (m, u, w):
+                place = Ref(joined.storage, start, (part.numel,), (1,), joined.dtype)
+                self.elementwise("copy", place, [self.flat(part)])
+                start += part.numel
+            m = joined
+        decay_stride = 1
+        if log_decay is not None:
+            log_decay = self.contiguous(log_decay) if not self.is_constant(log_decay) else log_decay
+            decay_stride = log_decay.strides[-1]
+        new = Ref(new_m.storage, 0, (2 * heads + w.numel,), (1,), m.dtype)
+        self.ops.append(
+            Op(
+                "scan",
+                [new, output, m, self.contiguous(score), self.contiguous(value), log_decay],
+                (heads, width, decay_stride, 0),
+                code=int(mask is not None),
+                mask=mask,
+                num_written=2,
+            )
+        )
+
+    def flat(self, ref: Ref) -> Ref:
+        """Return a tensor with one axis."""
+        ref = self.contiguous(ref)
+        return Ref(ref.storage, ref.offset, (ref.numel,), (1,), ref.dtype)
+
+    def lie_together(self, *parts: Ref) -> bool:
+        """Tell whether tensors follow each other in memory: in one storage, or as neighbours in the state."""
+        if not all(part.is_contiguous for part in parts):
+            return False
+        states = self.recording.states
+        if all(part in states for part in parts):
+            first = states.index(parts[0])
+            return list(parts) == states[first : first + len(parts)]
+        places = [part.offset for part in parts]
+        ends = [part.offset + part.numel for part in parts]
+        return len({part.storage for part in parts}) == 1 and places[1:] == ends[:-1]
+
+    # Memory
+
+    def simplify(self, results: set[int]) -> None:
+        """Write casts away around scans, fuse activations into linear layers, drop what nobody reads."""
+        readers: dict[int, list[Op]] = {}
+        writers: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for ref in [*op.operands[op.num_written :], op.mask]:
+                if ref is not None:
+                    readers.setdefault(ref.storage, []).append(op)
+            for ref in op.operands[: op.num_written]:
+                if ref is not None:
+                    writers.setdefault(ref.storage, []).append(op)
+
+        def cast_of(ref: Ref) -> Ref | None:
+            """Return the float32 numbers that these are the float64 copy of."""
+            made = writers.get(ref.storage, [])
+            if len(made) != 1 or made[0].kind != "elementwise" or CODES[made[0].code] != "copy":
+                return None
+            to, source = made[0].operands[:2]
+            if to is None or source is None or source.dtype != torch.float32 or to.offset:
+                return None
+            if not (to.is_contiguous and source.is_contiguous and to.numel == source.numel):
+                return None
+            return ref._replace(storage=source.storage, offset=source.offset + ref.offset, dtype=source.dtype)
+
+        for op in self.ops:
+            if op.kind != "scan":
+                continue
+            for place in (3, 4):
+                found = cast_of(op.operands[place])  # type: ignore[arg-type]  # scores and values are there
+                if found is not None:
+                    op.operands[place] = found
+            output = op.operands[1]
+            assert output is not None
+            uses = readers.get(output.storage, [])
+            if len(uses) == 1 and output.storage not in results and CODES[uses[0].code] == "copy":
+                copied = uses[0].operands[0]
+                source = uses[0].operands[1]
+                if (
+                    uses[0].kind == "elementwise"
+                    and copied is not None
+                    and source is not None
+                    and copied.dtype == torch.float32
+                    and copied.is_contiguous
+                    and source.is_contiguous
+                    and copied.numel == output.numel
+                    and len(writers[copied.storage]) == 1
+                ):
+                    op.operands[1] = copied
+                    self.ops.remove(uses[0])
+        for op in list(self.ops):
+            if op.kind != "elementwise" or CODES[op.code] not in FUSED:
+                continue
+            out, source = op.operands[:2]
+            assert out is not None
+            assert source is not None
+            made = writers.get(source.storage, [])
+            if (
+                len(made) == 1
+                and made[0].kind == "linear"
+                and made[0].code == 0
+                and len(readers[source.storage]) == 1
+                and source.storage not in results
+                and made[0].operands[0] is not None
+                and out.is_contiguous
+                and source.is_contiguous
+                and out.numel == source.numel == made[0].operands[0].numel
+                and out.dtype == torch.float32
+                and len(writers[out.storage]) == 1
+            ):
+                made[0].operands[0] = out
+                made[0].code = op.code
+                self.ops.remove(op)
+        kept: list[Op] = []
+        needed = set(results)
+        for op in reversed(self.ops):
+            if any(ref is not None and ref.storage in needed for ref in op.operands[: op.num_written]):
+                kept.append(op)
+                needed.update(ref.storage for ref in [*op.operands, op.mask] if ref is not None)
+        self.ops = kept[::-1]
+
+    def place(self) -> Program:
+        """Give every operand an address, and write the table."""
+        recording = self.recording
+        states, state_bytes = _leaves(recording.states)
+        inputs, input_bytes = _leaves(recording.inputs)
+        outputs, output_bytes = _leaves(recording.outputs)
+        new_state = _align(state_bytes, ALIGNMENT)
+        top = new_state + _align(output_bytes, ALIGNMENT)
+        results = {ref.storage for ref in [*recording.new_states, *recording.outputs]}
+        fixed: dict[int, int] = {}  # storages that lie where a result is expected
+        for refs, leaves, base in (
+            (recording.new_states, states, 0),
+            (recording.outputs, outputs, new_state),
+        ):
+            for ref, leaf in zip(refs, leaves, strict=True):
+                if ref.dtype != leaf.dtype:
+                    raise LoweringError(
+                        f"a part of the state comes in as {leaf.dtype} and goes out as {ref.dtype}: a "
+                        f"program needs one type."
+                    )
+                wanted = base + leaf.offset - ref.offset * ITEM_BYTES[ref.dtype]
+                is_made = ref.storage in recording.produced and ref.storage not in {
+                    given.storage for given in [*recording.inputs, *recording.states]
+                }
+                is_free = is_made and fixed.get(ref.storage, wanted) == wanted >= base
+                if is_free and ref.is_contiguous and self.fits(ref, recording, base):
+                    fixed[ref.storage] = wanted
+                    continue
+                to = Ref(
+                    self.result_storage(base),
+                    leaf.offset // ITEM_BYTES[leaf.dtype],
+                    ref.shape,
+                    _contiguous(ref.shape),
+                    ref.dtype,
+                )
+                self.elementwise("copy", to, [ref])
+        results |= {-1, -2}
+        fixed.update({-1: 0, -2: new_state})
+        self.simplify(results)
+        scratch_bytes = self.allocate(fixed, results, top)
+        offsets = {
+            ref.storage: leaf.offset
+            for refs, leaves in ((recording.states, states), (recording.inputs, inputs))
+            for ref, leaf in zip(refs, leaves, strict=True)
+        }
+        input_storages = {ref.storage for ref in recording.inputs}
+
+        def address(ref: Ref | None) -> int:
+            if ref is None:
+                return NONE
+            if self.is_constant(ref):
+                return self.weight_address(ref) * 4 + WEIGHTS
+            start = ref.offset * ITEM_BYTES[ref.dtype]
+            if ref.storage in offsets:
+                return (offsets[ref.storage] + start) * 4 + (
+                    INPUT if ref.storage in input_storages else STATE
+                )
+            return (self.scratch[ref.storage] + start) * 4 + SCRATCH
+
+        table = np.zeros(len(self.ops), OP)
+        for row, op in zip(table, self.ops, strict=True):
+            row["kind"], row["code"] = KINDS.index(op.kind), op.code
+            row["at"] = NONE
+            for place, operand in enumerate(op.operands):
+                row["at"][place] = address(operand)
+                row["type"][place] = 0 if operand is None else TYPES[operand.dtype]
+            row["size"] = op.size
+            for place, stride in enumerate(op.strides):
+                row["stride"][place] = stride
+            row["number"] = op.numbers
+            if op.mask is not None:
+                row["size"][3] = np.uint32(address(op.mask)).astype(np.int32)
+        return Program(
+            ops=table,
+            weights=bytes(self.blob),
+            inputs=inputs,
+            outputs=outputs,
+            states=states,
+            input_bytes=input_bytes,
+            output_bytes=output_bytes,
+            state_bytes=state_bytes,
+            scratch_bytes=scratch_bytes,
+            output_at=new_state,
+            largest=self.largest,
+            has_int8=self.is_int8,
+        )
+
+    def result_storage(self, base: int) -> int:
+        return -1 if base == 0 else -2
+
+    def fits(self, ref: Ref, recording: Recording, base: int) -> bool:
+        """Tell whether a whole storage may lie in the place of a result: it must have no more numbers."""
+        refs = recording.new_states if base == 0 else recording.outputs
+        held = sum(other.numel for other in {other for other in refs if other.storage == ref.storage})
+        both = [*recording.new_states, *recording.outputs]
+        if sum(other.storage == ref.storage for other in both) != sum(o.storage == ref.storage for o in refs):
+            return False
+        tensor = recording.tensors[ref.storage]
+        return held * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+    def weight_address(self, ref: Ref) -> int:
+        """Return the offset of a constant in the weights, put there once."""
+        shape = tuple(1 if stride == 0 else size for size, stride in zip(ref.shape, ref.strides, strict=True))
+        seen = (ref.storage, ref.offset, shape, ref.strides)
+        if seen in self.constants:
+            return self.constants[seen]
+        value = self.value(ref._replace(shape=shape))
+        if value.dtype not in TYPES:
+            raise self.unsupported(f"{value.dtype} numbers")
+        # Strided as it is used: what lies between is left where it is, so that strides stay true.
+        span = 1 + sum((size - 1) * stride for size, stride in zip(shape, ref.strides, strict=True))
+        whole = self.value(Ref(ref.storage, ref.offset, (span,), (1,), ref.dtype)) if value.numel() else value
+        content = whole.contiguous().cpu().numpy().tobytes()
+        key = (content, value.dtype)
+        if key not in self.constants:
+            self.blob.extend(b"\0" * (_align(len(self.blob), ALIGNMENT) - len(self.blob)))
+            self.constants[key] = len(self.blob)
+            self.blob.extend(content)
+        self.constants[seen] = self.constants[key]
+        return self.constants[key]
+
+    def allocate(self, fixed: dict[int, int], results: set[int], top: int) -> int:
+        """Place what is computed in the scratch block; what is not needed any more is written over."""
+        last: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        given = {ref.storage for ref in [*self.recording.inputs, *self.recording.states]}
+        for number, op in enumerate(self.ops):
+            for ref in [*op.operands, op.mask]:
+                if ref is None or ref.storage in given or self.is_constant(ref):
+                    continue
+                last[ref.storage] = number
+                span = 1 + sum(
+                    (size - 1) * stride for size, stride in zip(ref.shape, ref.strides, strict=True)
+                )
+                needed = (ref.offset + span) * ITEM_BYTES[ref.dtype]
+                sizes[ref.storage] = max(sizes.get(ref.storage, 0), needed)
+        self.scratch = dict(fixed)
+        live: list[tuple[int, int, int]] = []  # start, end, storage
+        end = top
+        for number, op in enumerate(self.ops):
+            live = [part for part in live if part[2] in results or last[part[2]] >= number]
+            for ref in op.operands[: op.num_written]:
+                if ref is None or ref.storage in self.scratch:
+                    continue
+                size, start = _align(sizes[ref.storage], ALIGNMENT), top
+                for taken, until, _ in sorted(live):
+                    if start + size <= taken:
+                        break
+                    start = max(start, until)
+                self.scratch[ref.storage] = start
+                live.append((start, start + size, ref.storage))
+                end = max(end, start + size)
+        return _align(end, 64)
+
+
+def _leaves(refs: list[Ref]) -> tuple[list[Leaf], int]:
+    """Lay tensors of one stream end to end."""
+    leaves, offset = [], 0
+    for ref in refs:
+        offset = _align(offset, ITEM_BYTES[ref.dtype])
+        leaves.append(Leaf(offset, ref.shape[1:], ref.dtype))
+        offset += ref.numel * ITEM_BYTES[ref.dtype]
+    return leaves, _align(offset, 8)
+
+
+def _broadcast(ref: Ref, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return strides under which a tensor has another shape."""
+    pad = len(shape) - len(ref.shape)
+    strides = [0] * pad + list(ref.strides)
+    sizes = [1] * pad + list(ref.shape)
+    if pad < 0:
+        strides, sizes = strides[-pad:], sizes[-pad:]
+    return tuple(
+        0 if size == 1 and wanted != 1 else stride
+        for size, stride, wanted in zip(sizes, strides, shape, strict=True)
+    )
+
+
+def _collapse(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Leave out axes of one and join those that lie together in all operands.
+
+    >>> _collapse((2, 1, 3), [(3, 3, 1), (0, 0, 1)])
+    ((2, 3), [(3, 1), (0, 1)])
+    >>> _collapse((2, 1, 3), [(3, 3, 1)])
+    ((6,), [(1,)])
+    """
+    sizes: list[int] = []
+    kept: list[list[int]] = [[] for _ in strides]
+    for dim, size in enumerate(shape):
+        if size == 1:
+            continue
+        own = [stride[dim] for stride in strides]
+        if sizes and all(part[-1] == step * size for part, step in zip(kept, own, strict=True)):
+            sizes[-1] *= size
+            for part, step in zip(kept, own, strict=True):
+                part[-1] = step
+        else:
+            sizes.append(size)
+            for part, step in zip(kept, own, strict=True):
+                part.append(step)
+    return tuple(sizes), [tuple(part) for part in kept]

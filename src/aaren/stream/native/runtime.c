@@ -1,0 +1,634 @@
+/* See runtime.h. Sums of products run in the order of the inputs for every output alike, so that a stream gets
+ * the same bits whether it is stepped alone or beside others. */
+#include "runtime.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define PANEL 16 /* outputs of a linear layer whose weights lie together */
+#define NONE UINT32_MAX
+
+enum { LINEAR, ELEMENTWISE, NORM, SCAN, GATHER, REDUCE, SOFTMAX, MATMUL };
+enum {
+  COPY, ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW, WHERE, EQ, NE, LT, LE, GT, GE, AND, OR, NOT,
+  EXP, LOG, SQRT, RSQRT, SIN, COS, TANH, SIGMOID, SOFTPLUS, GELU, GELU_TANH, RELU, SILU, NEG, ABS, FLOOR,
+  IS_NAN, IS_FINITE, ADDCMUL, LERP, CLAMP, EXPM1, LOG1P, REMAINDER, RECIPROCAL, ELU, ERF, SIGN, LOG_SIGMOID
+};
+enum { SUM, MEAN, AMAX, AMIN, ARGMAX, LOGSUMEXP, ANY, ALL };
+
+#if defined(__GNUC__)
+typedef float lanes8 __attribute__((vector_size(32)));
+typedef int8_t bytes8 __attribute__((vector_size(8)));
+#endif
+
+typedef struct {
+  const aaren_program *program;
+  const unsigned char *block[4];
+} place;
+
+static unsigned char *find(const place *p, uint32_t at) {
+  /* The blocks that are read only are never the first operand, which the compiler of programs sees to. */
+  return (unsigned char *)(uintptr_t)(p->block[at & 3] + (at >> 2));
+}
+
+static double load(const unsigned char *from, int type, int64_t i) {
+  switch (type) {
+    case AAREN_F32: return (double)((const float *)(const void *)from)[i];
+    case AAREN_F64: return ((const double *)(const void *)from)[i];
+    case AAREN_I64: return (double)((const int64_t *)(const void *)from)[i];
+    case AAREN_I8: return (double)((const int8_t *)from)[i];
+    default: return (double)from[i];
+  }
+}
+
+static void store(unsigned char *to, int type, int64_t i, double value) {
+  switch (type) {
+    case AAREN_F32: ((float *)(void *)to)[i] = (float)value; break;
+    case AAREN_F64: ((double *)(void *)to)[i] = value; break;
+    case AAREN_I64:
+      /* Beyond what int64 holds the conversion would be undefined; no index is near. */
+      ((int64_t *)(void *)to)[i] = value >= -9.2e18 && value <= 9.2e18 ? (int64_t)value : INT64_MIN;
+      break;
+    default: to[i] = value != 0.0; break;
+  }
+}
+
+/* Without branches, so that loops over it are vectorised; within 2 units in the last place. */
+static inline float exp_f32(float x) {
+  float high = x > 88.0f ? 88.0f : x;
+  float y = high < -87.0f ? -87.0f : high;
+  const float shifted = y * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to a whole number */
+  const float whole = shifted - 12582912.0f;
+  union { float number; uint32_t bits; } scale;
+  float p;
+  y = y - whole * 0.693359375f + whole * 2.12194440e-4f;
+  p = 1.9875691500e-4f;
+  p = p * y + 1.3981999507e-3f;
+  p = p * y + 8.3334519073e-3f;
+  p = p * y + 4.1665795894e-2f;
+  p = p * y + 1.6666665459e-1f;
+  p = p * y + 5.0000001201e-1f;
+  p = p * y * y + y + 1.0f;
+  scale.number = shifted;
+  scale.bits = ((scale.bits & 0x3FFu) + 127u) << 23;
+  /* The low bits of `shifted` hold the whole number in two's complement; ten of them are enough. */
+  scale.bits &= 0x7F800000u;
+  return p * scale.number;
+}
+
+/* Abramowitz and Stegun 7.1.26: within 1.5e-7. */
+static inline float erf_f32(float x) {
+  const float a = x < 0.0f ? -x : x;
+  const float t = 1.0f / (1.0f + 0.3275911f * a);
+  float p = 1.061405429f;
+  float found;
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  found = 1.0f - p * t * exp_f32(-a * a);
+  return x < 0.0f ? -found : found;
+}
+
+static inline float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
+/* Apply an activation in place; `code` is one of the unary elementwise operations. */
+static void activate(float *x, int64_t n, int code) {
+  int64_t i;
+  switch (code) {
+    case COPY: break;
+    case GELU: for (i = 0; i < n; i++) x[i] = 0.5f * x[i] * (1.0f + erf_f32(x[i] * 0.70710678f)); break;
+    case RELU: for (i = 0; i < n; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i]; break;
+    case SILU: for (i = 0; i < n; i++) x[i] = x[i] * sigmoid_f32(x[i]); break;
+    case SIGMOID: for (i = 0; i < n; i++) x[i] = sigmoid_f32(x[i]); break;
+    case TANH: for (i = 0; i < n; i++) x[i] = tanhf(x[i]); break;
+    default: break;
+  }
+}
+
+/* Weights in panels of 16 outputs: panel, input, output; the last panel is filled up with zeros. */
+#if defined(__GNUC__)
+#define LOAD_F32(into, from) memcpy(&(into), (from), sizeof(lanes8))
+#define LOAD_I8(into, from) \
+  do { bytes8 narrow; memcpy(&narrow, (from), sizeof narrow); (into) = __builtin_convertvector(narrow, lanes8); } while (0)
+
+/* Four panels of one row at once: enough sums under way to hide the time of a multiplication. */
+#define LINEAR_WIDE(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *weights, const float *x, float *sums, int64_t inputs) { \
+  lanes8 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, a4 = {0}, a5 = {0}, a6 = {0}, a7 = {0}; \
+  const TYPE *w0 = weights, *w1 = w0 + inputs * PANEL, *w2 = w1 + inputs * PANEL, *w3 = w2 + inputs * PANEL; \
+  int64_t j; \
+  for (j = 0; j < inputs; j++, w0 += PANEL, w1 += PANEL, w2 += PANEL, w3 += PANEL) { \
+    const float item = x[j]; \
+    lanes8 wide; \
+    LOAD(wide, w0); a0 += wide * item; LOAD(wide, w0 + 8); a1 += wide * item; \
+    LOAD(wide, w1); a2 += wide * item; LOAD(wide, w1 + 8); a3 += wide * item; \
+    LOAD(wide, w2); a4 += wide * item; LOAD(wide, w2 + 8); a5 += wide * item; \
+    LOAD(wide, w3); a6 += wide * item; LOAD(wide, w3 + 8); a7 += wide * item; \
+  } \
+  memcpy(sums, &a0, 32); memcpy(sums + 8, &a1, 32); memcpy(sums + 16, &a2, 32); memcpy(sums + 24, &a3, 32); \
+  memcpy(sums + 32, &a4, 32); memcpy(sums + 40, &a5, 32); memcpy(sums + 48, &a6, 32); memcpy(sums + 56, &a7, 32); \
+}
+/* One panel of four rows at once: the weights are read once for all of them. */
+#define LINEAR_TALL(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *w, const float *const *x, float *sums, int64_t inputs) { \
+  lanes8 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, a4 = {0}, a5 = {0}, a6 = {0}, a7 = {0}; \
+  const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3]; \
+  int64_t j; \
+  for (j = 0; j < inputs; j++, w += PANEL) { \
+    lanes8 low, high; \
+    LOAD(low, w); LOAD(high, w + 8); \
+    a0 += low * x0[j]; a1 += high * x0[j]; a2 += low * x1[j]; a3 += high * x1[j]; \
+    a4 += low * x2[j]; a5 += high * x2[j]; a6 += low * x3[j]; a7 += high * x3[j]; \
+  } \
+  memcpy(sums, &a0, 32); memcpy(sums + 8, &a1, 32); memcpy(sums + 16, &a2, 32); memcpy(sums + 24, &a3, 32); \
+  memcpy(sums + 32, &a4, 32); memcpy(sums + 40, &a5, 32); memcpy(sums + 48, &a6, 32); memcpy(sums + 56, &a7, 32); \
+}
+#define LINEAR_ONE(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *w, const float *x, float *sums, int64_t inputs) { \
+  lanes8 a0 = {0}, a1 = {0}; \
+  int64_t j; \
+  for (j = 0; j < inputs; j++, w += PANEL) { \
+    lanes8 low, high; \
+    LOAD(low, w); LOAD(high, w + 8); \
+    a0 += low * x[j]; a1 += high * x[j]; \
+  } \
+  memcpy(sums, &a0, 32); memcpy(sums + 8, &a1, 32); \
+}
+#else
+#define LINEAR_WIDE(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *weights, const float *x, float *sums, int64_t inputs) { \
+  int64_t panel, j; int k; \
+  for (panel = 0; panel < 4; panel++) \
+    for (k = 0; k < PANEL; k++) { \
+      float sum = 0.0f; \
+      for (j = 0; j < inputs; j++) sum += (float)weights[(panel * inputs + j) * PANEL + k] * x[j]; \
+      sums[panel * PANEL + k] = sum; \
+    } \
+}
+#define LINEAR_TALL(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *w, const float *const *x, float *sums, int64_t inputs) { \
+  int64_t row, j; int k; \
+  for (row = 0; row < 4; row++) \
+    for (k = 0; k < PANEL; k++) { \
+      float sum = 0.0f; \
+      for (j = 0; j < inputs; j++) sum += (float)w[j * PANEL + k] * x[row][j]; \
+      sums[row * PANEL + k] = sum; \
+    } \
+}
+#define LINEAR_ONE(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *w, const float *x, float *sums, int64_t inputs) { \
+  int64_t j; int k; \
+  for (k = 0; k < PANEL; k++) { \
+    float sum = 0.0f; \
+    for (j = 0; j < inputs; j++) sum += (float)w[j * PANEL + k] * x[j]; \
+    sums[k] = sum; \
+  } \
+}
+#endif
+LINEAR_WIDE(wide_f32, float, LOAD_F32)
+LINEAR_TALL(tall_f32, float, LOAD_F32)
+LINEAR_ONE(one_f32, float, LOAD_F32)
+LINEAR_WIDE(wide_i8, int8_t, LOAD_I8)
+LINEAR_TALL(tall_i8, int8_t, LOAD_I8)
+LINEAR_ONE(one_i8, int8_t, LOAD_I8)
+
+/* Scale, shift and write the outputs of a panel that there are. */
+static void finish(const float *sums, float *y, const float *scale, const float *bias, int64_t first, int64_t outputs) {
+  const int64_t n = outputs - first < PANEL ? outputs - first : PANEL;
+  int64_t k;
+  for (k = 0; k < n; k++) {
+    const float sum = scale ? sums[k] * scale[first + k] : sums[k];
+    y[first + k] = bias ? sum + bias[first + k] : sum;
+  }
+}
+
+/* y (rows, outputs) = x (rows, inputs) W + b. Operands: y, x, weights, bias, scales. */
+static void linear(const aaren_op *op, const place *places, int64_t count) {
+  const int64_t rows = op->size[0], inputs = op->size[1], outputs = op->size[2];
+  const int64_t panels = (outputs + PANEL - 1) / PANEL;
+  const int is_narrow = op->type[2] == AAREN_I8;
+  const unsigned char *weights = find(places, op->at[2]);
+  const float *bias = op->at[3] == NONE ? NULL : (const float *)(const void *)find(places, op->at[3]);
+  const float *scale = is_narrow ? (const float *)(const void *)find(places, op->at[4]) : NULL;
+  const int64_t size = is_narrow ? 1 : (int64_t)sizeof(float);
+  const float *x[AAREN_LANES];
+  float *y[AAREN_LANES];
+  float sums[4 * PANEL];
+  int64_t row, lane, panel, k;
+  for (row = 0; row < rows; row++) {
+    for (lane = 0; lane < count; lane++) {
+      x[lane] = (const float *)(const void *)find(places + lane, op->at[1]) + row * inputs;
+      y[lane] = (float *)(void *)find(places + lane, op->at[0]) + row * outputs;
+    }
+    lane = 0;
+    for (; lane + 4 <= count; lane += 4)
+      for (panel = 0; panel < panels; panel++) {
+        const unsigned char *w = weights + panel * inputs * PANEL * size;
+        if (is_narrow) tall_i8((const int8_t *)w, x + lane, sums, inputs);
+        else tall_f32((const float *)(const void *)w, x + lane, sums, inputs);
+        for (k = 0; k < 4; k++) finish(sums + k * PANEL, y[lane + k], scale, bias, panel * PANEL, outputs);
+      }
+    for (; lane < count; lane++) {
+      for (panel = 0; panel + 4 <= panels; panel += 4) {
+        const unsigned char *w = weights + panel * inputs * PANEL * size;
+        if (is_narrow) wide_i8((const int8_t *)w, x[lane], sums, inputs);
+        else wide_f32((const float *)(const void *)w, x[lane], sums, inputs);
+        for (k = 0; k < 4; k++) finish(sums + k * PANEL, y[lane], scale, bias, (panel + k) * PANEL, outputs);
+      }
+      for (; panel < panels; panel++) {
+        const unsigned char *w = weights + panel * inputs * PANEL * size;
+        if (is_narrow) one_i8((const int8_t *)w, x[lane], sums, inputs);
+        else one_f32((const float *)(const void *)w, x[lane], sums, inputs);
+        finish(sums, y[lane], scale, bias, panel * PANEL, outputs);
+      }
+    }
+  }
+  if (op->code != COPY)
+    for (lane = 0; lane < count; lane++)
+      activate((float *)(void *)find(places + lane, op->at[0]), rows * outputs, op->code);
+}
+
+/* Operands: y, x (rows, width), weight, bias; number: epsilon. */
+static void norm(const aaren_op *op, const place *p) {
+  const int64_t rows = op->size[0], width = op->size[1];
+  const unsigned char *from = find(p, op->at[1]);
+  unsigned char *to = find(p, op->at[0]);
+  const unsigned char *weight = op->at[2] == NONE ? NULL : find(p, op->at[2]);
+  const unsigned char *bias = op->at[3] == NONE ? NULL : find(p, op->at[3]);
+  int64_t row, i;
+  int k;
+  if (op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32) {
+    const float *g = (const float *)(const void *)weight, *b = (const float *)(const void *)bias;
+    for (row = 0; row < rows; row++) {
+      const float *x = (const float *)(const void *)from + row * width;
+      float *y = (float *)(void *)to + row * width;
+      float parts[8] = {0}, mean = 0.0f, variance = 0.0f, scale;
+      for (i = 0; i + 8 <= width; i += 8)
+        for (k = 0; k < 8; k++) parts[k] += x[i + k];
+      for (; i < width; i++) parts[0] += x[i];
+      for (k = 0; k < 8; k++) mean += parts[k];
+      mean /= (float)width;
+      for (k = 0; k < 8; k++) parts[k] = 0.0f;
+      for (i = 0; i + 8 <= width; i += 8)
+        for (k = 0; k < 8; k++) { const float d = x[i + k] - mean; parts[k] += d * d; }
+      for (; i < width; i++) { const float d = x[i] - mean; parts[0] += d * d; }
+      for (k = 0; k < 8; k++) variance += parts[k];
+      scale = 1.0f / sqrtf(variance / (float)width + (float)op->number[0]);
+      if (g && b) for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * g[i] + b[i];
+      else for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * (g ? g[i] : 1.0f) + (b ? b[i] : 0.0f);
+    }
+    return;
+  }
+  for (row = 0; row < rows; row++) {
+    double mean = 0.0, variance = 0.0, scale;
+    for (i = 0; i < width; i++) mean += load(from, op->type[1], row * width + i);
+    mean /= (double)width;
+    for (i = 0; i < width; i++) { const double d = load(from, op->type[1], row * width + i) - mean; variance += d * d; }
+    scale = 1.0 / sqrt(variance / (double)width + op->number[0]);
+    for (i = 0; i < width; i++) {
+      double y = (load(from, op->type[1], row * width + i) - mean) * scale;
+      if (weight) y *= load(weight, op->type[2], i);
+      if (bias) y += load(bias, op->type[3], i);
+      store(to, op->type[0], row * width + i, y);
+    }
+  }
+}
+
+/* One item into a running softmax. Operands: new state (m, u, w end to end), output, old m; score, value, decay.
+ * The old u and w follow the old m; size: heads, width of a head. The mask is operand 5 if code is 1. */
+#define SCAN_STEP(NAME, REAL, EXPONENT, LOWEST) \
+static void NAME(const aaren_op *op, const place *p) { \
+  const int64_t heads = op->size[0], width = op->size[1]; \
+  REAL *new_m = (REAL *)(void *)find(p, op->at[0]), *new_u = new_m + heads, *new_w = new_u + heads; \
+  unsigned char *output = find(p, op->at[1]); \
+  const REAL *m = (const REAL *)(const void *)find(p, op->at[2]), *u = m + heads, *w = u + heads; \
+  const unsigned char *scores = find(p, op->at[3]), *values = find(p, op->at[4]); \
+  const unsigned char *last = op->at[5] == NONE ? NULL : find(p, op->at[5]); \
+  const int is_real = !(op->code & 1) || p->block[op->size[3] & 3][(uint32_t)op->size[3] >> 2] != 0; \
+  int64_t h, i; \
+  for (h = 0; h < heads; h++) { \
+    REAL old = m[h], seen = u[h], kept, taken, top, inverse; \
+    const REAL score = (REAL)load(scores, op->type[3], h); \
+    const unsigned char *value = values; \
+    int is_kept = 1, is_taken; \
+    if (is_real && last) { \
+      const REAL decay = (REAL)load(last, op->type[5], h * op->size[2]); \
+      is_kept = decay != (REAL)-INFINITY; \
+      old = is_kept ? old + decay : LOWEST; \
+      if (old < LOWEST) old = LOWEST; \
+      if (!is_kept) seen = 0; \
+    } \
+    is_taken = is_real && score != (REAL)-INFINITY; \
+    if (is_taken) { \
+      if (seen == 0) old = LOWEST; \
+      top = old > score ? old : score; \
+      if (score != score) top = score; \
+      kept = EXPONENT(old - top); \
+      taken = EXPONENT(score - top); \
+      seen = seen * kept + taken; \
+      old = top; \
+    } else { \
+      kept = 1; taken = 0; \
+    } \
+    if (!is_kept) kept = 0; \
+    new_m[h] = old; \
+    new_u[h] = seen; \
+    inverse = seen == 0 ? 0 : 1 / seen; \
+    if (op->type[4] == AAREN_F32 && op->type[1] == AAREN_F32) { \
+      const float *v = (const float *)(const void *)value + h * width; \
+      float *y = (float *)(void *)output + h * width; \
+      for (i = 0; i < width; i++) { \
+        const REAL sum = is_taken ? w[h * width + i] * kept + taken * (REAL)v[i] : is_kept ? w[h * width + i] : 0; \
+        new_w[h * width + i] = sum; \
+        y[i] = (float)(sum * inverse); \
+      } \
+    } else { \
+      for (i = 0; i < width; i++) { \
+        const REAL sum = is_taken ? w[h * width + i] * kept + taken * (REAL)load(value, op->type[4], h * width + i) \
+                         : is_kept ? w[h * width + i] : 0; \
+        new_w[h * width + i] = sum; \
+        store(output, op->type[1], h * width + i, (double)(sum * inverse)); \
+      } \
+    } \
+  } \
+}
+SCAN_STEP(scan_f64, double, exp, -DBL_MAX)
+SCAN_STEP(scan_f32, float, expf, -FLT_MAX)
+
+#define EACH(EXPRESSION) for (i = 0; i < n; i++) { y[i] = (EXPRESSION); } return 1
+#define BINARY(EXPRESSION) \
+  if (a_step && b_step) { for (i = 0; i < n; i++) { const float l = a[i], r = b[i]; y[i] = (EXPRESSION); } return 1; } \
+  if (a_step) { const float r = b[0]; for (i = 0; i < n; i++) { const float l = a[i]; y[i] = (EXPRESSION); } return 1; } \
+  { const float l = a[0]; for (i = 0; i < n; i++) { const float r = b[b_step ? i : 0]; y[i] = (EXPRESSION); } return 1; }
+
+/* The usual operations on float32, whose numbers lie side by side or are the same everywhere. */
+static int elementwise_f32(int code, float *y, const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t n) {
+  int64_t i;
+  switch (code) {
+    case ADD: BINARY(l + r)
+    case SUB: BINARY(l - r)
+    case MUL: BINARY(l * r)
+    case DIV: BINARY(l / r)
+    case MAXIMUM: BINARY(l != l || l > r ? l : r)
+    default: break;
+  }
+  if (!a_step) return 0;
+  switch (code) {
+    case COPY: memcpy(y, a, (size_t)n * sizeof *y); return 1;
+    case GELU: case RELU: case SILU: case SIGMOID: case TANH:
+      memcpy(y, a, (size_t)n * sizeof *y); activate(y, n, code); return 1;
+    case NEG: EACH(-a[i]);
+    case SQRT: EACH(sqrtf(a[i]));
+    default: return 0;
+  }
+}
+
+static double softplus(double x) { return x > 20.0 ? x : log1p(exp(x)); }
+
+static double apply(int code, double a, double b, double c, const double *number) {
+  switch (code) {
+    case COPY: return a;
+    case ADD: return a + b;
+    case SUB: return a - b;
+    case MUL: return a * b;
+    case DIV: return a / b;
+    case MAXIMUM: return a != a || b != b ? a + b : a > b ? a : b;
+    case MINIMUM: return a != a || b != b ? a + b : a < b ? a : b;
+    case POW: return pow(a, b);
+    case WHERE: return a != 0.0 ? b : c;
+    case EQ: return a == b;
+    case NE: return a != b;
+    case LT: return a < b;
+    case LE: return a <= b;
+    case GT: return a > b;
+    case GE: return a >= b;
+    case AND: return a != 0.0 && b != 0.0;
+    case OR: return a != 0.0 || b != 0.0;
+    case NOT: return a == 0.0;
+    case EXP: return exp(a);
+    case LOG: return log(a);
+    case SQRT: return sqrt(a);
+    case RSQRT: return 1.0 / sqrt(a);
+    case SIN: return sin(a);
+    case COS: return cos(a);
+    case TANH: return tanh(a);
+    case SIGMOID: return 1.0 / (1.0 + exp(-a));
+    case SOFTPLUS: return softplus(a);
+    case GELU: return 0.5 * a * (1.0 + erf(a * 0.70710678118654752440));
+    case GELU_TANH: return 0.5 * a * (1.0 + tanh(0.79788456080286535588 * (a + 0.044715 * a * a * a)));
+    case RELU: return a < 0.0 ? 0.0 : a;
+    case SILU: return a / (1.0 + exp(-a));
+    case NEG: return -a;
+    case ABS: return fabs(a);
+    case FLOOR: return floor(a);
+    case IS_NAN: return a != a;
+    case IS_FINITE: return a - a == 0.0;
+    case ADDCMUL: return a + number[0] * b * c;
+    case LERP: return c < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c);
+    case CLAMP: return a != a ? a : a < number[0] ? number[0] : a > number[1] ? number[1] : a;
+    case EXPM1: return expm1(a);
+    case LOG1P: return log1p(a);
+    case REMAINDER: return a - b * floor(a / b);
+    case RECIPROCAL: return 1.0 / a;
+    case ELU: return a > 0.0 ? a : expm1(a);
+    case ERF: return erf(a);
+    case SIGN: return (double)(a > 0.0) - (double)(a < 0.0);
+    case LOG_SIGMOID: return a < 0.0 ? a - log1p(exp(a)) : -log1p(exp(-a));
+    default: return NAN;
+  }
+}
+
+/* Operands: y, a, b, c, each with strides over the four sizes. */
+static void elementwise(const aaren_op *op, const place *p) {
+  const unsigned char *from[3] = {NULL, NULL, NULL};
+  unsigned char *to = find(p, op->at[0]);
+  int64_t i, j, k, l;
+  int is_plain = op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32 && op->stride[0][3] == 1 && op->at[3] == NONE;
+  for (k = 0; k < 3; k++)
+    if (op->at[k + 1] != NONE) from[k] = find(p, op->at[k + 1]);
+  if (from[1] && op->type[2] != AAREN_F32) is_plain = 0;
+  if ((op->stride[1][3] | op->stride[2][3]) & ~1) is_plain = 0;
+  for (i = 0; i < op->size[0]; i++)
+    for (j = 0; j < op->size[1]; j++)
+      for (k = 0; k < op->size[2]; k++) {
+        int64_t at[4];
+        for (l = 0; l < 4; l++) at[l] = i * op->stride[l][0] + j * op->stride[l][1] + k * op->stride[l][2];
+        if (is_plain && elementwise_f32(op->code, (float *)(void *)to + at[0], (const float *)(const void *)from[0] + at[1],
+                                        op->stride[1][3], from[1] ? (const float *)(const void *)from[1] + at[2] : NULL,
+                                        op->stride[2][3], op->size[3]))
+          continue;
+        for (l = 0; l < op->size[3]; l++) {
+          const double a = load(from[0], op->type[1], at[1] + l * op->stride[1][3]);
+          const double b = from[1] ? load(from[1], op->type[2], at[2] + l * op->stride[2][3]) : 0.0;
+          const double c = from[2] ? load(from[2], op->type[3], at[3] + l * op->stride[3][3]) : 0.0;
+          store(to, op->type[0], at[0] + l * op->stride[0][3], apply(op->code, a, b, c, op->number));
+        }
+      }
+}
+
+/* Operands: y, table, index; size: how many indices, then three axes of the table; number: its rows. */
+static int gather(const aaren_op *op, const place *p) {
+  const unsigned char *table = find(p, op->at[1]), *index = find(p, op->at[2]);
+  unsigned char *to = find(p, op->at[0]);
+  int64_t i, j, k, l;
+  for (i = 0; i < op->size[0]; i++) {
+    double row = load(index, op->type[2], i * op->stride[2][0]);
+    if (row < 0.0 && op->code) row += op->number[0];
+    if (!(row >= 0.0 && row < op->number[0])) return AAREN_BAD_INDEX;
+    for (j = 0; j < op->size[1]; j++)
+      for (k = 0; k < op->size[2]; k++)
+        for (l = 0; l < op->size[3]; l++)
+          store(to, op->type[0],
+                i * op->stride[0][0] + j * op->stride[0][1] + k * op->stride[0][2] + l * op->stride[0][3],
+                load(table, op->type[1],
+                     (int64_t)row * op->stride[1][0] + j * op->stride[1][1] + k * op->stride[1][2] + l * op->stride[1][3]));
+  }
+  return AAREN_OK;
+}
+
+/* Operands: y, x; over the last of the four sizes. */
+static void reduce(const aaren_op *op, const place *p) {
+  const unsigned char *from = find(p, op->at[1]);
+  unsigned char *to = find(p, op->at[0]);
+  const int64_t n = op->size[3];
+  int64_t i, j, k, l;
+  for (i = 0; i < op->size[0]; i++)
+    for (j = 0; j < op->size[1]; j++)
+      for (k = 0; k < op->size[2]; k++) {
+        const int64_t start = i * op->stride[1][0] + j * op->stride[1][1] + k * op->stride[1][2];
+        double best = 0.0, found = 0.0;
+        int64_t where = 0;
+        for (l = 0; l < n; l++) {
+          const double x = load(from, op->type[1], start + l * op->stride[1][3]);
+          found += x;
+          if (l == 0 || (op->code == AMIN ? x < best : x > best) || (x != x && best == best)) { best = x; where = l; }
+        }
+        switch (op->code) {
+          case MEAN: found /= (double)n; break;
+          case AMAX: case AMIN: found = best; break;
+          case ARGMAX: found = (double)where; break;
+          case ANY: found = found != 0.0; break;
+          case ALL: found = found == (double)n; break;
+          case LOGSUMEXP: {
+            double sum = 0.0;
+            for (l = 0; l < n; l++) sum += exp(load(from, op->type[1], start + l * op->stride[1][3]) - best);
+            found = best + log(sum);
+            break;
+          }
+          default: break;
+        }
+        store(to, op->type[0], i * op->stride[0][0] + j * op->stride[0][1] + k * op->stride[0][2], found);
+      }
+}
+
+/* Operands: y, x; over the last of the four sizes; code 1: the logarithm. */
+static void softmax(const aaren_op *op, const place *p) {
+  const unsigned char *from = find(p, op->at[1]);
+  unsigned char *to = find(p, op->at[0]);
+  int64_t i, j, k, l;
+  for (i = 0; i < op->size[0]; i++)
+    for (j = 0; j < op->size[1]; j++)
+      for (k = 0; k < op->size[2]; k++) {
+        const int64_t x = i * op->stride[1][0] + j * op->stride[1][1] + k * op->stride[1][2];
+        const int64_t y = i * op->stride[0][0] + j * op->stride[0][1] + k * op->stride[0][2];
+        double top = -INFINITY, sum = 0.0;
+        for (l = 0; l < op->size[3]; l++) {
+          const double item = load(from, op->type[1], x + l * op->stride[1][3]);
+          if (item > top || item != item) top = item;
+        }
+        for (l = 0; l < op->size[3]; l++) sum += exp(load(from, op->type[1], x + l * op->stride[1][3]) - top);
+        for (l = 0; l < op->size[3]; l++) {
+          const double item = load(from, op->type[1], x + l * op->stride[1][3]) - top;
+          store(to, op->type[0], y + l * op->stride[0][3], op->code ? item - log(sum) : exp(item) / sum);
+        }
+      }
+}
+
+/* y[b, i, j] = sum over k of x[b, i, k] z[b, k, j]; size: b, i, j, k. */
+static void matmul(const aaren_op *op, const place *p) {
+  const unsigned char *x = find(p, op->at[1]), *z = find(p, op->at[2]);
+  unsigned char *to = find(p, op->at[0]);
+  const int is_f32 = op->type[1] == AAREN_F32 && op->type[2] == AAREN_F32;
+  int64_t b, i, j, k;
+  for (b = 0; b < op->size[0]; b++)
+    for (i = 0; i < op->size[1]; i++)
+      for (j = 0; j < op->size[2]; j++) {
+        const int64_t first = b * op->stride[1][0] + i * op->stride[1][1], second = b * op->stride[2][0] + j * op->stride[2][2];
+        double sum = 0.0;
+        if (is_f32)
+          for (k = 0; k < op->size[3]; k++)
+            sum += (double)((const float *)(const void *)x)[first + k * op->stride[1][3]]
+                   * (double)((const float *)(const void *)z)[second + k * op->stride[2][3]];
+        else
+          for (k = 0; k < op->size[3]; k++)
+            sum += load(x, op->type[1], first + k * op->stride[1][3]) * load(z, op->type[2], second + k * op->stride[2][3]);
+        store(to, op->type[0], b * op->stride[0][0] + i * op->stride[0][1] + j * op->stride[0][2], sum);
+      }
+}
+
+static int check(const aaren_field *fields, uint32_t count, const unsigned char *block, int code) {
+  uint32_t f, i;
+  for (f = 0; f < count; f++)
+    for (i = 0; i < fields[f].count; i++) {
+      const double x = load(block + fields[f].offset, (int)fields[f].type, i);
+      if (!(x >= fields[f].low && x <= fields[f].high)) return code; /* NaN: not */
+    }
+  return AAREN_OK;
+}
+
+int aaren_run(const aaren_program *program, void *states, const void *inputs, void *outputs, void *scratch,
+              int32_t *codes, int64_t count) {
+  place places[AAREN_LANES];
+  int32_t found[AAREN_LANES];
+  int first = AAREN_OK;
+  int64_t start, lane, lanes;
+  uint32_t n;
+  for (start = 0; start < count; start += lanes) {
+    lanes = count - start < AAREN_LANES ? count - start : AAREN_LANES;
+    for (lane = 0; lane < lanes; lane++) {
+      place *p = places + lane;
+      p->program = program;
+      p->block[AAREN_WEIGHTS] = program->weights;
+      p->block[AAREN_STATE] = (const unsigned char *)states + (size_t)(start + lane) * program->state_bytes;
+      p->block[AAREN_SCRATCH] = (const unsigned char *)scratch + (size_t)lane * program->scratch_bytes;
+      p->block[AAREN_INPUT] = (const unsigned char *)inputs + (size_t)(start + lane) * program->input_bytes;
+      found[lane] = check(program->inputs, program->num_inputs, p->block[AAREN_INPUT], AAREN_BAD_INPUT);
+    }
+    for (n = 0; n < program->num_ops; n++) {
+      const aaren_op *op = program->ops + n;
+      if (op->kind == LINEAR) {
+        linear(op, places, lanes);
+        continue;
+      }
+      for (lane = 0; lane < lanes; lane++) {
+        const place *p = places + lane;
+        int code = AAREN_OK;
+        switch (op->kind) {
+          case ELEMENTWISE: elementwise(op, p); break;
+          case NORM: norm(op, p); break;
+          case SCAN: if (op->type[0] == AAREN_F64) scan_f64(op, p); else scan_f32(op, p); break;
+          case GATHER: code = gather(op, p); break;
+          case REDUCE: reduce(op, p); break;
+          case SOFTMAX: softmax(op, p); break;
+          default: matmul(op, p); break;
+        }
+        if (code && !found[lane]) found[lane] = code;
+      }
+    }
+    for (lane = 0; lane < lanes; lane++) {
+      const unsigned char *made = places[lane].block[AAREN_SCRATCH];
+      if (!found[lane]) found[lane] = check(program->outputs, program->num_outputs, made + program->output_at, AAREN_BAD_OUTPUT);
+      if (!found[lane]) {
+        memcpy((unsigned char *)states + (size_t)(start + lane) * program->state_bytes, made, program->state_bytes);
+        memcpy((unsigned char *)outputs + (size_t)(start + lane) * program->output_bytes, made + program->output_at,
+               program->output_bytes);
+      } else if (!first) {
+        first = found[lane];
+      }
+      if (codes) codes[start + lane] = found[lane];
+    }
+  }
+  return first;
+}

@@ -1,0 +1,206 @@
+"""The streams of a session on the C runtime: programs for what is pushed, a slab of states, buffers.
+
+A program is made when the first item of a kind (with a mask, with marks, ...) comes, which shows its shape.
+What cannot be lowered stays with torch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from aaren.errors import StateError
+from aaren.nn.state import select
+from aaren.stream.native.engine import Buffers, NativeStep, Slab, compile_step
+from aaren.stream.native.record import LoweringError
+
+StateT = TypeVar("StateT", bound=tuple[object, ...])
+
+
+class HasWeights(Protocol):
+    """A model whose weights can be looked at."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Give the weights."""
+
+
+class NativeStreams(Generic[StateT]):
+    """What a session holds instead of a state while the C runtime does its work."""
+
+    def __init__(self, model: HasWeights, *, largest: float, is_required: bool) -> None:
+        self.is_required = is_required
+        self._largest = largest
+        self._steps: dict[tuple[str, ...], tuple[NativeStep[StateT], Buffers]] = {}
+        self._slab: Slab | None = None
+        self._step: NativeStep[StateT] | None = None
+        self._buffers: Buffers | None = None
+        self.reason = _obstacle(model)  # why it is torch that runs, "": it need not
+        if self.reason and is_required:
+            raise LoweringError(self.reason)
+
+    @property
+    def is_usable(self) -> bool:
+        """Tell whether there is, or may yet be, a program."""
+        return not self.reason
+
+    def offer(
+        self,
+        step: Callable[..., tuple[Tensor, StateT]],
+        item: Tensor,
+        extras: Mapping[str, Tensor],
+        state: StateT,
+    ) -> bool:
+        """Make a program for items like this one; False: there is none, or there was one before."""
+        if not item.ndim or any(value.shape[:1] != item.shape[:1] for value in extras.values()):
+            return False  # torch will say which shape it wants
+        names = tuple(sorted(extras))
+
+        def run(inputs: list[Tensor], held: StateT) -> tuple[list[Tensor], StateT]:
+            output, new = step(inputs[0], held, **dict(zip(names, inputs[1:], strict=True)))
+            return [output], new
+
+        examples = [
+            item[:1],
+            *(torch.ones_like(extras[n][:1]) if n == "mask" else extras[n][:1] for n in names),
+        ]
+        return self.compile(names, run, examples, state, count=len(item))
+
+    def compile(
+        self,
+        names: tuple[str, ...],
+        run: Callable[[list[Tensor], StateT], tuple[list[Tensor], StateT]],
+        examples: list[Tensor],
+        state: StateT,
+        *,
+        count: int,
+        output_limits: tuple[float, ...] = (),
+    ) -> bool:
+        """Make a program, or keep the reason why there is none; False: none was made."""
+        if self.reason or not count or (names in self._steps and self._steps[names][1].count == count):
+            return False
+        held = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
+        if any(len(leaf) != count for leaf in held):  # a state of more or fewer streams: torch will say so
+            return False
+        try:
+            made: NativeStep[StateT] = compile_step(
+                run, examples, select(state, [0]), largest=self._largest, output_limits=output_limits
+            )
+        except LoweringError as error:
+            if self.is_required:
+                raise
+            self.reason = str(error)
+            return False
+        self._steps[names] = (made, made.buffers(count))
+        if self._slab is None or self._slab.memory.shape != (count, made.program.state_bytes):
+            self._slab = made.slab(count)
+        return True
+
+    def holds(self, extras: Mapping[str, object], count: int) -> bool:
+        """Tell whether there is a program for items of this kind, and take it up."""
+        found = self._steps.get(tuple(sorted(extras)) if extras else ())
+        if found is None or found[1].count != count:
+            return False
+        self._step, self._buffers = found
+        return True
+
+    def pack(self, state: StateT) -> bool:
+        """Take over a state; False: it is not of the kind that the program was made for."""
+        assert self._step is not None
+        assert self._slab is not None
+        try:
+            self._step.pack(state, self._slab)
+        except (StateError, ValueError, AttributeError):
+            return False
+        return True
+
+    @property
+    def buffers(self) -> Buffers:
+        """Where the items of the program in use are put."""
+        assert self._buffers is not None
+        return self._buffers
+
+    @property
+    def num_leaves(self) -> int:
+        """How many tensors a state has."""
+        assert self._slab is not None
+        return len(self._slab.leaves)
+
+    def held(self, number: int) -> Tensor:
+        """Return a part of the state as it stands, without a copy."""
+        assert self._slab is not None
+        return self._slab.leaves[number]
+
+    def unpack(self) -> StateT:
+        """Return the state, in its own memory."""
+        assert self._step is not None
+        assert self._slab is not None
+        return self._step.unpack(self._slab)
+
+    def fill(self, item: object, extras: Mapping[str, object], *, has_axis: bool) -> bool:
+        """Put what came into the buffers; False: torch is to look at it."""
+        assert self._buffers is not None
+        values = [item, *(extras[name] for name in sorted(extras))]
+        for value, place in zip(values, self._buffers.inputs, strict=True):
+            if not isinstance(value, Tensor):
+                if not isinstance(value, np.ndarray):
+                    try:
+                        value = np.asarray(value, dtype=None)
+                    except (TypeError, ValueError):
+                        return False
+                if value.dtype not in _PLAIN:
+                    return False
+                value = torch.from_numpy(value) if value.flags.writeable else torch.tensor(value)
+            shape = value.shape if has_axis else (1, *value.shape)
+            if shape != place.shape or (place.dtype == torch.bool) != (value.dtype == torch.bool):
+                return False
+            if value.is_complex() or value.requires_grad or value.device.type != "cpu":
+                return False
+            place.copy_(value)
+        return True
+
+    def run(self) -> int:
+        """Take in what is in the buffers; not 0: the states stay as they were."""
+        assert self._step is not None
+        assert self._slab is not None
+        assert self._buffers is not None
+        if self._buffers.count == 1:
+            return self._step.run(self._slab, self._buffers)
+        # All or nothing, as with torch: one stream's bad item leaves all of them as they were.
+        before = self._slab.memory.clone()
+        code = self._step.run_many(self._slab, self._buffers)
+        if code:
+            self._slab.memory.copy_(before)
+        return code
+
+    def output(self) -> Tensor:
+        """Return the answers, (b, ...), in their own memory."""
+        return cast("Buffers", self._buffers).outputs[0].clone()
+
+    def outputs(self) -> list[Tensor]:
+        """Return all parts of the answers, (b, ...), in their own memory."""
+        return [output.clone() for output in cast("Buffers", self._buffers).outputs]
+
+
+_PLAIN = (
+    np.dtype(np.float64),
+    np.dtype(np.float32),
+    np.dtype(np.int64),
+    np.dtype(np.int32),
+    np.dtype(np.bool_),
+)
+
+
+def _obstacle(model: HasWeights) -> str:
+    """Say why a model must run on torch; "": perhaps it need not."""
+    weights = list(model.parameters())
+    if any(weight.device.type != "cpu" for weight in weights):
+        return "the native engine runs on the CPU, and the model does not. Move it: model.cpu()."
+    if any(weight.dtype != torch.float32 for weight in weights if weight.is_floating_point()):
+        return "the native engine has float32 weights, and the model has others. Convert it: model.float()."
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
+        return "the model has forward hooks, which the native engine would leave out. Remove them."
+    return ""

@@ -1,0 +1,147 @@
+"""Exported C and WebAssembly: the numbers of torch, states that are checked, names that cannot break out."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aaren.classification import Classifier, ClassifierConfig
+from aaren.errors import ConfigError
+from aaren.events import EventModel, EventModelConfig
+from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
+from aaren.forecasting.data import time_marks
+from aaren.nn import Encoder, EncoderConfig
+from aaren.ops.cpu import library
+from aaren.stream.export import Artifact, c_string, export_stream, identifier
+from aaren.stream.native.engine import BAD_INPUT, BAD_STATE, OK, compile_step
+from aaren.stream.whole import calendar_marks, find_whole_step
+
+pytestmark = pytest.mark.skipif(
+    not library.is_available() or not shutil.which("gcc"), reason="no compiled library, or no gcc"
+)
+HOSTILE = ['a"b', "back\\slash", "line\nend", "??/", "*/ int x;", "ünï", "%s", ""]
+LEARNED = {"columns": HOSTILE[:2], "mean": [1e-3, 50.0], "deviation": [1e-4, 7.0]}
+
+
+def forecaster() -> StreamingForecaster:
+    """Return a small forecaster of rows with dates."""
+    torch.manual_seed(0)
+    config = StreamingForecasterConfig(num_series=2, horizon_steps=3, width=16, num_heads=2, decay="learned")
+    return StreamingForecaster(config).eval()
+
+
+def rows(count: int) -> np.ndarray:
+    """Return raw rows: two series in their units, and seconds since 1970."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((count, 2)) * LEARNED["deviation"] + LEARNED["mean"]
+    return np.column_stack([values, 1.5e9 + 3600.0 * np.arange(count)])
+
+
+def test_raw_rows_give_the_forecasts_of_torch(tmp_path: Path) -> None:
+    found = export_stream(forecaster(), tmp_path, preprocessing=LEARNED, check=rows(60))
+    assert found.largest_difference is not None
+    assert found.largest_difference < 1e-5
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert [part["name"] for part in manifest["inputs"]] == ["row", "time"]
+    assert manifest["inputs"][0]["names"] == HOSTILE[:2]
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-fsanitize=address,undefined"]
+    subprocess.run(["make", "-s", "main", "CFLAGS=-O1 " + " ".join(flags)], cwd=tmp_path, check=True)
+    done = subprocess.run(["./main"], input=rows(60).tobytes(), capture_output=True, cwd=tmp_path, check=True)
+    assert len(done.stdout) == 60 * 6 * 8
+    assert done.stderr == b""
+
+
+def test_a_classifier_and_an_event_model_are_those_of_torch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = ClassifierConfig(
+        num_channels=2, num_classes=3, length=9, embedding="causal", head="pooled", width=16, num_heads=2
+    )
+    learned = {"classes": HOSTILE[:3], "mean": [1.0, 2.0], "deviation": [3.0, 0.5]}
+    export_stream(Classifier(config).eval(), tmp_path / "a", preprocessing=learned, check=rows(30)[:, :2])
+    events = np.column_stack([np.arange(1.0, 31.0) ** 1.1, np.arange(30) % 4])
+    model = EventModel(EventModelConfig(num_marks=4, width=16, num_heads=2)).eval()
+    export_stream(model, tmp_path / "b", preprocessing={"mark_names": HOSTILE[:4]}, check=events)
+
+
+def test_a_model_of_ones_own_needs_an_example(tmp_path: Path) -> None:
+    encoder = Encoder(EncoderConfig(width=8, num_heads=2, num_layers=1)).eval()
+    with pytest.raises(ConfigError, match="give example="):
+        export_stream(encoder, tmp_path)
+    items = np.random.default_rng(0).standard_normal((20, 8))
+    for options in ({}, {"state": "f32"}, {"weights": "int8"}):
+        found = export_stream(encoder, tmp_path, example=torch.zeros(1, 8), check=items, **options)
+        assert found.largest_difference is not None
+        assert found.largest_difference < (0.1 if options.get("weights") else 1e-5)
+
+
+def test_damaged_and_foreign_states_and_bad_rows_are_refused(tmp_path: Path) -> None:
+    from aaren.stream.export import build_library
+
+    model = forecaster()
+    export_stream(model, tmp_path, preprocessing=LEARNED)
+    whole = find_whole_step(model, preprocessing=LEARNED)
+    step = compile_step(whole.run, list(whole.inputs.values()), whole.state, largest=whole.largest)
+    artifact = Artifact(build_library(tmp_path), step.program)
+    item = [torch.tensor([[1e-3, 50.0]], dtype=torch.float64), torch.tensor([1.5e9], dtype=torch.float64)]
+    assert artifact.step(item)[0] == OK
+    before = artifact.state.raw
+    bad = [torch.tensor([[float("nan"), 50.0]], dtype=torch.float64), item[1]]
+    assert artifact.step(bad)[0] == BAD_INPUT
+    assert artifact.state.raw == before
+    for place in range(8, len(before) - 8, 97):
+        damaged = bytearray(before)
+        damaged[place] ^= 4
+        artifact.state.raw = bytes(damaged)
+        assert artifact.step(item)[0] == BAD_STATE, place
+    artifact.state.raw = before
+    assert artifact.step(item)[0] == OK
+
+
+def test_dates_become_the_marks_of_training() -> None:
+    rng = np.random.default_rng(0)
+    seconds = rng.integers(-2_000_000_000, 4_000_000_000, 2000)
+    wanted = time_marks(seconds.astype("datetime64[s]"))
+    found = calendar_marks(torch.from_numpy(seconds.astype(np.float64)))
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-6)
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_names_stay_inside_their_literals(text: str) -> None:
+    literal = c_string(text)
+    assert literal.isascii()
+    assert literal[1:-1].replace("\\", "").isprintable()
+    assert '"' not in literal[1:-1]
+    assert identifier(text).isidentifier()
+
+
+@pytest.mark.long  # a first compilation by zig takes minutes
+@pytest.mark.skipif(not shutil.which("node"), reason="no node")
+def test_webassembly_gives_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    encoder = Encoder(EncoderConfig(width=8, num_heads=2, num_layers=1)).eval().fold()
+    found = export_stream(encoder, tmp_path, to="wasm", example=torch.zeros(1, 8))
+    assert (tmp_path / "aaren_model.wasm").stat().st_size < found.manifest["weight_bytes"] + 60_000
+    items = torch.randn(10, 8)
+    script = f"""
+    import {{ load }} from "./aaren_model.js";
+    const stream = await load();
+    for (const item of {json.dumps(items.tolist())}) var found = stream.push({{ item }});
+    const saved = stream.state;
+    stream.state = saved;
+    saved[40] ^= 1;
+    try {{ stream.state = saved; }} catch (error) {{ console.log(JSON.stringify(Array.from(found.output))); }}
+    """
+    (tmp_path / "run.mjs").write_text(script)
+    done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    state = encoder.init_state(1)
+    with torch.no_grad():
+        for item in items:
+            wanted, state = encoder.step(item.unsqueeze(0), state)
+    torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), wanted[0], rtol=1e-5, atol=1e-5)

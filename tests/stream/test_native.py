@@ -1,0 +1,268 @@
+"""The native engine: the answers and states of torch, bad items refused, what cannot be lowered named."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import hatch_build
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from aaren.classification import Classifier, ClassifierConfig
+from aaren.errors import DataError
+from aaren.events import EventModel, EventModelConfig
+from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
+from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.conv import Conv
+from aaren.ops.cpu import library
+from aaren.rl import DecisionModel, DecisionModelConfig
+from aaren.stream.native import lower
+from aaren.stream.native.engine import BAD_INDEX, BAD_INPUT, OK, NativeStep, compile_step
+from aaren.stream.native.record import LoweringError
+from aaren.stream.session import Session
+
+pytestmark = pytest.mark.skipif(not library.is_available(), reason="no compiled library")
+SMALL = {"width": 24, "num_heads": 3, "num_layers": 2, "dropout": 0.0}
+CONFIGS = [
+    {},
+    {"norm": "pre", "final_norm": True, "activation": "relu"},
+    {"decay": "learned", "qkv_bias": False, "out_bias": False},
+    {"conv": Conv(where="block"), "position": "sinusoid"},
+    {"conv": Conv(where="stem"), "position": "learned", "activation": "silu"},
+    {"mixer": "gru"},
+    {"mixer": "lstm"},
+    {"mixer": "wkv"},
+    {"mixer": "linear"},
+    {"mixer": "retnet"},
+    {"mixer": "mingru", "norm": "pre"},
+    {"num_layers": 1, "width": 17, "num_heads": 1, "ff_width": 5},
+]
+
+
+def lower_encoder(encoder: Encoder, *, has_mask: bool = False) -> NativeStep:
+    """Compile the step of an encoder."""
+
+    def run(inputs: list[Tensor], state: tuple) -> tuple[list[Tensor], tuple]:
+        output, state = encoder.step(inputs[0], state, mask=inputs[1] if has_mask else None)
+        return [output], state
+
+    examples = [torch.zeros(1, encoder.config.width)] + [torch.ones(1, dtype=torch.bool)] * has_mask
+    return compile_step(run, examples, encoder.init_state(1), largest=1e17)
+
+
+@pytest.mark.parametrize("options", CONFIGS, ids=str)
+def test_every_encoder_agrees_with_torch_under_masks_and_states_pass_both_ways(options: dict) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderConfig(**SMALL | options)).eval().fold()
+    step = lower_encoder(encoder, has_mask=True)
+    count = 5
+    slab, buffers, state = step.slab(count), step.buffers(count), encoder.init_state(count)
+    step.pack(state, slab)
+    with torch.no_grad():
+        for number in range(40):
+            item, mask = torch.randn(count, encoder.config.width), torch.rand(count) < 0.7
+            for place, value in zip(buffers.inputs, (item, mask), strict=True):
+                place.copy_(value)
+            before = step.unpack(slab)
+            assert step.run(slab, buffers) == OK
+            wanted, state = encoder.step(item, state, mask=mask)
+            torch.testing.assert_close(buffers.outputs[0], wanted, rtol=1e-5, atol=1e-5)
+            if number == 20:  # from here on each continues from what the other made
+                other = step.unpack(slab)
+                step.pack(state, slab)
+                state = other
+            else:
+                for old, new in zip(_leaves(before), _leaves(step.unpack(slab)), strict=True):
+                    assert torch.equal(old[~mask], new[~mask])
+
+
+def _leaves(state: object) -> list[Tensor]:
+    if isinstance(state, Tensor):
+        return [state]
+    return [leaf for part in state for leaf in _leaves(part)]  # type: ignore[attr-defined]
+
+
+def test_a_stream_gets_the_same_bits_alone_and_beside_others() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderConfig(**SMALL)).eval().fold()
+    step, count = lower_encoder(encoder), 13
+    slab, buffers = step.slab(count), step.buffers(count)
+    step.pack(encoder.init_state(count), slab)
+    alone, one = [step.slab(1) for _ in range(count)], step.buffers(1)
+    for single in alone:
+        step.pack(encoder.init_state(1), single)
+    for _ in range(5):
+        items = torch.randn(count, encoder.config.width)
+        buffers.inputs[0].copy_(items)
+        assert step.run_many(slab, buffers, threads=2) == OK
+        for number, single in enumerate(alone):
+            one.inputs[0].copy_(items[number : number + 1])
+            assert step.run(single, one) == OK
+            assert torch.equal(one.outputs[0][0], buffers.outputs[0][number])
+            assert torch.equal(single.memory[0], slab.memory[number])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e18])
+def test_a_bad_item_is_refused_and_the_state_untouched(bad: float) -> None:
+    encoder = Encoder(EncoderConfig(**SMALL)).eval().fold()
+    step = lower_encoder(encoder)
+    slab, buffers = step.slab(2), step.buffers(2)
+    step.pack(encoder.init_state(2), slab)
+    before = slab.memory.clone()
+    buffers.inputs[0][0, 3] = bad
+    assert step.run(slab, buffers) == BAD_INPUT
+    assert buffers.codes.tolist() == [BAD_INPUT, OK]
+    assert torch.equal(slab.memory[0], before[0])
+    assert not torch.equal(slab.memory[1], before[1])
+
+
+def test_a_position_beyond_the_table_is_refused() -> None:
+    encoder = Encoder(EncoderConfig(**SMALL, position="learned", max_positions=3)).eval().fold()
+    step = lower_encoder(encoder)
+    slab, buffers = step.slab(1), step.buffers(1)
+    step.pack(encoder.init_state(1), slab)
+    assert [step.run(slab, buffers) for _ in range(4)] == [OK, OK, OK, BAD_INDEX]
+
+
+def sessions(model: nn.Module, **options: object) -> tuple[Session, Session]:
+    """Open a session of either engine."""
+    return model.stream(engine="torch", **options), model.stream(engine="native", **options)
+
+
+def test_forecasts_and_saved_states_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    model = StreamingForecaster(StreamingForecasterConfig(num_series=2, horizon_steps=3, decay="learned"))
+    slow, fast = sessions(model)
+    assert (slow.engine, fast.engine) == ("torch", "native")
+    for number in range(60):
+        row, marks = 100.0 + 10.0 * np.random.default_rng(number).standard_normal(2), np.full(4, 0.1)
+        extras = {"mask": number % 4 != 2} if number % 2 == 0 else {}
+        wanted, found = slow.push(row, marks=marks, **extras), fast.push(row, marks=marks, **extras)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)  # of values near 100
+        if number == 30:
+            blob = fast.to_bytes()
+            fast.restore(slow.to_bytes())
+            slow.restore(blob)
+            assert len(blob) == len(slow.to_bytes())
+    assert fast.engine == "native"
+    with pytest.raises(DataError, match="nan"):
+        fast.push([float("nan"), 1.0], marks=np.zeros(4))
+    assert torch.equal(fast.push(row, marks=marks, mask=False), found)
+
+
+@pytest.mark.parametrize("head", ["pooled", "flattened"])
+def test_class_probabilities_are_those_of_torch(head: str) -> None:
+    torch.manual_seed(0)
+    config = ClassifierConfig(
+        num_channels=3, num_classes=4, length=20, embedding="causal", head=head, width=16, num_heads=2
+    )
+    slow, fast = sessions(Classifier(config).eval(), batch_size=3)
+    for _ in range(20):
+        rows = torch.randn(3, 3)
+        torch.testing.assert_close(fast.push(rows), slow.push(rows), rtol=1e-5, atol=1e-6)
+    assert fast.engine == "native"
+    if head == "flattened":
+        for session in (slow, fast):
+            with pytest.raises(ValueError, match="weights for 20 steps"):
+                session.push(rows)
+
+
+def test_events_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    model = EventModel(EventModelConfig(num_marks=3, time_decay="learned")).eval()
+    slow, fast = sessions(model)
+    time = 0.0
+    for number in range(40):
+        time += 0.1 + number % 5
+        wanted, found = slow.push(time, number % 3), fast.push(time, number % 3)
+        torch.testing.assert_close(found.median(), wanted.median(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(found.mark_probabilities, wanted.mark_probabilities, rtol=1e-5, atol=1e-6)
+    assert fast.engine == "native"
+    with pytest.raises(DataError, match="times must be finite and increase"):
+        fast.push(time, 0)
+    with pytest.raises(DataError, match=r"outside 0\.\.2"):
+        fast.push(time + 1.0, 3)
+    assert fast.state.time.item() == time
+
+
+@pytest.mark.parametrize("actions", ["box", "discrete"])
+@pytest.mark.parametrize("context", ["carried", "reset"])
+def test_policies_act_as_with_torch(actions: str, context: str) -> None:
+    torch.manual_seed(0)
+    config = DecisionModelConfig(
+        state_size=5, action_size=3, actions=actions, width=16, num_layers=2, context_steps=4
+    )
+    slow, fast = sessions(DecisionModel(config).eval(), context=context)
+    for number in range(15):
+        seen = np.random.default_rng(number).standard_normal(5)
+        reward = None if number == 0 else 1.0
+        np.testing.assert_allclose(fast.push(seen, reward), slow.push(seen, reward), atol=1e-5)
+    assert fast.engine == "native"
+
+
+def test_a_growing_state_stays_with_torch() -> None:
+    model = StreamingForecaster(
+        StreamingForecasterConfig(num_series=1, horizon_steps=2, num_marks=0, mixer="softmax")
+    )
+    session = model.stream()
+    session.push([1.0])
+    assert session.engine == "torch"
+    with pytest.raises(LoweringError, match="constant size"):
+        model.stream(engine="native").push([1.0])
+
+
+class Peeking(nn.Module):
+    """A step that looks at its numbers."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.layer = how, nn.Linear(2, 2)
+
+    def step(self, x: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
+        """Branch on a number, hide it in a list, or use what no program knows."""
+        if self.how == "branch" and bool(x.sum() > 0):
+            return x, state
+        if self.how == "list":
+            return x * x.tolist()[0][0], state
+        return torch.fft.fft(self.layer(x)).real, state
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("branch", r"looks at its numbers .*test_native.py:\d+ \(step\)"),
+        ("list", "depends on its numbers in Python"),
+        ("fft", r"does not know .*test_native.py:\d+ \(step\)"),
+    ],
+)
+def test_what_cannot_be_lowered_is_named_with_its_line(how: str, words: str) -> None:
+    model = Peeking(how)
+
+    def run(inputs: list[Tensor], state: tuple[Tensor]) -> tuple[list[Tensor], tuple[Tensor]]:
+        output, state = model.step(inputs[0], state)
+        return [output], state
+
+    with pytest.raises(LoweringError, match=words):
+        compile_step(run, [torch.ones(1, 2)], (torch.zeros(1, 1),), largest=1.0)
+
+
+def test_the_tables_of_python_and_c_agree() -> None:
+    source = (hatch_build.RUNTIME / "runtime.c").read_text()
+    tables = [
+        re.findall(r"[A-Z0-9_]+", body) for body in re.findall(r"^enum \{(.*?)\};", source, re.S | re.M)
+    ]
+    rename = {"isnan": "IS_NAN", "isfinite": "IS_FINITE"}
+    wanted = [lower.KINDS, lower.CODES, lower.REDUCTIONS]
+    assert tables == [[rename.get(name, name.upper()) for name in table] for table in wanted]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_the_runtime_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c"]
+    source = str(hatch_build.RUNTIME / "runtime.c")
+    subprocess.run([compiler, *flags, source, "-o", str(tmp_path / "runtime.o")], check=True)

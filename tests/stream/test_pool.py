@@ -1,0 +1,414 @@
+"""Many keyed streams: the laws of a pool, and what happens to its file."""
+
+import os
+import resource
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from aaren.classification.model import Classifier, ClassifierConfig
+from aaren.errors import ConfigError, DataError, ShapeError, StateError, UnwritableError
+from aaren.events.model import EventModel, EventModelConfig
+from aaren.files.lock import InUseError
+from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
+from aaren.nn.state import state_to_bytes
+from aaren.rl.model import DecisionModel, DecisionModelConfig
+from aaren.stream.pool import StreamPool
+
+
+def forecaster(seed: int = 0, **changes: Any) -> StreamingForecaster:
+    sizes = {"num_series": 2, "num_marks": 0, "horizon_steps": 2, "width": 8, "num_heads": 2, "num_layers": 1}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return StreamingForecaster(StreamingForecasterConfig(**{**sizes, **changes})).eval()
+
+
+MODEL = forecaster()
+PATTERN = "abacabdabacabae"  # keys of the items below, some often, some once
+
+
+def rows(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def saved(pool: StreamPool, keys: str = "abcde") -> list[bytes]:
+    return [state_to_bytes(pool.get(key)) for key in keys]
+
+
+def push_each(pool: StreamPool, keys: str, items: Tensor, *, commit_every: int = 0) -> list[Tensor]:
+    """Push items one by one, so that the arithmetic of a step never depends on the batch."""
+    answers = []
+    for index, key in enumerate(keys):
+        answers += pool.push([key], items[index : index + 1], offset=index)
+        if commit_every and (index + 1) % commit_every == 0:
+            pool.commit()
+    return answers
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[StreamPool]:
+    with StreamPool(MODEL, tmp_path / "states.db") as opened:
+        yield opened
+
+
+@given(keys=st.lists(st.text(max_size=3), max_size=12), cuts=st.sets(st.integers(0, 12), max_size=4))
+@settings(max_examples=8, deadline=None)
+def test_a_pool_answers_as_sessions_do_however_the_input_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[str], cuts: set[int]
+) -> None:
+    items = rows(len(keys))
+    sessions: dict[str, Any] = {}
+    expected = [
+        sessions.setdefault(key, MODEL.stream()).push(item) for key, item in zip(keys, items, strict=True)
+    ]
+    edges = sorted({0, len(keys), *(cut for cut in cuts if cut < len(keys))})
+    found: list[Tensor] = []
+    with StreamPool(MODEL, tmp_path_factory.mktemp("pool") / "states.db", capacity=3) as pool:
+        for begin, end in pairwise(edges):
+            found += pool.push(keys[begin:end], items[begin:end])
+        assert len(pool) == len(sessions)
+        for key, session in sessions.items():
+            torch.testing.assert_close(tuple(pool.get(key).tail), tuple(session.state.tail))
+    for answer, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(answer, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_order_of_keys_in_a_push_does_not_matter(tmp_path: Path) -> None:
+    items, order = rows(4), [2, 0, 3, 1]
+    with StreamPool(MODEL, tmp_path / "one.db") as one, StreamPool(MODEL, tmp_path / "two.db") as two:
+        for _ in range(3):
+            first = one.push(list("abcd"), items)
+            second = two.push([list("abcd")[place] for place in order], items[order])
+        for place, answer in zip(order, second, strict=True):
+            torch.testing.assert_close(first[place], answer)
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 4])
+def test_eviction_and_return_change_no_bit(tmp_path: Path, capacity: int) -> None:
+    items = rows(len(PATTERN))
+    with (
+        StreamPool(MODEL, tmp_path / "all.db") as whole,
+        StreamPool(MODEL, tmp_path / "few.db", capacity=capacity) as few,
+    ):
+        expected = push_each(whole, PATTERN, items)
+        found = push_each(few, PATTERN, items, commit_every=4)
+        assert all(torch.equal(one, two) for one, two in zip(found, expected, strict=True))
+        assert saved(few) == saved(whole)
+        assert len(few) == len(whole) == 5
+
+
+def test_more_keys_in_one_push_than_memory_holds(tmp_path: Path) -> None:
+    items = rows(5)
+    with (
+        StreamPool(MODEL, tmp_path / "a.db", capacity=2) as few,
+        StreamPool(MODEL, tmp_path / "b.db") as whole,
+    ):
+        for _ in range(3):
+            expected = whole.push(list("abcde"), items)
+            found = few.push(list("abcde"), items)
+            assert all(torch.equal(one, two) for one, two in zip(found, expected, strict=True))
+        few.commit()
+        assert saved(few) == saved(whole)
+
+
+def test_what_was_taken_in_before_changes_nothing(pool: StreamPool) -> None:
+    items = rows(6)
+    pool.push(list("abca"), items[:4], offset=0)
+    before = saved(pool, "abc")
+    assert pool.push(list("bca"), items[1:4], offset=1) == [None, None, None]
+    assert saved(pool, "abc") == before
+    answers = pool.push(list("caab"), items[2:], offset=2)
+    assert answers[:2] == [None, None]
+    assert answers[2] is not None
+    assert answers[3] is not None
+    assert pool.offset == 6
+
+
+def test_what_is_not_committed_is_forgotten_with_the_offset(tmp_path: Path) -> None:
+    path, items = tmp_path / "states.db", rows(len(PATTERN))
+    with StreamPool(MODEL, tmp_path / "whole.db") as whole:
+        expected = push_each(whole, PATTERN, items)
+        states = saved(whole)
+    found: dict[int, Tensor] = {}
+    for stop in (
+        4,
+        9,
+        13,
+        len(PATTERN),
+    ):  # closed without a commit of the last items; states move to the file
+        pool = StreamPool(MODEL, path, capacity=2)
+        for index in range(pool.committed, stop):
+            (found[index],) = pool.push([PATTERN[index]], items[index : index + 1], offset=index)
+            if index % 3 == 2:
+                pool.commit()
+        pool.close()
+    with StreamPool(MODEL, path) as pool:
+        for index in range(pool.committed, len(PATTERN)):
+            (found[index],) = pool.push([PATTERN[index]], items[index : index + 1], offset=index)
+        assert saved(pool) == states
+    assert all(torch.equal(found[index], answer) for index, answer in enumerate(expected))
+
+
+def test_one_bad_item_refuses_the_whole_push(pool: StreamPool) -> None:
+    pool.push(list("ab"), rows(2))
+    before = saved(pool, "ab")
+    items = rows(4)
+    items[3, 1] = torch.nan
+    with pytest.raises(DataError, match=r"item 3 of this push, of stream 'b': .*nan.*Nothing of the push"):
+        pool.push(list("abab"), items)
+    with pytest.raises(ShapeError, match="columns that this model was built for"):
+        pool.push(list("ab"), torch.zeros(2, 3))
+    assert saved(pool, "ab") == before
+    assert (pool.offset, len(pool)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "items", "options", "words"),
+    [
+        ("ab", [[0.0, 0.0]] * 2, {}, "keys are several"),
+        ([1], [[0.0, 0.0]], {}, "a key is text; got 1"),
+        (["\ud800"], [[0.0, 0.0]], {}, "cannot be stored"),
+        (["a"], [[0.0, 0.0]] * 2, {}, "items must be 1, one per key; got 2"),
+        (["a"], 7.0, {}, "items must be 1, one per key; got 7.0"),
+        (["a"], [[0.0, 0.0]], {"offset": -1}, "offset must be"),
+        (["a"], [[0.0, 0.0]], {"mask": [True, False]}, "mask must be 1, one per key"),
+    ],
+)
+def test_what_cannot_be_pushed_is_refused(
+    pool: StreamPool, keys: Any, items: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        pool.push(keys, items, **options)
+    assert len(pool) == 0
+
+
+def test_streams_are_dropped_and_expire(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    with StreamPool(MODEL, path, capacity=2) as pool:
+        for place, key in enumerate("abcd"):
+            pool.push([key], rows(1), at=float(place))
+        assert pool.drop(["a", "c", "nobody", "a"]) == 2
+        assert "a" not in pool
+        assert pool.get("a") is None
+        assert len(pool) == 2
+        pool.push(["a"], rows(1), at=9.0)  # begins anew, and leaves memory again
+        pool.push(list("xy"), rows(2), at=9.0)
+        anew = state_to_bytes(pool.get("a"))
+        session = MODEL.stream()
+        session.push(rows(1)[0])
+        assert anew == state_to_bytes(session.state)
+        assert pool.expire(5.0, now=9.0) == 2  # b in the file, d
+        assert pool.expire(5.0, now=9.0) == 0
+    with StreamPool(MODEL, path) as pool:
+        assert len(pool) == 3
+        assert [key in pool for key in "abcdxy"] == [True, False, False, False, True, True]
+        assert state_to_bytes(pool.get("a")) == anew
+        with pytest.raises(DataError, match="drop takes several keys"):
+            pool.drop("abc")
+
+
+def test_every_model_with_a_stream_has_a_pool(tmp_path: Path) -> None:
+    classifier = Classifier(
+        ClassifierConfig(
+            num_channels=2, num_classes=3, length=5, width=8, num_heads=2, num_layers=1, embedding="causal"
+        )
+    ).eval()
+    with StreamPool(classifier, tmp_path / "classes.db") as pool:
+        answers = pool.push(list("aba"), rows(3))
+        assert torch.stack(answers).sum(-1).allclose(torch.ones(3))
+    events = EventModel(EventModelConfig(num_marks=3, width=8, num_heads=2, num_layers=1)).eval()
+    with StreamPool(events, tmp_path / "events.db") as pool:
+        answers = pool.push(list("aba"), [1.0, 1.5, 2.0], mark=[0, 2, 1])
+        assert answers[2].mark_probabilities.shape == (3,)
+        with pytest.raises(
+            DataError, match=r"item 1 of this push, of stream 'a'.*must be finite and increase"
+        ):
+            pool.push(list("ba"), [3.0, 1.0], mark=[0, 0])
+    policy = DecisionModel(
+        DecisionModelConfig(state_size=2, action_size=1, width=8, num_heads=2, num_layers=1)
+    )
+    with StreamPool(policy.eval(), tmp_path / "episodes.db") as pool:
+        answers = pool.push(list("aba"), rows(3), reward=[0.0, 0.0, 1.0])
+        assert answers[2].shape == (1,)
+
+
+def test_a_state_that_grows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="constant size; this model's has a KVCache"):
+        StreamPool(forecaster(mixer="softmax"), tmp_path / "states.db")
+    with pytest.raises(ConfigError, match="capacity must be"):
+        StreamPool(MODEL, tmp_path / "states.db", capacity=0)
+
+
+def test_states_of_other_weights_are_refused_until_upgraded(tmp_path: Path) -> None:
+    path, other = tmp_path / "states.db", forecaster(seed=1, num_layers=2)
+    with StreamPool(MODEL, path) as pool:
+        pool.push(list("ab"), rows(2))
+        old = saved(pool, "ab")
+    with pytest.raises(StateError, match=r"belong to the model with fingerprint .*StreamPool\.upgrade"):
+        StreamPool(other, path)
+    bad = [(["a"], rows(1), {}), (["b"], torch.full((1, 2), torch.nan), {})]
+    with pytest.raises(DataError, match="of stream 'b'"):
+        StreamPool.upgrade(other, path, capacity=1, replay=bad)
+    with StreamPool(MODEL, path) as pool:  # as it was
+        assert saved(pool, "ab") == old
+    past: list[Any] = [(list("ab"), rows(2), {}), (["b"], rows(1), {})]
+    with StreamPool.upgrade(other, path, capacity=1, replay=past) as pool:
+        assert (len(pool), pool.offset) == (2, 2)
+        session = other.stream()
+        session.push(rows(2)[0])
+        torch.testing.assert_close(pool.get("a").tail, session.state.tail)
+    with StreamPool.upgrade(MODEL, path) as pool:
+        assert (len(pool), pool.offset, "a" in pool) == (0, 2, False)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    with StreamPool(MODEL, path), pytest.raises(InUseError, match=f"in use by process {os.getpid()}"):
+        StreamPool(MODEL, path)
+    StreamPool(MODEL, path).close()
+
+
+def test_a_closed_pool_says_so(tmp_path: Path) -> None:
+    pool = StreamPool(MODEL, tmp_path / "states.db")
+    pool.close()
+    pool.close()
+    with pytest.raises(StateError, match="is closed: open it again"):
+        pool.push(["a"], rows(1))
+
+
+def test_threads_share_a_pool(pool: StreamPool) -> None:
+    items = rows(20)
+
+    def work(key: str) -> None:
+        for item in items:
+            pool.push([key], item[None])
+
+    threads = [threading.Thread(target=work, args=(key,)) for key in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pool.offset == 80
+    assert len(set(saved(pool, "abcd"))) == 1
+
+
+def test_files_that_are_no_store_are_refused_and_left_alone(tmp_path: Path) -> None:
+    text, foreign = tmp_path / "notes.txt", tmp_path / "foreign.db"
+    text.write_bytes(b"dear diary\n" * 1000)
+    with pytest.raises(StateError, match="damaged, or no file of states"):
+        StreamPool(MODEL, text)
+    assert text.read_bytes() == b"dear diary\n" * 1000
+    with sqlite3.connect(foreign) as db:
+        db.execute("create table other(x)")
+    db.close()
+    before = foreign.read_bytes()
+    with pytest.raises(StateError, match="a database of another program"):
+        StreamPool(MODEL, foreign)
+    assert foreign.read_bytes() == before
+    with pytest.raises(UnwritableError, match="cannot"):
+        StreamPool(MODEL, tmp_path)
+
+
+def test_a_damaged_state_is_named_and_can_be_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    with StreamPool(MODEL, path) as pool:
+        pool.push(list("ab"), rows(2))
+    content = path.read_bytes()
+    with sqlite3.connect(path) as db:
+        (blob,) = db.execute("select content from state where key='a'").fetchone()
+    db.close()
+    place = content.index(blob[-64:])
+    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with StreamPool(MODEL, path) as pool:
+        with pytest.raises(StateError, match=r"state of stream 'a' is damaged.*pool\.drop\(\['a'\]\)"):
+            pool.push(list("ab"), rows(2))
+        pool.drop(["a"])
+        pool.push(list("ab"), rows(2))
+
+
+def test_a_store_that_was_cut_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    with StreamPool(MODEL, path) as pool:
+        pool.push([f"key {number}" for number in range(100)], rows(100))
+    path.write_bytes(path.read_bytes()[:9000])
+    with pytest.raises(StateError, match="damaged, or no file of states"):  # noqa: SIM117
+        with StreamPool(MODEL, path) as pool:
+            pool.push([f"key {number}" for number in range(100)], rows(100))
+
+
+def killed_with_log(path: Path, commits: int) -> None:
+    """Leave a store whose write-ahead log was not folded in, by a process that is killed."""
+    child = os.fork()
+    if child == 0:
+        pool = StreamPool(MODEL, path)
+        for index in range(commits):
+            pool.push(list("ab"), rows(2, seed=index))
+            pool.commit()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_truncated_log_leads_back_to_a_whole_commit(tmp_path: Path) -> None:
+    with StreamPool(MODEL, tmp_path / "whole.db") as whole:
+        for index in range(6):
+            whole.push(list("ab"), rows(2, seed=index))
+        expected = saved(whole, "ab")
+    found = set()
+    for share in (1.0, 0.8, 0.5, 0.3):
+        path = tmp_path / f"{share}.db"
+        killed_with_log(path, 6)
+        log = path.with_name(f"{path.name}-wal")
+        content = log.read_bytes()
+        log.write_bytes(content[: int(share * len(content))])
+        with StreamPool(MODEL, path) as pool:
+            found.add(pool.offset)
+            for index in range(pool.offset // 2, 6):
+                pool.push(list("ab"), rows(2, seed=index), offset=2 * index)
+            assert saved(pool, "ab") == expected
+    assert max(found) == 12
+    assert min(found) < 12
+
+
+def test_a_state_newer_than_the_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    with StreamPool(MODEL, path) as pool:
+        pool.push(["a"], rows(1))
+    with sqlite3.connect(path) as db:
+        db.execute("update state set saved = 99")
+    db.close()
+    with StreamPool(MODEL, path) as pool, pytest.raises(StateError, match=r"write-ahead log .* was removed"):
+        pool.push(["a"], rows(1))
+
+
+@pytest.mark.parametrize("capacity", [2, 4000])
+def test_a_full_disk_loses_nothing(tmp_path: Path, capacity: int) -> None:
+    """The system's limit on the size of files stands for the disk."""
+    path, limits = tmp_path / "states.db", resource.getrlimit(resource.RLIMIT_FSIZE)
+    keys, items = [f"key {number}" for number in range(2000)], rows(2000)
+    pool = StreamPool(MODEL, path, capacity=capacity)
+    pool.push(keys[:3], items[:3])
+    pool.commit()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+    try:
+        with pytest.raises(UnwritableError, match="Free space"):  # noqa: PT012
+            for begin in range(3, 2000, 500):
+                pool.push(keys[begin : begin + 500], items[begin : begin + 500])
+            pool.commit()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert pool.committed == 3
+    assert pool.offset == (2000 if capacity == 4000 else 3)  # all in memory, or back at the commit
+    pool.push(keys[3:], items[3:], offset=3)
+    pool.commit()
+    assert (len(pool), pool.committed) == (2000, 2000)
+    pool.close()
