@@ -1,6 +1,6 @@
 """Attention as an RNN (Feng et al., 2024): parallel like a Transformer in training, recurrent in use.
 
-The table of contents. Names are imported when first used, so that `import aaren` and the help are instant.
+Names are imported when first used, so that `import aaren` and the help are instant.
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
     from aaren.ops import ScanState, attend, scan_attention
     from aaren.rl import DecisionModel
+    from aaren.stream.pool import StreamPool
     from aaren.stream.saved import load_model, save_model
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Forecaster",
     "ScanState",
     "SoftmaxAttention",
+    "StreamPool",
     "__version__",
     "attend",
     "load_model",
@@ -65,6 +67,7 @@ __getattr__, __dir__ = lazy_names(
             "scan_attention",
         ),
         "aaren.rl": ("DecisionModel",),
+        "aaren.stream.pool": ("StreamPool",),
         "aaren.stream.saved": (
             "load_model",
             "save_model",

@@ -26,7 +26,8 @@ from aaren.rl import data as trajectory_files
 from aaren.rl import policies
 from aaren.rl.batches import TrajectoryBatches
 
-CASES = 200  # damaged copies of each kind of file
+CASES = 50  # damaged copies of each kind of file, by one seed
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))]
 
 Arrays = dict[str, np.ndarray]
 
@@ -313,12 +314,13 @@ def place(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", TEXTS)
-def test_damaged_bytes_end_in_data_or_in_an_error_of_ours(tmp_path: Path, kind: str) -> None:
+def test_damaged_bytes_end_in_data_or_in_an_error_of_ours(tmp_path: Path, kind: str, seed: int) -> None:
     name, make, read = TEXTS[kind]
     whole = make()
     assert attempt(read, place(tmp_path, name, whole))
-    rng = np.random.default_rng(list(TEXTS).index(kind))
+    rng = np.random.default_rng([seed, list(TEXTS).index(kind)])
     packings = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress} if kind != "policy" else {"": bytes}
     for number in range(CASES):
         suffix = list(packings)[number % 7 % len(packings)]
@@ -327,10 +329,11 @@ def test_damaged_bytes_end_in_data_or_in_an_error_of_ours(tmp_path: Path, kind: 
         attempt(read, place(tmp_path, name + suffix, content))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_changed_arrays_end_in_data_or_in_an_error_of_ours(tmp_path: Path, kind: str) -> None:
+def test_changed_arrays_end_in_data_or_in_an_error_of_ours(tmp_path: Path, kind: str, seed: int) -> None:
     name, make, pack, read = ARRAYS[kind]
-    rng = np.random.default_rng(100 + list(ARRAYS).index(kind))
+    rng = np.random.default_rng([seed, 100 + list(ARRAYS).index(kind)])
     for _ in range(CASES):
         try:
             content = pack(changed(make(), rng))

@@ -67,7 +67,7 @@ def test_two_processes_train_like_one(toy_run: ToyRun, tmp_path: Path, environme
         assert json.loads(left)["loss"] == pytest.approx(json.loads(right)["loss"], rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_resume(toy_run: ToyRun, tmp_path: Path, environment: dict[str, str]) -> None:
     """With dropout: each process has its own random numbers, and all of them are in the checkpoint."""
     long, short = toy_run(epochs=4), tmp_path / "short"

@@ -47,7 +47,7 @@ def latest_update(folder: Path) -> int:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(1, 9))])
 def test_killed_at_random_moments(toy_run: ToyRun, tmp_path: Path, attempt: int) -> None:
     """A checkpoint after every update, so that many kills fall into the writing of one."""
     config, whole, killed = toy_run(slow_seconds=0.002), tmp_path / "whole", tmp_path / "killed"

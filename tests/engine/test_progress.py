@@ -42,7 +42,7 @@ def test_json_lines(toy: Toy, tmp_path: Path) -> None:
     observer.say("hello")
     fit(toy(epochs=2), seed=0, observer=observer)
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [event["event"] for event in events] == ["message", "begin", "look", "look", "end"]
+    assert [event["event"] for event in events] == ["message", "begin", "evaluation", "evaluation", "end"]
     assert events[-2]["is_done"]
     assert set(events[2]["validation"]) == {"mse", "mae"}
 

@@ -1,4 +1,4 @@
-"""Fetch a dataset from its official public place and convert it to the files that the readers expect.
+"""Fetch a dataset from its official public source and convert it to the files that the readers expect.
 
 Downloads wait in `<folder>/.downloads`; only whole, checked files get their canonical names. Where the
 catalogue knows no checksum, the first one is trusted, noted beside the file and compared from then on. One
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.datasets.dataset import Dataset, Fact
-from aaren.datasets.ragged import offsets_from_lengths
+from aaren.datasets.numbers import offsets_from_lengths
 from aaren.errors import DataError, MissingDependencyError, require_extra
 from aaren.files import folders
 from aaren.files.archive import (

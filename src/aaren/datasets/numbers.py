@@ -1,16 +1,26 @@
 """What every reader asks of numbers: real ones, whole ones, and none that a float32 cannot hold.
 
-Models compute in float32: a number beyond it would become infinite, and everything near it NaN.
+Models compute in float32: a number beyond it would become infinite, and everything near it NaN. Sequences of
+different lengths are held in one array: sequence i is `values[offsets[i] : offsets[i + 1]]`.
 """
+
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aaren.errors import DataError
 
+Integers: TypeAlias = NDArray[np.int64]
 LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = float(np.finfo(np.float32).tiny)  # above 0
 LARGEST_WHOLE = 2**53  # up to here every whole number is also a float64
+
+
+def offsets_from_lengths(lengths: ArrayLike) -> Integers:
+    """Say where each sequence begins in the flat array; the last entry is the number of events."""
+    counted = np.asarray(lengths, dtype=np.int64)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counted, dtype=np.int64)])
 
 
 def numeric(values: ArrayLike, *, name: str) -> NDArray[np.generic]:

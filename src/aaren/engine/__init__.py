@@ -1,1 +1,1 @@
-"""The one training engine: configs, the loop, checkpoints, records. Knows nothing of any setting."""
+"""The one training engine: configs, the loop, checkpoints, records."""

@@ -24,6 +24,7 @@ else:
 PROFILES = ("smoke", "cpu", "paper")
 MAX_THREADS = 1024
 MAX_SEED = 2**63 - 1
+FIRST_PROTOCOL = 1  # of every run whose config or record names none
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
@@ -63,13 +64,22 @@ class RunConfig:
     task: DataclassInstance  # an instance of the setting's config_type
     profile: Literal["smoke", "cpu", "paper", "custom"] = "custom"
     seed: int = 0
+    protocol: int = 0  # of the setting at that profile; 0: today's. See `Setting.protocol`
     changed: tuple[str, ...] = ()  # keys that were set by hand on top of the profile
     engine: EngineConfig = field(default_factory=EngineConfig)
 
     def __post_init__(self) -> None:
-        """Report a seed that random generators do not take."""
+        """Report a seed that random generators do not take; find today's protocol."""
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"seed must be 0 to {MAX_SEED}; got {self.seed}.")
+        if self.protocol < 0:
+            raise ConfigError(f"protocol must be 1 or more, or left out; got {self.protocol}.")
+        if not self.protocol:
+            object.__setattr__(self, "protocol", self.todays_protocol())
+
+    def todays_protocol(self) -> int:
+        """Return the protocol that this version of the library computes at the run's profile."""
+        return find_setting(self.setting).protocol(self.profile)
 
     def cell(self) -> Mapping[str, str | int]:
         """Say where in a table this run stands."""
@@ -77,7 +87,10 @@ class RunConfig:
 
     def digest(self) -> str:
         """Return eight hexadecimal digits that change with the config."""
-        text = json.dumps(to_mapping(self), sort_keys=True)
+        mapping = to_mapping(self)
+        if self.protocol == FIRST_PROTOCOL:
+            del mapping["protocol"]  # folders were named before protocols had numbers
+        text = json.dumps(mapping, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def folder_name(self) -> str:
@@ -89,6 +102,11 @@ class RunConfig:
 def load(path: Path) -> RunConfig:
     """Read a run's TOML file."""
     return from_mapping(read_toml(path), source=str(path))
+
+
+def from_record(values: Mapping[str, object], *, source: str = "the config") -> RunConfig:
+    """Build a run from the config of a record or run folder, in which an absent protocol is the first."""
+    return from_mapping({"protocol": FIRST_PROTOCOL, **values}, source=source)
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -134,7 +152,9 @@ def override(config: RunConfig, assignments: Sequence[str], *, source: str = "--
     exactly one path (`width` for `task.model.width`).
     """
     mapping = to_mapping(config)
-    known = [key for key in flatten(mapping) if key not in ("setting", "changed")]
+    if config.protocol == config.todays_protocol():
+        del mapping["protocol"]  # the profile may change
+    known = [key for key in flatten(mapping) if key not in ("setting", "changed", "protocol")]
     faults: list[str] = []
     changed = list(config.changed)
     for assignment in assignments:

@@ -32,24 +32,24 @@ class _Filling(Protocol):
 
 
 @contextmanager
-def repeatable(engine: EngineConfig, *, seed: int, is_guest: bool = False) -> Iterator[None]:
+def repeatable(engine: EngineConfig, *, seed: int, shares_process: bool = False) -> Iterator[None]:
     """Seed torch and make it deterministic for the time of a block.
 
     Args:
         engine: How to compute.
         seed: Of the random numbers.
-        is_guest: Other threads of the process go their own ways meanwhile. On a CPU the block then draws from
-            a generator of its own, and blocks of several threads may go side by side. Otherwise torch's
+        shares_process: Other threads of the process compute meanwhile. On a CPU the block then draws from a
+            generator of its own, and blocks of several threads may run side by side. Otherwise torch's
             generators are seeded and put back, one block after the other.
     """
     devices = list(range(torch.cuda.device_count())) if engine.device != "cpu" else []
     with ExitStack() as stack:
-        stack.enter_context(_threads(engine.threads, is_guest=is_guest))
+        stack.enter_context(_threads(engine.threads, shares_process=shares_process))
         if engine.deterministic:
             if devices:
                 os.environ.setdefault(CUDA_WORKSPACE, ":4096:8")
             stack.enter_context(_deterministic_algorithms())
-        if is_guest and not devices:
+        if shares_process and not devices:
             stack.enter_context(drawing_from(torch.Generator().manual_seed(seed)))
         else:
             stack.enter_context(_seeding)
@@ -85,15 +85,15 @@ def untouched_random_numbers(devices: list[torch.device]) -> Iterator[None]:
 def take_threads() -> None:
     """Take over torch's number of threads, which a thread does anyway when it first computes something.
 
-    But not in the moment in which a guest sets its own.
+    But not in the moment in which a block that shares its process sets its own.
     """
     with _switching:
         torch.get_num_threads()
 
 
 @contextmanager
-def _threads(count: int, *, is_guest: bool) -> Iterator[None]:
-    change = _set_own_threads if is_guest else torch.set_num_threads
+def _threads(count: int, *, shares_process: bool) -> Iterator[None]:
+    change = _set_own_threads if shares_process else torch.set_num_threads
     with _switching:
         before = torch.get_num_threads()
         if count and count != before:

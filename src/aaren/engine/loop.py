@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from aaren.engine.batches import cut, move
 from aaren.engine.checkpoint import Checkpoints, TrainingState
+from aaren.engine.clock import Clock
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import (
     build_seeded,
@@ -215,7 +216,7 @@ def fit(
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
     stop_early: bool = False,
-    is_guest: bool = False,
+    shares_process: bool = False,
 ) -> Fitted:
     """Train a model until its plan is fulfilled or patience ends, and return it with its best weights.
 
@@ -230,10 +231,10 @@ def fit(
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
             Also asked between the parts of one update, which is then left undone, without a checkpoint.
         stop_early: Train no further than the newest checkpoint, and return the best weights so far.
-        is_guest: Train in a process that others use too: see `repeatable`.
+        shares_process: Train in a process that others use too: see `repeatable`.
     """
     engine, observer = engine or EngineConfig(), observer or Observer()
-    with repeatable(engine, seed=seed, is_guest=is_guest):
+    with repeatable(engine, seed=seed, shares_process=shares_process):
         device = choose_device(engine.device)
         model = build_seeded(experiment.build_model).to(device)
         seed_rank(seed, world)
@@ -297,8 +298,8 @@ class _Loop(Generic[BatchT]):
         self.is_cheap = world.size == 1 and training.device.type == "cpu"
         self.loss_total = torch.full(
             (), self.status.loss_total, dtype=torch.float64, device=training.device
-        )  # on the device, so that nobody waits for it
-        self.clock = time.perf_counter()
+        )  # on the device, so that the loop does not wait for it
+        self.clock = Clock()
 
     def run(self) -> None:
         """Train to the end."""
@@ -388,8 +389,9 @@ class _Loop(Generic[BatchT]):
 
     def add_seconds(self, what: str) -> None:
         """Add the time since the last call to one of the status's accounts."""
-        now = time.perf_counter()
-        self.status.seconds[what] += now - self.clock
-        self.clock = now
+        lap, seconds = self.clock.lap(), self.status.seconds
+        seconds[what] += lap.wall
+        for account, spent in (("cpu", lap.cpu), ("others", lap.others)):
+            seconds[account] = seconds.get(account, 0.0) + spent  # older checkpoints have none
         if what == "training" and self.update is not None:
             self.status.seconds["inside_updates"] += self.update.take_inside_seconds()

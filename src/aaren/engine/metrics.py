@@ -1,5 +1,6 @@
-"""Mean: what metrics over many batches are summed with, in float64."""
+"""Means over many batches, summed in float64, and how a curve is kept among the metrics of a record."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -29,3 +30,19 @@ class Mean:
     def value(self) -> float:
         """Return the mean; NaN of nothing."""
         return self.total / self.count if self.count else float("nan")
+
+
+CURVE_PREFIX = "accuracy_at_"  # and a fraction: the accuracy after that much of each series
+
+
+def curve_of(metrics: Mapping[str, float]) -> list[tuple[float, float]]:
+    """Read the curve back from a record's test metrics: pairs of fraction seen and accuracy, in order.
+
+    >>> curve_of({"accuracy": 0.75, "accuracy_at_1.00": 0.75, "accuracy_at_0.05": 0.5})
+    [(0.05, 0.5), (1.0, 0.75)]
+    """
+    return sorted(
+        (float(name.removeprefix(CURVE_PREFIX)), value)
+        for name, value in metrics.items()
+        if name.startswith(CURVE_PREFIX) and name.removeprefix(CURVE_PREFIX).replace(".", "", 1).isdecimal()
+    )

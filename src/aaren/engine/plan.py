@@ -193,7 +193,7 @@ class RunStatus:
     loss_count: int = 0
     seconds: dict[str, float] = field(
         default_factory=lambda: {"training": 0.0, "inside_updates": 0.0, "looking": 0.0, "saving": 0.0}
-    )
+    )  # wall time by account; beside it `cpu`, of the run, and `others`, of all other processes meanwhile
     curve: list[Evaluation] = field(default_factory=list)
     resumed: int = 0  # how often the run was stopped and resumed
 

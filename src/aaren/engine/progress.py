@@ -100,7 +100,7 @@ class LogLines(Observer):
 
 
 class JsonLines(Observer):
-    """One JSON object per event, for machines: begin, look (an evaluation), message, end."""
+    """One JSON object per event, for machines: begin, evaluation, message, end."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -113,7 +113,7 @@ class JsonLines(Observer):
         self._write("begin", {"name": name, "max_updates": plan.max_updates, "update": status.update})
 
     def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
-        self._write("look", {**evaluation, "is_done": status.is_done})
+        self._write("evaluation", {**evaluation, "is_done": status.is_done})
 
     def say(self, message: str) -> None:
         self._write("message", {"text": message})

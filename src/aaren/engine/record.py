@@ -26,10 +26,10 @@ from aaren.files.atomic import write_text
 from aaren.version import __version__
 
 FORMAT = 1
-PACKAGES = ("torch", "numpy", "numba", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
+PACKAGES = ("torch", "numpy", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
 KIND = "run"
 _DIGITS = 20  # of an integer of 64 bits, and its sign
-_ADDED = {"higher_is_better"}  # fields that older records of this format do not have
+_ADDED = {"higher_is_better", "protocol"}  # fields that older records of this format do not have
 
 
 def now() -> str:
@@ -82,7 +82,7 @@ class RunRecord:
     ended_by: str  # "max_updates", "patience", "request" (stopped early) or "error"
     best_update: int | None
     resumed: int
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # wall time by account; `cpu` of the run, `others` of other processes meanwhile
     curve: str | None  # the file beside this one
     data: dict[str, str]  # sha256 of every data file
     facts: dict[str, Json]
@@ -92,13 +92,12 @@ class RunRecord:
     date: str = field(default_factory=now)
     versions: dict[str, str] = field(default_factory=versions)
     higher_is_better: list[str] = field(default_factory=list)  # of the reports
+    protocol: int = 1  # see `Setting.protocol`; older records do not name it
     machine: Mapping[str, Json] = field(default_factory=machine)
 
     def write(self, path: Path) -> None:
         """Write as JSON, all at once."""
-        write_text(
-            path, json.dumps(_strict({"format": FORMAT, "kind": KIND, **asdict(self)}), indent=1) + "\n"
-        )
+        write_text(path, strict_json({"format": FORMAT, "kind": KIND, **asdict(self)}, indent=1) + "\n")
 
     def metric(self, name: str) -> float:
         """Return a number by its place, such as "test.mse"; NaN if it was not finite."""
@@ -141,6 +140,7 @@ def read_record(path: Path) -> RunRecord:
     if not strange:
         # A metric that was not finite is null; nothing else of these is.
         strange += ["epochs"] * (found["epochs"] is None) + ["seconds"] * (None in found["seconds"].values())
+        strange += ["protocol"] * (found.get("protocol", 1) < 1)
         strange += ["cell"] * (not isinstance(found["cell"].get("horizon", 0), int))
     if strange:
         raise DataError(f"{path} is no sound record: {', '.join(strange)} cannot be what it holds.")
@@ -176,7 +176,10 @@ def strict_json(value: object, *, indent: int | None = None) -> str:
     >>> strict_json({"mse": float("nan")})
     '{"mse": null}'
     """
-    return json.dumps(_strict(value), indent=indent, allow_nan=False)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except (TypeError, ValueError):  # a mapping that is no dict, or a number that is not finite
+        return json.dumps(_strict(value), indent=indent, allow_nan=False)
 
 
 def _strict(value: object) -> object:

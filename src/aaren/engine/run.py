@@ -65,6 +65,12 @@ def train(
         is_pause_wanted: See `fit`.
         stop_early: Test the best weights of a stopped run instead of resuming; the record says so.
     """
+    if config.protocol != config.todays_protocol():
+        raise ConfigError(
+            f"the config asks for protocol {config.protocol} of {config.setting}, but this version of aaren "
+            f"runs protocol {config.todays_protocol()} at profile {config.profile}: leave the key out, or "
+            "run it with the version that wrote it."
+        )
     with connected() as world, _held(folder, world):
         finished = world.broadcast(_claim(config, folder) if world.is_first else None)
         if finished is not None:
@@ -116,6 +122,7 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
         setting=config.setting,
         profile=config.profile,
         seed=config.seed,
+        protocol=config.protocol,
         cell=dict(config.cell()),
         changed=list(config.changed),
         config=cast("dict[str, Json]", to_mapping(config)),
@@ -191,7 +198,7 @@ def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
 
 
 def _has_checkpoint(folder: Path) -> bool:
-    """Tell whether anything would be lost; a run that failed before may be mended by another config."""
+    """Tell whether anything would be lost; a run that failed before may succeed with another config."""
     return any((folder / CHECKPOINTS).glob("update-*"))
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from aaren.datasets import settings
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aaren.engine.config import RunConfig
     from aaren.engine.experiment import Batch, Experiment, Json
+    from aaren.stream.rows import RowPath
 
 ConfigT = TypeVar("ConfigT", bound="DataclassInstance")
 BatchT = TypeVar("BatchT", bound="Batch")
@@ -40,6 +41,17 @@ class CellGroup:
     sweeps: tuple[str, ...] = ()  # asked of every trained run: `KEY=A,B,C`, as after evaluate --sweep
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleTable:
+    """A table of bootstrap intervals over single observations, such as a policy's episodes."""
+
+    name: str  # what is observed, in the plural: "episodes"
+    title: str
+    report: str  # the number that every observation is one of: "test.score"
+    baselines: Mapping[str, str]  # what Aaren is compared with: a heading by the name of a model
+    note: str = ""
+
+
 class Setting(ABC, Generic[ConfigT, BatchT]):
     """What the engine, the lab, the report and the command line know of a setting."""
 
@@ -51,9 +63,28 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
     datasets: tuple[Dataset, ...] = ()  # rows beside those of the catalogue
     suffixes: tuple[str, ...] = ()  # of a user's own files that can be of no other setting
     saved_models: tuple[str, ...] = ()  # classes in the setting's package that can be saved and loaded
+    usual_cell: Mapping[str, str] = MappingProxyType({})  # what a cell says where all is as published
+    cell_keys: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # names in a cell -> the key of the config, if another
+    model_labels: Mapping[str, str] = MappingProxyType({})  # what the report calls its own models
+    model_suffixes: Mapping[str, str] = MappingProxyType({})  # "-causal" -> what a variant's row says of it
+    stand_in_note: str = "stands for {}"  # beside a dataset that stands for one of the paper's
+    stand_in_reason: str = ""  # why published numbers cannot stand beside such a dataset's; empty: they can
+    stand_in_origin: str = ""  # what published numbers beside such a dataset's are of, in the table's head
+    stand_in_remark: str = ""  # below tables, once, in place of what the catalogue says of each dataset
+    averages_stand_ins: bool = True  # whether such datasets count in averages over a table
+    in_data_units: tuple[str, ...] = ()  # numbers that are in a unit of the data's own: "rmse"
+    extra_reports: tuple[
+        str, ...
+    ] = ()  # numbers that are compared with the baselines' too, where there are any
+    only_without: Mapping[str, str] = MappingProxyType({})  # a report -> the one that is shown instead of it
+    sample_table: SampleTable | None = None  # see `samples`
     data_ids: str = ""  # what the user's own data may be besides a file: "the id of a Minari dataset"
     reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
     higher_is_better: tuple[str, ...] = ()  # of the reports; of all others less is better
+    grid_place: int = 0  # in a grid of several settings, cells of lower ones are run first
+    protocols: Mapping[str, int] = MappingProxyType({})  # by profile; see `protocol`
 
     @property
     @abstractmethod
@@ -93,6 +124,16 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
             return ()
         return cast("tuple[CellGroup, ...]", self._submodule("presets").grid(profile))
 
+    def protocol(self, profile: str) -> int:
+        """Return the number of what a run at a profile means today; 1 where `protocols` has none.
+
+        It is raised whenever a change of code, presets or data makes new runs incomparable with old ones.
+        Runs of different protocols never share a row, and none counts for another. A run of no profile
+        follows the newest.
+        """
+        newest = max(self.protocols.values(), default=1) if profile == "custom" else 1
+        return self.protocols.get(profile, newest)
+
     def measure(self, dataset: Dataset) -> Mapping[str, Fact]:
         """Return `data.measure(dataset)`: open the files of a dataset and count, for `aaren data verify`."""
         return cast("Mapping[str, Fact]", self._submodule("data").measure(dataset))
@@ -111,6 +152,16 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         """Describe the size of a dataset in a few words; `fact` gives one for people by its name."""
         return ", ".join(f"{fact(name)} {name}" for name in facts)
 
+    def comparable(self, metric: str, facts: "Mapping[str, Json]") -> tuple[bool, str]:
+        """Tell from a record's facts whether a published number means the same as ours, and why (not)."""
+        del metric, facts
+        return True, ""
+
+    def samples(self, metrics: Mapping[str, float | None], facts: "Mapping[str, Json]") -> list[float]:
+        """Return the single observations of a run for `sample_table`, from its test metrics and facts."""
+        del metrics, facts
+        return []
+
     def predict(
         self,
         model: "nn.Module",
@@ -123,6 +174,11 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         """Read a user's new data from `source` and write the model's predictions to `target`."""
         del model, config, preprocessing, source, target
         raise ConfigError(f"the setting {self.name!r} has no `aaren predict`.")
+
+    def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
+        """Return the way from a raw row to an answer of the model's streams, for `aaren stream`."""
+        del model, preprocessing
+        raise ConfigError(f"the setting {self.name!r} has no `aaren stream`.")
 
     def save_model(self, model: "nn.Module", folder: Path) -> None:
         """Write a trained model so that it can be loaded without the data."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from aaren.engine.config import RunConfig, load, override
+from aaren.engine.config import RunConfig, from_record, override, read_toml
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
 from aaren.engine.loop import evaluate
@@ -37,7 +37,7 @@ def evaluate_run(
     setting = find_setting(config.setting)
     with repeatable(config.engine, seed=config.seed):
         experiment = setting.open(config.task, seed=config.seed)
-        _warn_of_other_data(folder, record, experiment)
+        _warn_of_other_meaning(folder, config, record, experiment)
         model = setting.load_model(folder / MODEL)
         return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
 
@@ -48,7 +48,7 @@ def draw_run(folder: Path) -> Path | None:
     setting = find_setting(config.setting)
     with repeatable(config.engine, seed=config.seed):
         experiment = setting.open(config.task, seed=config.seed)
-        _warn_of_other_data(folder, record, experiment)
+        _warn_of_other_meaning(folder, config, record, experiment)
         return write_figures(collect_figures(experiment, setting.load_model(folder / MODEL)), folder)
 
 
@@ -76,7 +76,8 @@ def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
     """Read a finished run's config and record, or say what is missing."""
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder} is no run folder: it has no {CONFIG}. Runs are made by `aaren train`.")
-    config, record = load(folder / CONFIG), read_record(folder / RECORD)
+    config = from_record(read_toml(folder / CONFIG), source=str(folder / CONFIG))
+    record = read_record(folder / RECORD)
     if record.status != "finished":
         raise DataError(f"the run in {folder} failed ({record.error}): there is no model to use.")
     return config, record
@@ -172,8 +173,16 @@ def _require_writable(folder: Path, source: Path, target: Path) -> None:
         )
 
 
-def _warn_of_other_data(folder: Path, record: RunRecord, experiment: Experiment[Batch]) -> None:
-    """Say so if the data is not what the run was trained on."""
+def _warn_of_other_meaning(
+    folder: Path, config: RunConfig, record: RunRecord, experiment: Experiment[Batch]
+) -> None:
+    """Say so if the data is not what the run was trained on, or the protocol has changed since."""
+    if config.protocol != config.todays_protocol():
+        warnings.warn(
+            f"{folder} is of protocol {config.protocol}, this version of aaren evaluates by protocol "
+            f"{config.todays_protocol()}. These numbers are not comparable with its record.",
+            stacklevel=3,
+        )
     for name, found in experiment.checksums().items():
         trained = record.data.get(name)
         if record.data and found != trained:

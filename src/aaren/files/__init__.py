@@ -1,1 +1,1 @@
-"""Files: where they lie, how they come, how they are written whole. Knows nothing of what is in them."""
+"""Files: cache folders, locks, downloads, archives, checksums, atomic writes; whatever is in them."""

@@ -39,7 +39,7 @@ def download(
 
     What has arrived waits in `<target>.part`, beside it the server's mark of that version, and the next call
     resumes there when the server still has the same version. Without a checksum, an answer of which
-    nobody says how long it is cannot be told from a truncated one, and is refused.
+    no length is given cannot be told from a truncated one, and is refused.
     """
     _require_http(url)
     target.parent.mkdir(parents=True, exist_ok=True)

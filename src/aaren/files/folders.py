@@ -22,7 +22,7 @@ SUFFIXES = ("", ".gz", ".xz")  # in the order in which they are looked for
 
 
 def cache_folder() -> Path:
-    """Return the folder of this user and machine that holds what can be had again."""
+    """Return the folder of this user and machine that holds what can be fetched or made again."""
     return platformdirs.user_cache_path("aaren", appauthor=False, opinion=False)
 
 

@@ -91,7 +91,7 @@ if sys.platform == "win32":
 
     def _try_lock(descriptor: int, *, is_shared: bool) -> bool:
         if is_shared:
-            return True  # there are none here: who shares is not kept out, and keeps nobody out
+            return True  # no shared locks on this platform: sharing neither waits nor blocks others
         os.lseek(descriptor, _PLACE, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
