@@ -1,4 +1,4 @@
-"""Forecast a few series, then let new rows come in: each one costs the same, however long the past is."""
+"""Forecast a few series with intervals, beside the seasonal naive; then let new rows come in one by one."""
 
 import time
 
@@ -24,29 +24,33 @@ def power_use(rows: int, *, start: int = 0) -> pd.DataFrame:
     return pd.concat(houses, ignore_index=True)
 
 
-def relative_error(found: pd.Series, truth: pd.DataFrame) -> float:
+def relative_error(found: np.ndarray, truth: pd.DataFrame) -> float:
     scale = truth.groupby("unique_id")["y"].transform("std")
-    return float(((found.to_numpy() - truth["y"]).abs() / scale).mean())
+    return float(((found - truth["y"]).abs() / scale).mean())
 
 
 def main() -> None:
-    model = AarenForecaster(horizon=HORIZON, width=32, num_layers=1, epochs=5, updates_per_epoch=60)
-    model.fit(power_use(KNOWN))
-    truth = power_use(HORIZON, start=KNOWN)
-    forecast = model.predict()
-    last = power_use(KNOWN).groupby("unique_id")["y"].last()
+    model = AarenForecaster(horizon=HORIZON, width=32, num_layers=1, updates=60)
+    known, truth = power_use(KNOWN), power_use(HORIZON, start=KNOWN)
+    model.fit(known)
+    print(model.table())
+    forecast = model.predict(levels=[80])
     print(forecast.head(3).to_string(index=False))
-    print(f"error in standard deviations: forecast {relative_error(forecast['AarenForecaster'], truth):.2f}")
-    print(f"                            last value {relative_error(truth['unique_id'].map(last), truth):.2f}")
+    yesterday = known.groupby("unique_id")["y"].apply(lambda y: y.iloc[-HORIZON:]).to_numpy()
+    bounds = (forecast[f"AarenForecaster-{side}-80"] for side in ("lo", "hi"))
+    inside = truth["y"].between(*bounds).mean()
+    print("error in standard deviations of the day after:")
+    print(f"    forecast {relative_error(forecast['AarenForecaster'].to_numpy(), truth):.2f}")
+    print(f"    seasonal naive {relative_error(yesterday, truth):.2f}")
+    print(f"    {100 * inside:.0f} % of it inside the 80 % intervals")
 
-    known = KNOWN
-    for rows in (1, 10, 100, 1_000, 1):  # the last row costs what the first did
-        new = power_use(rows, start=known)
+    for hour in range(KNOWN, KNOWN + 200):  # the last row costs what the first did
+        row = power_use(1, start=hour)
         begin = time.perf_counter()
-        model.update(new)
-        milliseconds = 1e3 * (time.perf_counter() - begin)
-        known += rows
-        print(f"{rows:5} new hours: {milliseconds:6.1f} ms, {model.state_.nbytes:,} bytes of memory in all")
+        model.push(row["y"].to_numpy(), when=row["ds"].iloc[0])
+        if hour in (KNOWN, KNOWN + 199):
+            took = 1e3 * (time.perf_counter() - begin)
+            print(f"hour {hour}: {took:.1f} ms, {model.state_.nbytes:,} bytes of memory in all")
 
 
 if __name__ == "__main__":

@@ -106,8 +106,29 @@ def test_validation_looks_at_full_batches_of_a_shuffled_order() -> None:
     assert len(first) == len(second) == (400 - 96 + 1) // 32 * 32
     assert not torch.equal(first, second)
     assert len(opened(last_batch="keep").chosen("validation", NOW)) == 305
-    assert len(opened(validation_windows=40).chosen("validation", NOW)) == 40
     assert torch.equal(experiment.chosen("test", NOW), torch.arange(705))
+
+
+def test_a_part_of_the_validation_windows_is_evenly_spaced_and_always_the_same() -> None:
+    experiment = opened(validation_windows=40)
+    first, second = (experiment.chosen("validation", Moment(9 * epoch, epoch)) for epoch in (0, 7))
+    assert torch.equal(first, second)
+    assert torch.equal(first, opened(validation_windows=40).chosen("validation", NOW))
+    assert (len(first), first[0], first[-1]) == (40, 0, 400 - 96)
+    assert first.diff().min() >= (400 - 96) // 39
+    assert first.diff().max() <= (400 - 96) // 39 + 1
+    assert torch.equal(
+        opened(validation_windows=10_000).chosen("validation", NOW), torch.arange(400 - 96 + 1)
+    )
+
+
+def test_the_rate_can_fall_with_the_updates_however_short_an_epoch_is() -> None:
+    for updates in (5, 20):
+        schedule = opened(updates_per_epoch=updates, halve_every=20).plan.schedule
+        rates = [schedule(Moment(update, update // updates)) for update in (0, 39, 40, 60)]
+        assert rates == [1.0, 1.0, 0.5, 0.25]
+    as_published = opened(updates_per_epoch=5).plan.schedule
+    assert [as_published(Moment(0, epoch)) for epoch in range(4)] == [1.0, 1.0, 0.5, 0.25]
 
 
 def test_the_linear_reference_is_fitted_by_least_squares() -> None:

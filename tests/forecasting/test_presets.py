@@ -6,7 +6,10 @@ from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
 from aaren.forecasting.config import ForecastingConfig, NetworkConfig
+from aaren.forecasting.data import seasonal, write_series
+from aaren.forecasting.experiment import ForecastingExperiment, open_data
 from aaren.forecasting.presets import MODELS, preset, published_epochs, season_steps
+from aaren.forecasting.references import LinearForecaster
 
 
 def task(*given: str, **options: object) -> ForecastingConfig:
@@ -41,7 +44,17 @@ def test_some_published_scripts_end_earlier() -> None:
     assert published_epochs("Exchange", 336) == 1
     assert published_epochs("Exchange", 96) == 10
     assert {published_epochs("Traffic", horizon) for horizon in (96, 192, 336, 720)} == {3}
-    assert task("weather", profile="cpu", horizon=96).epochs == 3
+    assert task("weather", profile="paper", horizon=96).epochs == 3
+
+
+def test_every_cell_of_cpu_has_ten_short_epochs_and_a_rate_that_falls_with_updates() -> None:
+    found = [
+        task(name, profile="cpu", horizon=horizon)
+        for name in ("weather", "traffic-20")
+        for horizon in (96, 720)
+    ]
+    assert {(one.epochs, one.halve_every, one.validation_windows) for one in found} == {(10, 200, 512)}
+    assert task("ETTh1", profile="paper").halve_every is None
 
 
 @pytest.mark.parametrize("profile", ["cpu", "smoke", "paper"])
@@ -96,3 +109,19 @@ def test_unknown_names_get_a_suggestion() -> None:
         preset("wiki")
     with pytest.raises(ConfigError, match="horizon must be at least 1; got 0"):
         preset("ETTh1", horizon=0)
+
+
+def test_an_own_file_of_1200_rows_trains(tmp_path: Path) -> None:
+    source = write_series(seasonal(rows=1_200, num_series=2), tmp_path / "own.csv")
+    config = task("", data_file=str(source), profile="smoke")
+    experiment = ForecastingExperiment(config, open_data(config), seed=0)
+    assert len(experiment.loaders.validation) >= 1
+    assert experiment.plan.max_updates >= 1
+
+
+def test_the_linear_row_of_336_sees_more_of_the_past() -> None:
+    config = task("ETTh1", model="linear-336")
+    assert config.window_steps == 336
+    model = config.build_model(7)
+    assert isinstance(model, LinearForecaster)
+    assert model.weight.shape == (96, 336)

@@ -6,6 +6,7 @@ from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aaren.forecasting.estimator import AarenForecaster
+    from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig, LagState
     from aaren.forecasting.model import Forecaster, ForecasterConfig
     from aaren.forecasting.references import (
         LinearForecaster,
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "SETTING",
     "AarenForecaster",
+    "CorrectionConfig",
     "Forecaster",
     "ForecasterConfig",
+    "LagForecaster",
+    "LagForecasterConfig",
+    "LagState",
     "LinearForecaster",
     "ReferenceConfig",
     "RepeatLast",
@@ -36,6 +41,12 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "aaren.forecasting.estimator": ("AarenForecaster",),
+        "aaren.forecasting.lagged": (
+            "CorrectionConfig",
+            "LagForecaster",
+            "LagForecasterConfig",
+            "LagState",
+        ),
         "aaren.forecasting.model": (
             "Forecaster",
             "ForecasterConfig",

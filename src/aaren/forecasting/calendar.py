@@ -42,7 +42,7 @@ def continue_dates(
         raise DataError(
             f"dates continue at the step between the known ones; got {len(known)} row(s), need 2."
         )
-    pandas = require_extra("pandas", extra="data", purpose="going on with dates")
+    pandas = require_extra("pandas", extra="data", purpose="continuing dates")
     try:
         found = _continue(pandas, dates[-1:], known[-LOOKED_AT:], steps, time_zone)
     except (OverflowError, pandas.errors.OutOfBoundsDatetime) as error:
@@ -172,3 +172,75 @@ def _is_on_weekdays(local: Dates, usual: np.timedelta64) -> bool:
     return bool(
         abs(usual - DAY) <= np.timedelta64(1, "h") and np.is_busday(days).all() and has_passed_weekend
     )
+
+
+def every_date(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> Dates:
+    """Return all dates from the first to the last at the step that most of them keep.
+
+    >>> days = np.array(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-06"], dtype="datetime64[s]")
+    >>> len(every_date(days))
+    6
+    """
+    pandas = require_extra("pandas", extra="data", purpose="looking at dates")
+    index = _index(pandas, dates, time_zone)
+    step = _find_step(pandas, index)
+    for first in range(0, len(index) - 7, 4):  # the longest step of the calendar that some stretch keeps
+        if step is not None:
+            break
+        step = _find_step(pandas, index[first : first + 8])
+    if step is not None and (
+        not isinstance(step, pandas.offsets.Tick) or isinstance(step, pandas.offsets.Day)
+    ):
+        local = _on_clocks(index)
+        every = _from_clocks(pandas.date_range(local[0], local[-1], freq=step), time_zone)
+        return cast("Dates", every.astype(dates.dtype))
+    gaps = np.diff(dates)
+    usual = np.median(gaps.astype(np.int64)).astype(gaps.dtype)
+    return cast("Dates", np.arange(dates[0], dates[-1] + usual, usual).astype(dates.dtype))
+
+
+CLOCKS = ("none", "week", "weekday", "month", "quarter")  # rows of a week, days of it, months, quarters
+SHORTEST_SLOT_SECONDS = 300
+
+
+def find_clock(dates: Dates) -> tuple[str, int]:
+    """Return the clock whose slots rows of this step pass through, and the seconds of a slot.
+
+    >>> find_clock(np.array(["2024-01-01T00", "2024-01-01T01", "2024-01-01T02"], dtype="datetime64[s]"))
+    ('week', 3600)
+    """
+    gaps = np.diff(dates.astype("datetime64[s]").astype(np.int64))
+    gaps = gaps[gaps > 0]
+    usual, day = (int(np.median(gaps)) if len(gaps) else 0), 86_400
+    if SHORTEST_SLOT_SECONDS <= usual < day and day % usual == 0:
+        return "week", usual
+    for clock, shortest, longest in (("weekday", 1, 1.5), ("month", 27, 32), ("quarter", 89, 93)):
+        if shortest * day <= usual <= longest * day:
+            return clock, day
+    return "none", day
+
+
+def count_slots(clock: str, slot_seconds: int) -> int:
+    """Return how many slots a clock has."""
+    return {"none": 1, "week": 7 * 86_400 // slot_seconds, "weekday": 7, "month": 12, "quarter": 4}[clock]
+
+
+def find_slots(
+    dates: Dates, clock: str, slot_seconds: int, *, time_zone: "datetime.tzinfo | None" = None
+) -> NDArray[np.int64]:
+    """Return the slot of each date, (n,); with a time zone by the clocks there, in summer and winter."""
+    if clock == "none":
+        return np.zeros(len(dates), dtype=np.int64)
+    if time_zone is not None:
+        pandas = require_extra("pandas", extra="data", purpose="looking at dates")
+        dates = _on_clocks(_index(pandas, dates, time_zone)).to_numpy()
+    if clock in ("month", "quarter"):
+        months = dates.astype("datetime64[M]").astype(np.int64) % 12
+        return months if clock == "month" else months // 3
+    days = dates.astype("datetime64[D]")
+    weekday = (days.astype(np.int64) + 3) % 7
+    if clock == "weekday":
+        return weekday
+    seconds = (dates - days).astype("timedelta64[s]").astype(np.int64)
+    found: NDArray[np.int64] = weekday * (86_400 // slot_seconds) + seconds // slot_seconds
+    return found

@@ -14,13 +14,26 @@ from aaren.forecasting.references import (
     SeasonalNaive,
     SeasonalNaiveConfig,
 )
+from aaren.forecasting.ridge import LAG_STEPS
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
 
 ModelName: TypeAlias = Literal[
-    "aaren", "transformer", "streaming", "streaming-carried", "naive-last", "naive-seasonal", "linear"
+    "aaren",
+    "transformer",
+    "streaming",
+    "streaming-carried",
+    "naive-last",
+    "naive-seasonal",
+    "linear",
+    "linear-336",
 ]
 WindowModel: TypeAlias = Forecaster | RepeatLast | SeasonalNaive | LinearForecaster
-REFERENCES = ("naive-last", "naive-seasonal", "linear")  # nothing of them is trained step by step
+REFERENCES = (
+    "naive-last",
+    "naive-seasonal",
+    "linear",
+    "linear-336",
+)  # nothing of them is trained step by step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +88,8 @@ class ForecastingConfig:
     batch_size: int = 32
     epochs: int = 10  # at most
     updates_per_epoch: int | None = None  # at most; an epoch is then a random part of the windows
-    validation_windows: int | None = None  # at most, per evaluation; a random part, drawn anew for each
+    halve_every: int | None = None  # updates between two halvings of the rate; none: an epoch's, as published
+    validation_windows: int | None = None  # at most, evenly spaced, always the same; none: as published
     patience: int = 3  # epochs without improvement on the validation part; a tie is an improvement
     last_batch: Literal["protocol", "keep"] = "protocol"  # drop the last partial batch, or keep it
 
@@ -93,7 +107,7 @@ class ForecastingConfig:
         ]
         faults += [
             f"{name} must be at least 1 or none; got {getattr(self, name)}"
-            for name in ("updates_per_epoch", "validation_windows")
+            for name in ("updates_per_epoch", "halve_every", "validation_windows")
             if getattr(self, name) is not None and getattr(self, name) < 1
         ]
         if self.is_streaming and self.streaming.train_steps < self.past_steps:
@@ -112,8 +126,9 @@ class ForecastingConfig:
 
     @property
     def window_steps(self) -> int:
-        """Return the rows of past that the model is given; only a long season needs more than the others."""
-        return max(self.past_steps, self.season_steps) if self.model == "naive-seasonal" else self.past_steps
+        """Return the rows of past that the model is given; only two references need more than the others."""
+        longer = {"naive-seasonal": self.season_steps, "linear-336": LAG_STEPS}
+        return max(self.past_steps, longer.get(self.model, 0))
 
     def model_config(
         self, num_series: int
@@ -141,7 +156,7 @@ class ForecastingConfig:
             )
         if self.model in REFERENCES:
             return ReferenceConfig(
-                num_series=num_series, horizon_steps=self.horizon, past_steps=self.past_steps
+                num_series=num_series, horizon_steps=self.horizon, past_steps=self.window_steps
             )
         return ForecasterConfig(
             num_series=num_series,
@@ -167,4 +182,4 @@ class ForecastingConfig:
             return Forecaster(config)
         if isinstance(config, SeasonalNaiveConfig):
             return SeasonalNaive(config)
-        return LinearForecaster(config) if self.model == "linear" else RepeatLast(config)
+        return RepeatLast(config) if self.model == "naive-last" else LinearForecaster(config)

@@ -1,14 +1,16 @@
-"""AarenForecaster: fit a frame of series, forecast what follows, take in new rows as they come.
+"""AarenForecaster: fit a frame of series, forecast what follows with intervals, take in rows as they come.
 
-One streaming model for all series, each with a state of its own: `update` costs time in proportion to the new
-rows, `predict` none that grows with the past.
+The model is a `LagForecaster`: linear in the last 336 rows, in closed form, and an Aaren network that
+corrects it where that helps on rows it has not seen. Each series has a state of its own: `update` costs time
+in proportion to the new rows, `predict` none that grows with the past.
 """
 
 import datetime
 import inspect
 import json
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -17,81 +19,78 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import take_threads
-from aaren.engine.loop import fit as fit_experiment
-from aaren.engine.progress import choose_observer
+from aaren.engine.determinism import repeatable, take_threads
 from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
 from aaren.files.atomic import write_bytes, write_text
-from aaren.forecasting.calendar import Dates, continue_dates
-from aaren.forecasting.data import NUM_MARKS
+from aaren.forecasting.calendar import Dates, continue_dates, find_clock, find_slots
+from aaren.forecasting.fitting import CorrectionTraining, Fitted, History, add_correction, fit_base, replay
 from aaren.forecasting.frames import (
+    FORECAST,
     Columns,
+    Fill,
     Panel,
     SeriesId,
     SeriesRows,
     read_frame,
-    require_regular,
     show_time,
     usual_step,
     write_frame,
 )
-from aaren.forecasting.panel import (
-    PanelExperiment,
-    PanelTraining,
-    date_marks,
-    find_scale,
-    scale_rows,
-    take_in,
-)
-from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig, StreamingState
+from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagSession, LagState
+from aaren.forecasting.ridge import Choice
 from aaren.stream.saved import load_model, save_model
+from aaren.stream.session import largest
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 DESCRIPTION, STATE = "estimator.json", "state.bin"
 KEPT_TIMES = 64  # of each series, to tell its step and continue its dates
+SHORTEST_PAST = 8  # rows that a window must have before its forecast
+FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
+FEW_ROWS = 3000  # below, fewer lags are tried too
+FEWER_LAGS = (24, 96)
+REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
 LEAST = {  # whole numbers among the settings, and how small they may be
-    **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "window_steps", "batch_size"), 1),
-    **dict.fromkeys(("epochs", "updates_per_epoch", "patience"), 1),
-    **{"threads": 0, "seed": 0},
+    **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "batch_size", "updates"), 1),
+    **{"lag_steps": 2, "threads": 0, "seed": 0},
 }
 
 
 class AarenForecaster:
-    """Forecast many series with one streaming model.
+    """Forecast many series with one streaming model, with intervals.
 
     Args:
-        horizon: rows to forecast.
-        width: of the model; with num_layers the knob for capacity.
+        horizon: rows to forecast; `predict` goes beyond it by recursion.
+        lag_steps: rows of the past that the model sees, fewer where series are short.
+        correction: train an Aaren network on what the linear base leaves, and keep it if it helps.
+        width: of the network.
         num_heads: must divide width.
-        num_layers: of the encoder.
-        dropout: while training.
-        half_life_steps: a row this old weighs half in the running mean and variance.
-        decay: "learned", so that endless streams forget at learned rates, or None.
-        window_steps: past of a training window, at most.
+        num_layers: of its encoder.
+        updates: of its training, at most.
+        most_seconds: of processor time for it, at most.
         batch_size: windows per update.
-        epochs: at most; fewer if the held-out rows stop improving.
-        updates_per_epoch: at most.
-        patience: epochs without improvement before training ends.
-        learning_rate: the highest; it halves after every epoch but the first.
-        threads: of torch while training; a small model gains little from more than one.
-        seed: of weights, dropout and order.
-        allow_irregular: accept gaps between times.
+        learning_rate: the highest.
+        fill: "error" refuses missing rows and values; "interpolate" puts in what lies between the
+            neighbours, "seasonal" what was there a season before.
+        covariates: columns that are known of the future too, such as prices or holidays.
+        threads: of torch while training; 0: as it is.
+        seed: of weights and order.
         id_column: a long frame's column of names.
         time_column: of dates, or of whole numbers.
         target_column: a long frame's column of values.
-        is_verbose: show progress.
+        verbose: show progress, and the table of baselines after a fit.
 
     >>> import pandas as pd
     >>> days = pd.date_range("2024-01-01", periods=120, freq="D")
     >>> frame = pd.DataFrame({"unique_id": "shop", "ds": days, "y": [day % 7 for day in range(120)]})
-    >>> model = AarenForecaster(horizon=7, width=8, num_heads=2, epochs=1, updates_per_epoch=5).fit(frame)
-    >>> model.predict().shape
-    (7, 3)
+    >>> model = AarenForecaster(horizon=7, correction=False).fit(frame)
+    >>> list(model.predict(levels=[80]).columns)
+    ['unique_id', 'ds', 'AarenForecaster', 'AarenForecaster-lo-80', 'AarenForecaster-hi-80']
     >>> tomorrow = pd.DataFrame({"unique_id": "shop", "ds": [days[-1] + pd.Timedelta(days=1)], "y": [1.0]})
     >>> str(model.update(tomorrow).predict()["ds"].iloc[0].date())
     '2024-05-01'
@@ -101,47 +100,43 @@ class AarenForecaster:
         self,
         horizon: int,
         *,
+        lag_steps: int = 336,
+        correction: bool = True,
         width: int = 64,
         num_heads: int = 4,
         num_layers: int = 2,
-        dropout: float = 0.1,
-        half_life_steps: float = 96.0,
-        decay: str | None = "learned",
-        window_steps: int = 256,
-        batch_size: int = 32,
-        epochs: int = 10,
-        updates_per_epoch: int = 100,
-        patience: int = 3,
+        updates: int = 600,
+        most_seconds: float = 60.0,
+        batch_size: int = 256,
         learning_rate: float = 1e-3,
+        fill: Fill = "error",
+        covariates: Sequence[str] = (),
         threads: int = 1,
         seed: int = 0,
-        allow_irregular: bool = False,
         id_column: str = "unique_id",
         time_column: str = "ds",
         target_column: str = "y",
-        is_verbose: bool = False,
+        verbose: bool = False,
     ) -> None:
         self.horizon = horizon
+        self.lag_steps = lag_steps
+        self.correction = correction
         self.width = width
         self.num_heads = num_heads
         self.num_layers = num_layers
-        self.dropout = dropout
-        self.half_life_steps = half_life_steps
-        self.decay = decay
-        self.window_steps = window_steps
+        self.updates = updates
+        self.most_seconds = most_seconds
         self.batch_size = batch_size
-        self.epochs = epochs
-        self.updates_per_epoch = updates_per_epoch
-        self.patience = patience
         self.learning_rate = learning_rate
+        self.fill = fill
+        self.covariates = covariates
         self.threads = threads
         self.seed = seed
-        self.allow_irregular = allow_irregular
         self.id_column = id_column
         self.time_column = time_column
         self.target_column = target_column
-        self.is_verbose = is_verbose
-        self._config(num_marks=0)  # with all checks, here rather than at fit
+        self.verbose = verbose
+        self._settings()  # with all checks, here rather than at fit
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as scikit-learn does."""
@@ -168,88 +163,304 @@ class AarenForecaster:
         )
         return f"AarenForecaster({', '.join(changed)})"
 
-    def fit(self, frame: "pandas.DataFrame") -> "AarenForecaster":
-        """Train on all series of a frame and take in all their rows."""
+    def fit(self, frame: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> "AarenForecaster":
+        """Fit to all series of a frame, compare with baselines on its last rows, and take in all rows."""
         take_threads()
         settings = self._settings()
-        panel = read_frame(frame, self._columns())
+        panel = read_frame(frame, self._columns(), fill=self.fill)
         series = panel.series
-        has_dates = all(rows.times.dtype.kind == "M" for rows in series.values())
-        if not self.allow_irregular:
-            for name, rows in series.items():
-                require_regular(name, rows.times, time_zone=panel.time_zone)
-        config = self._config(num_marks=NUM_MARKS if has_dates else 0)
-        scales = {name: find_scale(name, rows.values) for name, rows in series.items()}
-        experiment = PanelExperiment(
-            list(series),
-            [scale_rows(name, rows, scales[name])[:, 0] for name, rows in series.items()],
-            [date_marks(rows) for rows in series.values()],
-            model=config,
-            training=PanelTraining(**{name: settings[name] for name in PanelTraining.__slots__}),
-            seed=settings["seed"],
-        )
-        observer = choose_observer(None) if self.is_verbose else None
-        engine = EngineConfig(threads=settings["threads"])
-        fitted = fit_experiment(
-            experiment,
-            seed=settings["seed"],
-            engine=engine,
-            observer=observer,
-            name="AarenForecaster",
-            is_guest=True,
-        )
-        assert isinstance(fitted.model, StreamingForecaster)
-        self.model_ = fitted.model.to("cpu").eval()
-        self.history_ = [dict(evaluation["validation"]) for evaluation in fitted.status.curve]
+        horizon, longest = settings["horizon"], max(len(rows.values) for rows in series.values())
+        if longest < 2 * horizon + SHORTEST_PAST:
+            name = max(series, key=lambda some: len(series[some].values))
+            raise DataError(
+                f"no series is long enough for a horizon of {horizon}: the longest, {name!r}, has "
+                f"{longest} rows and needs {2 * horizon + SHORTEST_PAST} (a window, a horizon to "
+                f"learn from and one to validate on). Bring more rows or choose a shorter horizon."
+            )
+        for name, rows in series.items():
+            _require_finite_scale(name, rows.values)
+        clock, slot_seconds = self._clock(series)
         self.panel_ = replace(panel, series={})  # its form; the rows are in the state
         self.series_ = tuple(series)
-        self.scales_ = scales
-        self.times_ = {name: rows.times[:0] for name, rows in series.items()}
-        self.state_ = self.model_.init_state(len(series))
-        self._take_in(series)
+        ends = [len(rows.values) for rows in series.values()]
+        fit_ends = [max(1, min(int(FITTED_SHARE * end), end - horizon)) for end in ends]
+        history = self._history(series, clock, slot_seconds)
+        most = max(2, min(settings["lag_steps"], (max(fit_ends) - horizon) // 2))
+        # Rows without end want all lags, whatever a validation says; few rows cannot bear as many.
+        tried = sorted({most, *(min(most, some) for some in FEWER_LAGS)} if longest < FEW_ROWS else {most})
+        found = [
+            fit_base(
+                history,
+                horizon_steps=horizon,
+                lag_steps=some,
+                fit_ends=fit_ends,
+                judge_ends=ends,
+                is_refitted=True,
+                tell=self._tell,
+            )
+            for some in tried
+        ]
+        fitted = min(found, key=lambda some: some.choice.score)
+        lag_steps = fitted.model.config.lag_steps
+        if self.correction:
+            fitted = self._correct(fitted, history, fit_ends, ends, settings)
+        self.model_ = fitted.model
+        self.choice_ = fitted.choice
+        self.factor_, self.gain_ = fitted.factor, fitted.gain
+        self.held_out_ = dict(fitted.held_out)
+        begins = [max(0, end - max(lag_steps, REPLAYED_ROWS)) for end in ends]
+        self.state_ = replay(self.model_, history, begins, ends)
+        self.state_ = self.state_._replace(log_scale=self.model_.first_log_scale.unsqueeze(0).clone())
+        self.recent_ = {name: _last_rows(rows) for name, rows in series.items()}
+        if self.verbose:
+            print(self.table())
         return self
 
-    def predict(self) -> "pandas.DataFrame":
-        """Forecast the horizon of every series, in a frame of the layout that was fitted."""
-        self._require_fitted()
-        with torch.no_grad():
-            found = self.model_.predict(self.state_)[:, :, 0].double().numpy()  # (series, horizon)
-        longest = max(self.times_.values(), key=len)
-        times, forecasts = {}, {}
-        for row, name in enumerate(self.series_):
-            mean, deviation = self.scales_[name]
-            times[name] = self._following(self.times_[name], like=longest)
-            forecasts[name] = found[row] * deviation + mean
-        return write_frame(self.panel_, self._columns(), times, forecasts)
+    def predict(
+        self,
+        h: int | None = None,
+        *,
+        levels: Sequence[float] = (),
+        X_future: "pandas.DataFrame | None" = None,  # noqa: N803  the name that the field uses
+    ) -> "pandas.DataFrame":
+        """Forecast what follows every series, in a frame of the layout that was fitted.
 
-    def update(self, rows: "pandas.DataFrame") -> "AarenForecaster":
-        """Take in rows that came after those known; nothing is trained. Costs time per new row alone."""
+        Args:
+            h: rows; default: the horizon. More than the horizon by recursion, with a warning.
+            levels: of intervals, in percent, as [80, 95]: columns `-lo-80` and `-hi-80`.
+            X_future: the covariates of the rows to forecast, with their times and, if long, ids.
+        """
         self._require_fitted()
-        panel = read_frame(rows, self._columns(), layout=self.panel_.layout)
+        horizon = self.model_.config.horizon_steps
+        h = horizon if h is None else _require_whole("h", h)
+        wrong = [level for level in levels if not 0 < level < 100]
+        if wrong:
+            raise ConfigError(f"levels are in percent, above 0 and below 100, as [80, 95]; got {wrong[0]!r}.")
+        if h > horizon:
+            warnings.warn(
+                f"h = {h} is beyond the fitted horizon of {horizon}: forecasts are fed back as if they had "
+                f"come, and intervals are only added up. Fit with horizon={h} for better ones.",
+                stacklevel=2,
+            )
+        longest = max((rows.times for rows in self.recent_.values()), key=len)
+        times = {name: self._following(self.recent_[name].times, h, like=longest) for name in self.series_}
+        found, bands = self._forecast(h, times, levels, self._future(times, X_future))
+        columns = {"": {name: found[:, place] for place, name in enumerate(self.series_)}}
+        for number, level in enumerate(levels):
+            for side, offset in (("lo", 0), ("hi", len(levels))):
+                columns[f"-{side}-{level:g}"] = {
+                    name: bands[:, place, number + offset] for place, name in enumerate(self.series_)
+                }
+        return write_frame(self.panel_, self._columns(), times, columns)
+
+    def update(self, rows: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> "AarenForecaster":
+        """Take in rows that came after those known; nothing is fitted. Costs time per new row alone."""
+        self._require_fitted()
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        if isinstance(rows, np.ndarray):
+            first = int(next(iter(self.recent_.values())).times[-1]) + 1
+            table = rows[:, None] if rows.ndim == 1 else rows
+            rows = pandas.DataFrame(table, columns=list(self.series_))
+            rows.insert(0, self.time_column, np.arange(first, first + len(table)))
         zone = self.panel_.time_zone
+        self._require_known(rows)
+        panel = read_frame(
+            rows, self._columns(), layout=self.panel_.layout, fill=self.fill, after=self._known(rows)
+        )
         if (panel.time_zone is None) != (zone is None):
             raise DataError(
                 f"the model was fitted on times in the time zone {zone}, these are in {panel.time_zone}. "
                 f"Give them one with dt.tz_localize(...), or take it away with dt.tz_localize(None)."
             )
-        for name, new in panel.series.items():
-            if name not in self.scales_:
-                raise DataError(
-                    f"series {name!r} was not there when the model was fitted; known are "
-                    f"{', '.join(map(repr, self.series_[:8]))}. Fit again with it."
-                )
-            known = self.times_[name]
-            if new.times.dtype.kind != known.dtype.kind:
-                raise DataError(f"series {name!r}: times must be of the kind that was fitted.")
-            if new.times[0] <= known[-1]:
-                raise DataError(
-                    f"series {name!r}: {show_time(new.times[0], zone)} is not after "
-                    f"{show_time(known[-1], zone)}, the last time known. Give only new rows."
-                )
-            if not self.allow_irregular:
-                require_regular(name, np.concatenate([known, new.times]), time_zone=zone)
         self._take_in(panel.series)
         return self
+
+    def push(
+        self,
+        row: Mapping[SeriesId, float] | Sequence[float],
+        *,
+        when: "pandas.Timestamp | datetime.datetime | int | None" = None,
+        covariates: Sequence[float] = (),
+    ) -> "AarenForecaster":
+        """Take in one row, without a frame: the quick way for live data.
+
+        Args:
+            row: the value of each series, by its id or in the order of `series_`; NaN: it did not come.
+            when: its time; default: one step after the latest.
+            covariates: of this row.
+        """
+        self._require_fitted()
+        values = [row.get(name, math.nan) for name in self.series_] if isinstance(row, Mapping) else list(row)
+        if len(values) != len(self.series_):
+            raise DataError(
+                f"a row has a value for each of the {len(self.series_)} series; got {len(values)}."
+            )
+        given = np.asarray(values, dtype=np.float64)[None]
+        real = ~np.isnan(given[0])
+        new = {}
+        for place, name in enumerate(self.series_):
+            if not real[place]:
+                continue
+            known = self.recent_[name].times
+            time = self._time(when, known) if when is not None else self._following(known, 1, like=known)[0]
+            if not time > known[-1]:
+                zone = self.panel_.time_zone
+                raise DataError(
+                    f"series {name!r}: {show_time(time, zone)} is not after {show_time(known[-1], zone)}, "
+                    f"the last time known. Give only new rows."
+                )
+            new[name] = SeriesRows(
+                times=np.array([time], dtype=known.dtype),
+                values=given[0, place : place + 1],
+                covariates=np.asarray(covariates, dtype=np.float64)[None] if len(covariates) else None,
+            )
+        self._take_in(new)
+        return self
+
+    def stream(self) -> LagSession:
+        """Open a session on a copy of the state: `push(row, when=...)` returns the forecast after it."""
+        self._require_fitted()
+        session = self.model_.stream()
+        session.state = self.state_.clone()
+        return session
+
+    def cross_validation(
+        self,
+        frame: "pandas.DataFrame",
+        h: int | None = None,
+        *,
+        n_windows: int = 1,
+        step_size: int | None = None,
+        levels: Sequence[float] = (),
+    ) -> "pandas.DataFrame":
+        """Fit to the rows before the first of some windows, then forecast each window as it would have been.
+
+        Args:
+            frame: all rows; this estimator stays as it is.
+            h: rows of a window; default: the horizon.
+            n_windows: the last of them ends with the frame.
+            step_size: rows between two windows; default: h.
+            levels: of intervals, in percent.
+
+        Returns:
+            A long frame with the columns of `predict`, `cutoff` (the last known time) and the truth.
+        """
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        h = self.horizon if h is None else _require_whole("h", h)
+        step_size = h if step_size is None else _require_whole("step_size", step_size)
+        _require_whole("n_windows", n_windows)
+        columns = self._columns()
+        panel = read_frame(frame, columns, fill=self.fill)
+        long = replace(panel, layout="long")
+        model = type(self)(**self.get_params())
+        found = []
+        for window in range(n_windows):
+            cut = {
+                name: len(rows.values) - h - (n_windows - 1 - window) * step_size
+                for name, rows in panel.series.items()
+            }
+            short = [name for name, rows in cut.items() if rows < 1]
+            if short:
+                raise DataError(f"series {short[0]!r} is too short for {n_windows} windows of {h} rows.")
+            if not window:
+                known = {name: _cut(rows, 0, cut[name]) for name, rows in panel.series.items()}
+                model.fit(self._as_long(long, known))
+            else:
+                known = {
+                    name: _cut(rows, cut[name] - step_size, cut[name]) for name, rows in panel.series.items()
+                }
+                model._take_in(known)
+            ahead = {name: _cut(rows, cut[name], cut[name] + h) for name, rows in panel.series.items()}
+            future = self._as_long(long, ahead) if self.covariates else None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                forecast = model.predict(h, levels=levels, X_future=future)
+            forecast[self.target_column] = np.concatenate([ahead[name].values for name in model.series_])
+            cutoffs = {name: panel.series[name].times[cut[name] - 1] for name in model.series_}
+            stamps = pandas.Series(np.repeat([cutoffs[name] for name in model.series_], h))
+            if panel.time_zone is not None:
+                stamps = stamps.dt.tz_localize("UTC").dt.tz_convert(panel.time_zone)
+            forecast.insert(2, "cutoff", stamps)
+            found.append(forecast)
+        return pandas.concat(found, ignore_index=True)
+
+    def score(self, frame: "pandas.DataFrame") -> float:
+        """Return R² of the forecast of rows that follow those known: 1 is perfect, 0 as good as the mean."""
+        self._require_fitted()
+        panel = read_frame(
+            frame, self._columns(), layout=self.panel_.layout, fill=self.fill, after=self._known(frame)
+        )
+        h = max(len(rows.values) for rows in panel.series.values())
+        longest = max((rows.times for rows in self.recent_.values()), key=len)
+        times = {name: self._following(self.recent_[name].times, h, like=longest) for name in self.series_}
+        found, _ = self._forecast(h, times, (), self._future(times, frame if self.covariates else None))
+        squared = total = 0.0
+        for place, name in enumerate(self.series_):
+            rows = panel.series.get(name)
+            if rows is not None:
+                mean, scale = float(self.model_.mean[place]), float(self.model_.deviation[place])
+                squared += float((((rows.values - found[: len(rows.values), place]) / scale) ** 2).sum())
+                total += float((((rows.values - mean) / scale) ** 2).sum())
+        return 1.0 - squared / max(total, 1e-12)
+
+    def table(self) -> str:
+        """Return errors on held-out rows, ours and the baselines', and what to do if one of them wins."""
+        self._require_fitted()
+        if not self.held_out_:
+            return "The series are too short to hold rows out: there is no comparison with baselines."
+        lines = [f"{'on held-out rows':28} mean squared error"]
+        lines += [
+            f"{name:28} {error:.4f}" for name, error in sorted(self.held_out_.items(), key=lambda x: x[1])
+        ]
+        lines.append(
+            f"base: {self.choice_.weights}, profile {self.choice_.profile}; correction: "
+            + (f"factor {self.factor_:.2f}, {100 * self.gain_:.1f} % better" if self.factor_ else "none")
+        )
+        best = min(self.held_out_, key=lambda name: self.held_out_[name])
+        if self.held_out_[best] < 0.995 * self.held_out_[FORECAST]:
+            lines.append(f"{best} is better here: use the baseline.")
+        return "\n".join(lines)
+
+    def plot(
+        self,
+        series: SeriesId | None = None,
+        *,
+        h: int | None = None,
+        levels: Sequence[float] = (80, 95),
+        past: int = 96,
+        ax: Any = None,  # Any: of matplotlib
+    ) -> Any:
+        """Draw the last rows of a series and the fan of its forecast; return the axes."""
+        self._require_fitted()
+        pyplot = require_extra("matplotlib.pyplot", extra="report", purpose="drawing forecasts")
+        name = self.series_[0] if series is None else series
+        if name not in self.series_:
+            raise DataError(f"no series {name!r}; known are {', '.join(map(repr, self.series_[:8]))}.")
+        forecast = self.predict(h, levels=levels)
+        if self.panel_.layout == "long":
+            forecast = forecast[forecast[self.id_column] == name]
+        prefix = FORECAST if self.panel_.layout == "long" else name
+        ax = pyplot.subplots(figsize=(8, 3.2))[1] if ax is None else ax
+        rows = self.recent_[name]
+        times = rows.times[-past:]
+        ax.plot(times, rows.values[-past:], color="0.25", label="known")
+        ahead = forecast[self.time_column]
+        if self.panel_.time_zone is not None:
+            ahead = ahead.dt.tz_convert("UTC").dt.tz_localize(None)
+        for level in sorted(levels, reverse=True):
+            ax.fill_between(
+                ahead,
+                forecast[f"{prefix}-lo-{level:g}"].astype(float),
+                forecast[f"{prefix}-hi-{level:g}"].astype(float),
+                color="tab:blue",
+                alpha=0.2,
+                linewidth=0,
+                label=f"{level:g} %",
+            )
+        ax.plot(ahead, forecast[prefix], color="tab:blue", label="forecast")
+        ax.set_title(str(name))
+        ax.legend(loc="upper left", ncols=2 + len(levels), fontsize="small")
+        return ax
 
     def save(self, folder: str | Path) -> Path:
         """Write model, states and scales into a folder; `load` needs nothing else."""
@@ -260,17 +471,21 @@ class AarenForecaster:
                     f"series {name!r}: ids of type {type(name).__name__} cannot be saved. Fit with text or "
                     f"numbers as ids."
                 )
+        recent = self.recent_
         described = {
             "format_version": FORMAT_VERSION,
-            "parameters": {**self.get_params(), **self._settings()},
+            "parameters": {**self.get_params(), **self._settings(), "covariates": list(self.covariates)},
             "layout": self.panel_.layout,
             "id_type": self.panel_.id_type,
             "time_zone": _name_zone(self.panel_.time_zone),
             "ids": list(self.series_),
-            "scales": [list(self.scales_[name]) for name in self.series_],
-            "time_types": [str(self.times_[name].dtype) for name in self.series_],
-            "times": [self.times_[name].astype(np.int64).tolist() for name in self.series_],
-            "history": self.history_,
+            "time_types": [str(recent[name].times.dtype) for name in self.series_],
+            "times": [recent[name].times.astype(np.int64).tolist() for name in self.series_],
+            "values": [recent[name].values.tolist() for name in self.series_],
+            "covariates": [_listed(recent[name].covariates) for name in self.series_],
+            "held_out": self.held_out_,
+            "choice": [self.choice_.profile, self.choice_.weights],
+            "correction": [self.factor_, self.gain_],
         }
         folder = save_model(self.model_, folder)
         write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
@@ -309,10 +524,11 @@ class AarenForecaster:
 
     @classmethod
     def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenForecaster":
-        found = cls(**described["parameters"])
+        parameters = described["parameters"]
+        found = cls(**{**parameters, "covariates": tuple(parameters["covariates"])})
         model = load_model(folder)
-        if not isinstance(model, StreamingForecaster):
-            raise DataError(f"{folder}: expected a StreamingForecaster; got a {type(model).__name__}.")
+        if not isinstance(model, LagForecaster):
+            raise DataError(f"{folder}: expected a LagForecaster; got a {type(model).__name__}.")
         found.model_ = model
         found.panel_ = Panel(
             layout=described["layout"],
@@ -321,42 +537,301 @@ class AarenForecaster:
             time_zone=_find_zone(described["time_zone"]),
         )
         ids = found.series_ = tuple(described["ids"])
-        scales, times, kinds = (described[name] for name in ("scales", "times", "time_types"))
-        found.scales_ = {
-            name: (float(mean), float(scale)) for name, (mean, scale) in zip(ids, scales, strict=True)
+        parts = (described[name] for name in ("times", "time_types", "values", "covariates"))
+        found.recent_ = {
+            name: SeriesRows(
+                times=np.array(times, np.int64).astype(kind),
+                values=np.array(values, np.float64),
+                covariates=None if covariates is None else np.array(covariates, np.float64),
+            )
+            for name, times, kind, values, covariates in zip(ids, *parts, strict=True)
         }
-        found.times_ = {
-            name: np.array(some, np.int64).astype(kind)
-            for name, some, kind in zip(ids, times, kinds, strict=True)
-        }
-        found.history_ = described["history"]
-        found.state_ = StreamingState.from_bytes(
-            (folder / STATE).read_bytes(),
-            like=found.model_.init_state(1),
-            fingerprint=found.model_.fingerprint(),
+        found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
+        profile, weights = described["choice"]
+        found.choice_ = Choice(profile=profile, weights=weights, scores={})
+        found.factor_, found.gain_ = (float(number) for number in described["correction"])
+        found.state_ = LagState.from_bytes(
+            (folder / STATE).read_bytes(), like=model.init_state(1), fingerprint=model.fingerprint()
         )
-        if len(found.state_.output) != len(ids) or not ids:
-            raise DataError(f"{folder}: states of {len(found.state_.output)} series and {len(ids)} ids.")
+        if len(ids) != model.config.num_series or len(set(ids)) != len(ids):
+            raise DataError(f"{folder}: a model of {model.config.num_series} series and {len(ids)} ids.")
         return found
 
-    def _take_in(self, series: Mapping[SeriesId, SeriesRows]) -> None:
-        places = {name: place for place, name in enumerate(self.series_)}
-        new = {places[name]: scale_rows(name, rows, self.scales_[name]) for name, rows in series.items()}
-        marks = {places[name]: date_marks(rows) for name, rows in series.items()}
-        take_in(self.model_, self.state_, new, marks)
-        for name, rows in series.items():
-            known = np.concatenate([self.times_[name], rows.times[-KEPT_TIMES:]])
-            self.times_[name] = known[-KEPT_TIMES:]
+    def _correct(
+        self,
+        fitted: Fitted,
+        history: History,
+        fit_ends: Sequence[int],
+        ends: Sequence[int],
+        settings: Mapping[str, Any],
+    ) -> Fitted:
+        engine = EngineConfig(threads=settings["threads"])
+        with repeatable(engine, seed=settings["seed"], shares_process=True):
+            return add_correction(
+                fitted,
+                history,
+                fit_ends=fit_ends,
+                judge_ends=ends,
+                config=self._network(),
+                training=CorrectionTraining(
+                    **{name: settings[name] for name in ("updates", "batch_size", "learning_rate", "seed")},
+                    most_seconds=settings["most_seconds"],
+                ),
+                tell=self._tell,
+            )
 
-    def _following(self, times: NDArray[np.generic], *, like: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the times of a forecast; a series of one row continues at the step of another."""
-        horizon = self.model_.config.horizon_steps
+    @torch.no_grad()
+    def _forecast(
+        self,
+        h: int,
+        times: Mapping[SeriesId, NDArray[np.generic]],
+        levels: Sequence[float],
+        covariates: Tensor | None,  # (1, h, series, k)
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return forecasts (h, series) and bounds (h, series, 2 * levels): all lower, then all upper."""
+        model, horizon = self.model_, self.model_.config.horizon_steps
+        sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in levels]
+        probabilities = torch.tensor(sides, dtype=torch.float64)
+        slots = torch.from_numpy(np.stack([self._slots(times[name]) for name in self.series_], axis=1))[None]
+        state, found, bands, widened = self.state_, [], [], torch.zeros(())
+        for first in range(0, h, horizon):
+            missing = max(0, first + horizon - h)
+            part = torch.cat([slots[:, first : first + horizon], slots[:, -1:].repeat(1, missing, 1)], 1)
+            known = covariates
+            if covariates is not None:
+                known = covariates[:, first : first + horizon]
+                known = torch.cat([known, known[:, -1:].repeat(1, missing, 1, 1)], 1)
+            forecast = model.predict(state, slots=part, covariates=known)
+            found.append(forecast[0])
+            if sides:
+                bounds = model.predict_quantiles(state, probabilities, slots=part, covariates=known)
+                widths = bounds[0] - forecast[0].unsqueeze(-1)
+                widths = widths.sign() * (widths.square() + widened.square()).sqrt()
+                bands.append(forecast[0].unsqueeze(-1) + widths)
+                widened = widths[-1:]
+            if first + horizon < h:
+                kept = state
+                for row in range(horizon):
+                    state = model.advance(
+                        forecast[:, row],
+                        state,
+                        slot=part[:, row],
+                        covariates=None if known is None else known[:, row],
+                    )
+                state = state._replace(log_scale=kept.log_scale)
+        both = torch.cat(found)[:h].numpy(), (torch.cat(bands)[:h].numpy() if sides else np.zeros((h, 0, 0)))
+        if not np.isfinite(both[0]).all():
+            raise DataError("the forecast would not be finite: the last rows are too large to compute with.")
+        return both
+
+    def _future(
+        self, times: Mapping[SeriesId, NDArray[np.generic]], given: "pandas.DataFrame | None"
+    ) -> Tensor | None:
+        """Return the covariates of the rows to forecast, (1, h, series, k)."""
+        if not self.covariates:
+            if given is not None:
+                raise DataError("the model was fitted without covariates: name them with covariates=[...].")
+            return None
+        if given is None:
+            raise DataError(
+                f"the model was fitted with {', '.join(map(str, self.covariates))}: give them for the rows "
+                f"to forecast, predict(X_future=frame)."
+            )
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        missing = [name for name in (self.time_column, *self.covariates) if name not in given.columns]
+        if missing:
+            raise DataError(f"X_future has no column {missing[0]!r}.")
+        is_long = self.id_column in given.columns
+        stamps = pandas.to_datetime(given[self.time_column]) if self._has_dates else given[self.time_column]
+        if self._has_dates and stamps.dt.tz is not None:
+            stamps = stamps.dt.tz_convert("UTC").dt.tz_localize(None)
+        values = given[list(self.covariates)].to_numpy(dtype=np.float64)
+        found = []
+        for name in self.series_:
+            rows = (
+                np.flatnonzero((given[self.id_column] == name).to_numpy())
+                if is_long
+                else np.arange(len(given))
+            )
+            kind = times[name].dtype
+            places = {time: row for row, time in zip(rows, stamps.to_numpy()[rows].astype(kind), strict=True)}
+            absent = [time for time in times[name] if time not in places]
+            if absent:
+                raise DataError(
+                    f"X_future lacks {show_time(absent[0], self.panel_.time_zone)} of series {name!r} "
+                    f"({len(absent)} of {len(times[name])} rows to forecast)."
+                )
+            found.append(values[[places[time] for time in times[name]]])
+        stacked = np.stack(found, axis=1)
+        if not np.isfinite(stacked).all():
+            raise DataError("X_future must hold finite numbers.")
+        return torch.from_numpy(stacked)[None]
+
+    @property
+    def _has_dates(self) -> bool:
+        return all(rows.times.dtype.kind == "M" for rows in self.recent_.values())
+
+    @torch.no_grad()
+    def _take_in(self, series: Mapping[SeriesId, SeriesRows]) -> None:
+        """Run new rows through the state; all are taken in or none."""
+        if not series:
+            return
+        places = {name: place for place, name in enumerate(self.series_)}
+        longest, size = max(len(rows.values) for rows in series.values()), len(self.series_)
+        values, real = np.zeros((longest, size)), np.zeros((longest, size), dtype=bool)
+        slots = np.zeros((longest, size), dtype=np.int64)
+        covariates = np.zeros((longest, size, self.model_.config.num_covariates))
+        for name, rows in series.items():
+            place = places[name]
+            self._require_near(name, place, rows)
+            values[: len(rows.values), place], real[: len(rows.values), place] = rows.values, True
+            slots[: len(rows.values), place] = self._slots(rows.times)
+            if covariates.shape[2]:
+                if rows.covariates is None or rows.covariates.shape[1] != covariates.shape[2]:
+                    raise DataError(f"series {name!r}: every row needs its {covariates.shape[2]} covariates.")
+                covariates[: len(rows.values), place] = rows.covariates
+        state = self.state_
+        everything = bool(real.all())
+        given = [torch.from_numpy(some) for some in (values, slots, covariates, real)]
+        for row in range(longest):
+            part = slice(row, row + 1)
+            state = self.model_.advance(
+                given[0][part],
+                state,
+                slot=given[1][part],
+                covariates=given[2][part] if covariates.shape[2] else None,
+                mask=None if everything else given[3][part],
+            )
+        self.state_ = state
+        for name, rows in series.items():
+            self.recent_[name] = _last_rows(rows, before=self.recent_[name], kept=self._kept)
+
+    @property
+    def _kept(self) -> int:
+        return max(KEPT_TIMES, self.model_.config.lag_steps)
+
+    def _require_near(self, name: SeriesId, place: int, rows: SeriesRows) -> None:
+        mean, deviation = float(self.model_.mean[place]), float(self.model_.deviation[place])
+        with np.errstate(over="ignore"):
+            scaled = (rows.values - mean) / deviation
+        wrong = np.flatnonzero(~(np.abs(scaled) <= largest(torch.float32)))
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError(
+                f"series {name!r}: {rows.values[row]:g} at {show_time(rows.times[row])} is too far from what "
+                f"was fitted, mean {mean:g} and standard deviation {deviation:g}, to be computed with. "
+                f"Leave it out, or correct it."
+            )
+
+    def _require_known(self, rows: object) -> None:
+        """Refuse series that were not fitted, before anything else is said about them."""
+        columns = getattr(rows, "columns", ())
+        if self.panel_.layout == "long" and self.id_column in columns:
+            given = list(rows[self.id_column].unique())  # type: ignore[index]  # a frame
+        elif self.panel_.layout == "wide" and self.id_column not in columns:
+            given = [name for name in columns if name != self.time_column and name not in self.covariates]
+        else:
+            return
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        for name in given:
+            if name not in self.series_ and not (pandas.api.types.is_scalar(name) and pandas.isna(name)):
+                raise DataError(
+                    f"series {name!r} was not there when the model was fitted; known are "
+                    f"{', '.join(map(repr, self.series_[:8]))}. Fit again with it."
+                )
+
+    def _known(self, rows: object) -> dict[SeriesId, SeriesRows]:
+        """Return the last rows known; none if the new times are of another kind or zone, which is told."""
+        times = getattr(rows, "columns", ())
+        if self.time_column in times:
+            kind = rows[self.time_column].dtype  # type: ignore[index]  # a frame
+            is_whole = getattr(kind, "kind", "M") in "iu"
+            if is_whole == self._has_dates:
+                raise DataError("times must be of the kind that was fitted: dates, or whole numbers.")
+            zone = getattr(kind, "tz", None)
+            if (
+                not is_whole
+                and (zone is None) != (self.panel_.time_zone is None)
+                and str(kind).startswith("datetime")
+            ):
+                return {}
+        return dict(self.recent_)
+
+    def _history(self, series: Mapping[SeriesId, SeriesRows], clock: str, slot_seconds: int) -> History:
+        zone = self.panel_.time_zone
+        rows = list(series.values())
+        first = rows[0].times
+        is_table = len(rows) > 1 and all(np.array_equal(some.times, first) for some in rows[1:])
+        return History(
+            series=[some.values for some in rows],
+            slots=[
+                find_slots(cast("Dates", some.times), clock, slot_seconds, time_zone=zone)
+                if clock != "none"
+                else np.zeros(len(some.times), dtype=np.int64)
+                for some in rows
+            ],
+            covariates=[cast("NDArray[np.float64]", some.covariates) for some in rows]
+            if self.covariates
+            else None,
+            is_table=is_table,
+            clock=clock,
+            slot_seconds=slot_seconds,
+            time_zone="" if zone is None else str(zone),
+        )
+
+    @staticmethod
+    def _clock(series: Mapping[SeriesId, SeriesRows]) -> tuple[str, int]:
+        longest = max(series.values(), key=lambda rows: len(rows.times)).times
+        return find_clock(cast("Dates", longest)) if longest.dtype.kind == "M" else ("none", 3600)
+
+    def _slots(self, times: NDArray[np.generic]) -> NDArray[np.int64]:
+        config = self.model_.config
+        if config.clock == "none":
+            return np.zeros(len(times), dtype=np.int64)
+        return find_slots(
+            cast("Dates", times), config.clock, config.slot_seconds, time_zone=self.panel_.time_zone
+        )
+
+    def _following(
+        self, times: NDArray[np.generic], steps: int, *, like: NDArray[np.generic]
+    ) -> NDArray[np.generic]:
+        """Return the times that follow; a series of one row continues at the step of another."""
+        times, like = times[-KEPT_TIMES:], like[-KEPT_TIMES:]
         if times.dtype.kind == "M":
             dates, others = cast("Dates", times), cast("Dates", like)
-            return continue_dates(dates, horizon, like=others, time_zone=self.panel_.time_zone)
+            return continue_dates(dates, steps, like=others, time_zone=self.panel_.time_zone)
         step = usual_step(times if len(times) > 1 else like)
-        following: NDArray[np.generic] = times[-1] + step * np.arange(1, horizon + 1)
+        following: NDArray[np.generic] = times[-1] + step * np.arange(1, steps + 1)
         return following
+
+    def _time(self, when: Any, like: NDArray[np.generic]) -> np.generic:  # Any: whatever pandas reads
+        """Return a time of a user as those of the state are: in UTC, or a whole number."""
+        if like.dtype.kind != "M":
+            return cast("np.generic", np.int64(when))
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        stamp, zone = pandas.Timestamp(when), self.panel_.time_zone
+        if (stamp.tz is None) != (zone is None):
+            raise DataError(f"the model was fitted on times in the time zone {zone}; got {when!r}.")
+        if zone is not None:
+            stamp = stamp.tz_convert("UTC").tz_localize(None)
+        return cast("np.generic", stamp.to_datetime64())
+
+    def _as_long(self, panel: Panel, series: Mapping[SeriesId, SeriesRows]) -> "pandas.DataFrame":
+        """Return rows as a long frame."""
+        times = {name: rows.times for name, rows in series.items()}
+        frame = write_frame(
+            panel, self._columns(), times, {"": {name: rows.values for name, rows in series.items()}}
+        )
+        frame = frame.rename(columns={FORECAST: self.target_column})
+        for place, column in enumerate(self.covariates):
+            frame[column] = np.concatenate(
+                [cast("NDArray[np.float64]", rows.covariates)[:, place] for rows in series.values()]
+            )
+        return frame
+
+    def _tell(self, line: str) -> None:
+        if self.verbose:
+            print(line, flush=True)
 
     def _settings(self) -> dict[str, Any]:
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
@@ -368,35 +843,82 @@ class AarenForecaster:
                 faults.append(f"{name} must be a whole number, at least {least}; got {value!r}")
             else:
                 settings[name] = int(value)
-        for name in ("dropout", "half_life_steps", "learning_rate"):
+        for name in ("learning_rate", "most_seconds"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0.0:
-                faults.append(f"{name} must be a number, at least 0; got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < math.inf:
+                faults.append(f"{name} must be a number, positive and finite; got {value!r}")
             else:
                 settings[name] = float(value)
-        if not 0.0 < settings.get("learning_rate", 1.0) < math.inf:
-            faults.append(f"learning_rate must be positive and finite; got {self.learning_rate!r}")
+        if self.fill not in ("error", "interpolate", "seasonal"):
+            faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
+        if isinstance(self.covariates, str):
+            faults.append(f"covariates must be a list of columns; got {self.covariates!r}")
         if faults:
             raise ConfigError("; ".join(faults) + ".")
+        self._network().encoder  # noqa: B018  builds, and so checks, its config
         return settings
 
-    def _config(self, num_marks: int) -> StreamingForecasterConfig:
-        settings = self._settings()
-        names = ("width", "num_heads", "num_layers", "dropout", "half_life_steps")
-        return StreamingForecasterConfig(
-            num_series=1,
-            horizon_steps=settings["horizon"],
-            num_marks=num_marks,
-            decay=self.decay,
-            **{name: settings[name] for name in names},
+    def _network(self) -> CorrectionConfig:
+        return CorrectionConfig(
+            width=int(self.width),
+            num_heads=int(self.num_heads),
+            num_layers=int(self.num_layers),
+            ff_width=2 * int(self.width),
         )
 
     def _columns(self) -> Columns:
-        return Columns(series=self.id_column, time=self.time_column, value=self.target_column)
+        return Columns(
+            series=self.id_column,
+            time=self.time_column,
+            value=self.target_column,
+            covariates=tuple(self.covariates),
+        )
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise ConfigError("this AarenForecaster is not fitted yet: call fit(frame) first.")
+
+
+def _require_whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
+    return int(value)
+
+
+def _last_rows(rows: SeriesRows, *, before: SeriesRows | None = None, kept: int = 336) -> SeriesRows:
+    """Return the latest rows, those before them among them."""
+    if before is None:
+        return _cut(rows, max(0, len(rows.values) - kept), len(rows.values))
+    if len(rows.values) >= kept:
+        return _last_rows(rows, kept=kept)
+    old = _cut(before, max(0, len(before.values) + len(rows.values) - kept), len(before.values))
+    covariates = None
+    if old.covariates is not None and rows.covariates is not None:
+        covariates = np.concatenate([old.covariates, rows.covariates])
+    return SeriesRows(
+        times=np.concatenate([old.times, rows.times.astype(old.times.dtype)]),
+        values=np.concatenate([old.values, rows.values]),
+        covariates=covariates,
+    )
+
+
+def _cut(rows: SeriesRows, begin: int, end: int) -> SeriesRows:
+    covariates = None if rows.covariates is None else rows.covariates[begin:end]
+    return SeriesRows(times=rows.times[begin:end], values=rows.values[begin:end], covariates=covariates)
+
+
+def _listed(covariates: NDArray[np.float64] | None) -> list[list[float]] | None:
+    return None if covariates is None else covariates.tolist()
+
+
+def _require_finite_scale(name: SeriesId, values: NDArray[np.float64]) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        scale = float(values.mean()) + float(values.std())
+    if not math.isfinite(scale):
+        raise DataError(
+            f"series {name!r} reaches from {values.min():g} to {values.max():g}: the squares of such numbers "
+            f"are too large for float64. Divide them first, or look for a wrong value."
+        )
 
 
 def _name_zone(zone: datetime.tzinfo | None) -> str | None:

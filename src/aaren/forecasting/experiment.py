@@ -23,7 +23,7 @@ from aaren.datasets.catalogue import lookup
 from aaren.engine.batches import BatchLoader
 from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.metrics import Mean
-from aaren.engine.plan import Criterion, Moment, Plan, halving
+from aaren.engine.plan import Criterion, Moment, Plan, Schedule, halving
 from aaren.errors import DataError
 from aaren.forecasting.batches import ForecastBatch, ForecastingData, Windows, load, open_file
 from aaren.forecasting.config import REFERENCES, ForecastingConfig
@@ -66,7 +66,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
             ) from error
 
     def make_plan(self, updates_in_all_windows: int, *, metric: str) -> Plan:
-        """Plan the run: an evaluation after every epoch, the rate halved after each but the first."""
+        """Plan the run: an evaluation after every epoch, the rate halved again and again but at first."""
         config = self.config
         updates = min(updates_in_all_windows, config.updates_per_epoch or updates_in_all_windows)
         return Plan.in_epochs(
@@ -74,7 +74,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
             updates_per_epoch=updates,
             selects=Criterion(metric=metric),
             patience=config.patience,
-            schedule=halving(),
+            schedule=halving() if config.halve_every is None else halving_by_updates(config.halve_every),
         )
 
     def build_model(self) -> nn.Module:
@@ -101,7 +101,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
         return self.score_windows(model, part, moment)
 
     def score_windows(self, model: nn.Module, part: Part, moment: Moment) -> dict[str, float]:
-        """Average both errors over windows: all of test; of validation what full batches hold this epoch."""
+        """Average both errors over the windows that are chosen now."""
         squared, absolute = Mean(), Mean()
         for numbers in torch.split(self.chosen(part, moment), EVALUATION_BATCH):
             batch = _to_model(self.parts[part].take(numbers), model)
@@ -111,13 +111,19 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
         return {"mse": squared.value, "mae": absolute.value}
 
     def chosen(self, part: Part, moment: Moment) -> Tensor:
-        """Return the numbers of the windows that an evaluation at this moment is over."""
+        """Return the numbers of the windows that an evaluation at this moment is over.
+
+        All of test. Of validation, as published, what full batches hold this epoch; or a fixed number, evenly
+        spaced and always the same: windows drawn anew would make the choice of an epoch a lottery.
+        """
+        count, wanted = len(self.parts[part]), self.config.validation_windows
         if part == "test":
-            return torch.arange(len(self.parts["test"]))
+            return torch.arange(count)
+        if wanted is not None:
+            return torch.linspace(0, count - 1, min(wanted, count), dtype=torch.float64).round().long()
         loader = self.loaders.validation
         # A mean over full batches of equal size does not depend on how they are cut.
-        size = min(loader.size, len(loader) * loader.batch_size)
-        return loader.order(moment.epoch)[: min(size, self.config.validation_windows or size)]
+        return loader.order(moment.epoch)[: min(loader.size, len(loader) * loader.batch_size)]
 
     def forecast(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
         """Return the model's forecasts, (b, horizon, series)."""
@@ -177,6 +183,15 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
             "constant_columns": cast("list[Json]", constant),
             "stands_for": lookup(self.config.dataset).stands_for if self.config.dataset else "",
         }
+
+
+def halving_by_updates(updates: int) -> Schedule:
+    """Halve the rate after every so many updates but the first, as `halving` does after epochs.
+
+    >>> [halving_by_updates(200)(Moment(update, 0)) for update in (0, 399, 400, 600)]
+    [1.0, 1.0, 0.5, 0.25]
+    """
+    return lambda moment: 0.5 ** max(0, moment.update // updates - 1)
 
 
 def open_data(config: ForecastingConfig) -> ForecastingData:

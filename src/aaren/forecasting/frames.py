@@ -9,13 +9,13 @@ Times are dates or whole numbers. Series are known by their ids as they are: 1 a
 import datetime
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aaren.errors import DataError, require_extra
-from aaren.forecasting.calendar import Dates, is_regular
+from aaren.forecasting.calendar import Dates, every_date, find_clock, is_regular
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Layout: TypeAlias = Literal["long", "wide"]
 SeriesId: TypeAlias = Hashable
+Fill: TypeAlias = Literal["error", "interpolate", "seasonal"]
+MOST_FAULTS = 20  # told at once
 FORECAST = "AarenForecaster"  # the column of a long forecast, named after the model as the field does
 
 
@@ -33,6 +35,7 @@ class Columns:
     series: Hashable = "unique_id"
     time: Hashable = "ds"
     value: Hashable = "y"
+    covariates: tuple[Hashable, ...] = ()  # columns that are known of the future too
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -41,6 +44,7 @@ class SeriesRows:
 
     times: NDArray[np.generic]  # (rows,) datetime64 of UTC, or int64
     values: NDArray[np.float64]  # (rows,)
+    covariates: NDArray[np.float64] | None = None  # (rows, k)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -53,15 +57,25 @@ class Panel:
     time_zone: datetime.tzinfo | None  # None: dates without one, or whole numbers
 
 
-def read_frame(frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | None = None) -> Panel:
-    """Return the rows of each series by its id.
+def read_frame(
+    given: "pandas.DataFrame | pandas.Series | NDArray[np.generic]",
+    columns: Columns,
+    *,
+    layout: Layout | None = None,
+    fill: Fill = "error",
+    after: Mapping[SeriesId, SeriesRows] | None = None,
+) -> Panel:
+    """Return the rows of each series by its id; all that is wrong with them is told at once.
 
     Args:
-        frame: long or wide.
+        given: a frame, long or wide; a pandas Series, or an array of rows and columns.
         columns: what its columns are called.
         layout: the one to insist on; default: what the frame looks like.
+        fill: what to do about missing values and rows.
+        after: what is known already of each series, at least the last rows: new ones must follow on.
     """
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+    frame = _as_frame(pandas, given, columns)
     if not isinstance(frame, pandas.DataFrame):
         raise DataError(
             f"expected a pandas DataFrame, long ({columns.series}, {columns.time}, {columns.value}) or wide; "
@@ -88,11 +102,21 @@ def read_frame(frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | 
     repeated = [name for name in dict.fromkeys(used) if list(frame.columns).count(name) > 1]
     if repeated:
         raise DataError(f"the frame has several columns {repeated[0]!r}. Keep one, or give them other names.")
+    for name in columns.covariates:
+        if name not in frame.columns:
+            raise DataError(
+                f"no column {name!r}, which covariates= names; there are {_listed(frame.columns)}."
+            )
     times, time_zone = _times(frame[columns.time], columns)
+    reader = _Reader(frame, times, columns, fill, time_zone, after or {})
     if not is_long:
-        return Panel(
-            layout="wide", series=_read_wide(frame, times, columns), id_type="object", time_zone=time_zone
-        )
+        _require_names(frame, columns)
+        everything = np.arange(len(frame))
+        for name in frame.columns:
+            if name != columns.time and name not in columns.covariates:
+                reader.read(name, everything, name, f"column {name!r}")
+        reader.raise_faults()
+        return Panel(layout="wide", series=reader.series, id_type="object", time_zone=time_zone)
     if columns.value not in frame.columns:
         raise DataError(
             f"no column {columns.value!r}; the frame has {_listed(frame.columns)}. Name the column of values "
@@ -109,22 +133,27 @@ def read_frame(frame: "pandas.DataFrame", columns: Columns, *, layout: Layout | 
     if unusable is not None:
         raise DataError(f"ids in {columns.series!r} must be text or numbers; got {unusable!r}.")
     order = pandas.Series(np.arange(len(frame))).groupby(ids.to_numpy(dtype=object), sort=True)
-    series = {}
     for name, places in order:
-        rows = places.to_numpy()
-        series[name] = _rows(times[rows], frame[columns.value].iloc[rows], f"series {name!r}", columns)
-    return Panel(layout="long", series=series, id_type=str(ids.dtype), time_zone=time_zone)
+        reader.read(name, places.to_numpy(), columns.value, f"series {name!r}")
+    reader.raise_faults()
+    return Panel(layout="long", series=reader.series, id_type=str(ids.dtype), time_zone=time_zone)
 
 
 def write_frame(
     panel: Panel,
     columns: Columns,
     times: Mapping[SeriesId, NDArray[np.generic]],
-    forecasts: Mapping[SeriesId, NDArray[np.float64]],
+    forecasts: Mapping[str, Mapping[SeriesId, NDArray[np.float64]]],
 ) -> "pandas.DataFrame":
     """Return forecasts as a frame of the layout, the types and the time zone that were fitted.
 
     In a wide frame, series whose rows end at different times leave empty what they do not forecast.
+
+    Args:
+        panel: what was fitted.
+        columns: what its columns are called.
+        times: of each series' forecast.
+        forecasts: by what they are called beside the series ("" is the forecast itself, "-lo-80" a bound).
     """
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
 
@@ -137,19 +166,24 @@ def write_frame(
     if panel.layout == "wide":
         union = np.unique(np.concatenate(list(times.values())))
         frame = pandas.DataFrame({columns.time: stamps(union)})
-        for name, found in forecasts.items():
+        found: dict[Hashable, tuple[NDArray[np.generic], NDArray[np.float64]]] = {
+            (name if not suffix else f"{name}{suffix}"): (times[name], values[name])
+            for name in times
+            for suffix, values in forecasts.items()
+        }
+        for name, (stamped, numbers) in found.items():
             column = np.full(len(union), np.nan)
-            column[np.searchsorted(union, times[name].astype(union.dtype))] = found
+            column[np.searchsorted(union, stamped.astype(union.dtype))] = numbers
             frame[name] = column
         return frame
     ids = [name for name, some in times.items() for _ in range(len(some))]
-    return pandas.DataFrame(
-        {
-            columns.series: pandas.Series(ids, dtype=panel.id_type),
-            columns.time: stamps(np.concatenate(list(times.values()))),
-            FORECAST: np.concatenate([forecasts[name] for name in times]),
-        }
-    )
+    filled: dict[Hashable, object] = {
+        columns.series: pandas.Series(ids, dtype=panel.id_type),
+        columns.time: stamps(np.concatenate(list(times.values()))),
+    }
+    for suffix, values in forecasts.items():
+        filled[f"{FORECAST}{suffix}"] = np.concatenate([values[name] for name in times])
+    return pandas.DataFrame(filled)
 
 
 def show_time(time: np.generic, time_zone: datetime.tzinfo | None = None) -> str:
@@ -167,6 +201,98 @@ def usual_step(times: NDArray[np.generic]) -> int:
     return max(1, int(np.median(gaps))) if len(gaps) else 1
 
 
+class _Reader:
+    """Reads the series of one frame and keeps a list of what is wrong with them."""
+
+    def __init__(
+        self,
+        frame: "pandas.DataFrame",
+        times: NDArray[np.generic],
+        columns: Columns,
+        fill: Fill,
+        time_zone: datetime.tzinfo | None,
+        after: Mapping[SeriesId, SeriesRows],
+    ) -> None:
+        self.pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        self.frame, self.times, self.columns = frame, times, columns
+        self.fill, self.time_zone, self.after = fill, time_zone, after
+        self.series: dict[SeriesId, SeriesRows] = {}
+        self.faults: list[str] = []
+
+    def read(self, name: SeriesId, rows: NDArray[np.int64], column: Hashable, title: str) -> None:
+        """Read one series: the given rows of a column."""
+        values = self._numbers(rows, column, title, may_miss=self.fill != "error")
+        covariates = [self._numbers(rows, some, title, may_miss=False) for some in self.columns.covariates]
+        order = np.argsort(self.times[rows], kind="stable")
+        stamps, values = self.times[rows][order], values[order]
+        given = np.stack(covariates, axis=1)[order] if covariates else None
+        repeated = np.flatnonzero(stamps[1:] == stamps[:-1])
+        if len(repeated):
+            time = show_time(stamps[repeated[0]], self.time_zone)
+            self.faults.append(f"{title}: {self.columns.time} = {time} comes twice. Keep one row per time.")
+            return
+        is_real = np.isfinite(values)
+        if not is_real.any():
+            if self.fill != "error":
+                self.faults.append(f"{title}: no value at all.")
+            return
+        if self.fill != "error":
+            kept = slice(int(is_real.argmax()), len(values) - int(is_real[::-1].argmax()))
+            stamps, values, is_real = stamps[kept], values[kept], is_real[kept]
+            given = given if given is None else given[kept]
+        found = SeriesRows(times=stamps, values=values, covariates=given)
+        known = self.after.get(name)
+        whole = found if known is None else _join(known, found)
+        if known is not None and len(known.times) and not stamps[0] > known.times[-1]:
+            self.faults.append(
+                f"series {name!r}: {show_time(stamps[0], self.time_zone)} is not after "
+                f"{show_time(known.times[-1], self.time_zone)}, the last time known. Give only new rows."
+            )
+            return
+        try:
+            if self.fill == "error":
+                require_regular(name, whole.times, time_zone=self.time_zone)
+                self.series[name] = found
+            else:
+                filled = fill_gaps(name, whole, self.fill, time_zone=self.time_zone)
+                first = 0 if known is None else int(np.searchsorted(filled.times, known.times[-1], "right"))
+                self.series[name] = SeriesRows(
+                    times=filled.times[first:],
+                    values=filled.values[first:],
+                    covariates=None if filled.covariates is None else filled.covariates[first:],
+                )
+        except DataError as error:
+            self.faults.append(str(error))
+
+    def raise_faults(self) -> None:
+        """Report everything that was wrong, a line each."""
+        if self.faults:
+            rest = (
+                f"\n... and {len(self.faults) - MOST_FAULTS} more" if len(self.faults) > MOST_FAULTS else ""
+            )
+            raise DataError("\n".join(self.faults[:MOST_FAULTS]) + rest)
+
+    def _numbers(
+        self, rows: NDArray[np.int64], column: Hashable, title: str, *, may_miss: bool
+    ) -> NDArray[np.float64]:
+        values = self.frame[column].iloc[rows]
+        numbers = np.asarray(self.pandas.to_numeric(values, errors="coerce"), dtype=np.float64)
+        is_wrong = ~np.isfinite(numbers)
+        if may_miss:
+            is_wrong &= ~values.isna().to_numpy()
+        wrong = np.flatnonzero(is_wrong)
+        if len(wrong):
+            row = int(wrong[0])
+            where = f", {column!r}" if column in self.columns.covariates else ""
+            self.faults.append(
+                f"{title}{where}, row {row} ({self.columns.time} = "
+                f"{show_time(self.times[rows][row], self.time_zone)}): expected a finite number; got "
+                f"{values.iloc[row]} ({len(wrong)} such). Fill or drop these rows first, or let "
+                f"fill='interpolate' or fill='seasonal' do it."
+            )
+        return numbers
+
+
 def require_regular(
     name: SeriesId, times: NDArray[np.generic], *, time_zone: datetime.tzinfo | None = None
 ) -> None:
@@ -177,16 +303,89 @@ def require_regular(
         row = int(wrong[0])
         raise DataError(
             f"series {name!r} has {len(wrong)} gap(s), the first from {show_time(times[row], time_zone)} to "
-            f"{show_time(times[row + 1], time_zone)}. Fill it, or accept this with allow_irregular=True."
+            f"{show_time(times[row + 1], time_zone)}. Fill it, or let fill='interpolate' or fill='seasonal' "
+            f"do it."
         )
 
 
-def _read_wide(
-    frame: "pandas.DataFrame", times: NDArray[np.generic], columns: Columns
-) -> dict[SeriesId, SeriesRows]:
+def fill_gaps(
+    name: SeriesId, rows: SeriesRows, fill: Fill, *, time_zone: datetime.tzinfo | None = None
+) -> SeriesRows:
+    """Return a row for every step: missing values between their neighbours, or as a season before.
+
+    Covariates of a missing row are those of the row before it.
+    """
+    times = rows.times
+    if len(times) < 3:
+        return rows
+    if times.dtype.kind == "M":
+        every = every_date(cast("Dates", times), time_zone=time_zone)
+    else:
+        every = np.arange(int(times[0]), int(times[-1]) + 1, usual_step(times)).astype(times.dtype)
+    places = np.searchsorted(every, times)
+    is_off = (places >= len(every)) | (every[np.minimum(places, len(every) - 1)] != times)
+    if is_off.any():
+        row = int(np.flatnonzero(is_off)[0])
+        raise DataError(
+            f"series {name!r}: {show_time(times[row], time_zone)} is between two steps of the others, "
+            f"{int(is_off.sum())} such. Bring the times onto one step: frame.resample(...)."
+        )
+    values = np.full(len(every), np.nan)
+    values[places] = rows.values
+    season = _season_rows(every) if fill == "seasonal" else 0
+    if season:
+        for row in np.flatnonzero(np.isnan(values)):
+            if row >= season:
+                values[row] = values[row - season]
+    is_real = np.isfinite(values)
+    values = np.interp(np.arange(len(every)), np.flatnonzero(is_real), values[is_real])
+    covariates = None
+    if rows.covariates is not None:
+        covariates = rows.covariates[np.maximum(np.searchsorted(times, every, side="right") - 1, 0)]
+    return SeriesRows(times=every, values=values, covariates=covariates)
+
+
+def _season_rows(times: NDArray[np.generic]) -> int:
+    if times.dtype.kind != "M":
+        return 0
+    clock, seconds = find_clock(cast("Dates", times))
+    return {"week": 86_400 // seconds, "weekday": 7, "month": 12, "quarter": 4}.get(clock, 0)
+
+
+def _join(known: SeriesRows, new: SeriesRows) -> SeriesRows:
+    covariates = None
+    if known.covariates is not None and new.covariates is not None:
+        covariates = np.concatenate([known.covariates, new.covariates])
+    return SeriesRows(
+        times=np.concatenate([known.times, new.times]),
+        values=np.concatenate([known.values, new.values]),
+        covariates=covariates,
+    )
+
+
+def _as_frame(pandas: Any, given: Any, columns: Columns) -> Any:  # Any: pandas has no types
+    """Turn a Series or an array into a wide frame; periods into the dates that they begin with."""
+    if isinstance(given, np.ndarray) and given.ndim in (1, 2) and given.dtype.kind in "biuf":
+        table = given[:, None] if given.ndim == 1 else given
+        names = [columns.value] if given.ndim == 1 else list(range(table.shape[1]))
+        given = pandas.DataFrame(table, columns=names)
+        given.insert(0, columns.time, np.arange(len(table)))
+    if isinstance(given, pandas.Series):
+        given = given.to_frame(columns.value if given.name is None else given.name)
+        if isinstance(given.index, pandas.RangeIndex):
+            given = given.rename_axis(index=columns.time).reset_index()
+    if isinstance(given, pandas.DataFrame):
+        if isinstance(given.index, pandas.PeriodIndex):
+            given = given.set_axis(given.index.to_timestamp(), axis=0)
+        is_there = list(given.columns).count(columns.time) == 1
+        if is_there and isinstance(given[columns.time].dtype, pandas.PeriodDtype):
+            given = given.assign(**{str(columns.time): given[columns.time].dt.to_timestamp()})
+    return given
+
+
+def _require_names(frame: "pandas.DataFrame", columns: Columns) -> None:
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-    names = [name for name in frame.columns if name != columns.time]
-    if not names:
+    if all(name == columns.time or name in columns.covariates for name in frame.columns):
         raise DataError(
             f"the frame has only the column {columns.time!r}; expected columns of numbers beside it."
         )
@@ -197,26 +396,6 @@ def _read_wide(
     ]
     if nameless:
         raise DataError(f"column {nameless[0]} of the frame has no name. Give it one.")
-    return {name: _rows(times, frame[name], f"column {name!r}", columns) for name in names}
-
-
-def _rows(stamps: NDArray[np.generic], values: "pandas.Series", name: str, columns: Columns) -> SeriesRows:
-    pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-    numbers = np.asarray(pandas.to_numeric(values, errors="coerce"), dtype=np.float64)
-    wrong = np.flatnonzero(~np.isfinite(numbers))
-    if len(wrong):
-        row = int(wrong[0])
-        raise DataError(
-            f"{name}, row {row} ({columns.time} = {show_time(stamps[row])}): expected a finite number; got "
-            f"{values.iloc[row]} ({len(wrong)} such). Fill or drop these rows first."
-        )
-    order = np.argsort(stamps, kind="stable")
-    stamps, numbers = stamps[order], numbers[order]
-    repeated = np.flatnonzero(stamps[1:] == stamps[:-1])
-    if len(repeated):
-        time = show_time(stamps[repeated[0]])
-        raise DataError(f"{name}: {columns.time} = {time} comes twice. Keep one row per time.")
-    return SeriesRows(times=stamps, values=numbers)
 
 
 def _times(times: "pandas.Series", columns: Columns) -> tuple[NDArray[np.generic], datetime.tzinfo | None]:
@@ -228,10 +407,6 @@ def _times(times: "pandas.Series", columns: Columns) -> tuple[NDArray[np.generic
         wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers == np.round(numbers))) | (kind == "boolean"))
         _refuse_times(times, wrong, columns)
         return np.asarray(times, dtype=np.int64), None
-    if kind == "period":
-        raise DataError(
-            f"{columns.time!r} holds periods; give dates: frame[{columns.time!r}].dt.to_timestamp()."
-        )
     try:
         parsed = pandas.to_datetime(times, errors="coerce")
     except ValueError:  # several time zones

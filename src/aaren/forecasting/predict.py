@@ -1,6 +1,6 @@
 """Forecasts for a user's new data: a CSV file of the past in, a CSV file of the future out.
 
-Columns are found by name and brought to the scale of training; dates go on at the step of the file.
+Columns are found by name and brought to the scale of training; dates continue at the step of the file.
 """
 
 from collections.abc import Mapping, Sequence

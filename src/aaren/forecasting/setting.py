@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aaren.datasets.dataset import Dataset, Fact
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from aaren.engine.experiment import Experiment, Json
     from aaren.forecasting.batches import ForecastBatch
     from aaren.forecasting.config import ForecastingConfig
+    from aaren.stream.rows import RowPath
 
 
 class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
@@ -21,13 +23,33 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
     name = "forecasting"
     title = "Time-series forecasting"
     short_title = "Forecasting"
+    grid_place = 4
+    model_labels = MappingProxyType(
+        {
+            "linear": "linear",
+            "linear-336": "linear, 336 rows",
+            "naive-last": "last value",
+            "naive-seasonal": "last season",
+            "streaming": "Aaren, streaming",
+            "streaming-carried": "Aaren, streaming, carried",
+        }
+    )
+    stand_in_reason = "not the series of the paper's {}"
     report_note = (
         "96 steps in, the whole horizon out; errors on scaled data, over every test window. ECL is "
         "univariate, as the published script has it."
     )
     suffixes = (".csv",)
-    saved_models = ("Forecaster", "StreamingForecaster", "RepeatLast", "SeasonalNaive", "LinearForecaster")
+    saved_models = (
+        "Forecaster",
+        "LagForecaster",
+        "StreamingForecaster",
+        "RepeatLast",
+        "SeasonalNaive",
+        "LinearForecaster",
+    )
     reports = ("test.mse", "test.mae")
+    protocols = MappingProxyType({"cpu": 2, "smoke": 2})  # docs/forecasting.md says what each number means
 
     @property
     def config_type(self) -> "type[ForecastingConfig]":
@@ -82,6 +104,11 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         from aaren.forecasting.predict import forecast_file
 
         forecast_file(model, config, preprocessing, source=source, target=target)
+
+    def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
+        from aaren.forecasting.rows import ForecastRows
+
+        return ForecastRows(model, preprocessing)
 
 
 SETTING = ForecastingSetting()

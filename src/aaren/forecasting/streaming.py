@@ -10,8 +10,9 @@ reported in rows of their own.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,10 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops import ScanState, read, scan_attention, step
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.session import Session
+from aaren.stream.session import Session, largest
+from aaren.stream.whole import WholeStep, calendar_marks, numbers_of
 
+NUM_CALENDAR_MARKS = 4  # hour, weekday, day of month and of year
 EPSILON = 1e-5  # under the square root of the variance
 
 
@@ -191,13 +194,53 @@ class StreamingForecaster(nn.Module):
         mean, deviation = self.statistics.read(state.statistics, state.output.dtype)
         return self._forecast(state.output, mean, deviation)
 
-    def stream(self, batch_size: int | None = None) -> Session[StreamingState]:
+    def stream(self, batch_size: int | None = None, *, engine: str = "auto") -> Session[StreamingState]:
         """Open a session that holds the state: push rows, read forecasts.
 
         Args:
             batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
+            engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
-        return Session(self.fold(), batch_size=batch_size)
+        return Session(self.fold(), batch_size=batch_size, engine=engine)
+
+    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
+        """Return the step from a raw row, and the time of its date, to a forecast in the row's units.
+
+        Args:
+            preprocessing: of a run: columns, means and standard deviations of training.
+        """
+        folded, config = self.fold(), self.config
+        mean = numbers_of(preprocessing, "mean", [0.0] * config.num_series)
+        deviation = numbers_of(preprocessing, "deviation", [1.0] * config.num_series)
+        inputs = {"row": torch.zeros(1, config.num_series, dtype=torch.float64)}
+        if config.num_marks == NUM_CALENDAR_MARKS:
+            inputs["time"] = torch.zeros(1, dtype=torch.float64)
+        elif config.num_marks:
+            inputs["marks"] = torch.zeros(1, config.num_marks)
+
+        def run(given: list[Tensor], state: StreamingState) -> tuple[list[Tensor], StreamingState]:
+            row = ((given[0] - mean) / deviation).to(self.value.weight.dtype)
+            marks = None
+            if config.num_marks:
+                marks = given[1] if "marks" in inputs else calendar_marks(given[1]).to(row.dtype)
+            forecast, state = folded.step(row, state, marks=marks)
+            return [(forecast.double() * deviation + mean)], state
+
+        columns = [str(name) for name in (preprocessing or {}).get("columns", [])]
+        return WholeStep(
+            inputs=inputs,
+            outputs=("forecast",),
+            run=run,
+            state=folded.init_state(1),
+            largest=largest(self.value.weight.dtype),
+            fingerprint=self.fingerprint(),
+            names={"row": columns} if columns else {},
+            notes={
+                "row": "one value per series, in the units of the training data",
+                "time": "seconds since 1970-01-01 of the row's date, in the time zone of the training data",
+                "forecast": "horizon steps by series, in the units of the training data",
+            },
+        )
 
     def fold(self) -> "StreamingForecaster":
         """Return a frozen copy for inference; states pass between it and the original."""

@@ -1,0 +1,558 @@
+"""LagForecaster: a forecast with intervals after every row, in constant memory, of raw values in raw units.
+
+    scale        by mean and standard deviation of the training rows, never of a window
+    profile      the mean of each slot of the calendar is taken away, and put back where the forecast lies
+    base         linear in the last rows (`aaren.forecasting.ridge`), in closed form
+    correction   optional: an Aaren encoder over patches of the same rows, shrunk by a factor in [0, 1]
+    intervals    quantiles of residuals, relative to the spread of the last rows, times a slow online scale
+
+A stream holds the last rows, its place in the calendar, a few forecasts whose truth has not come yet, and the
+scales of its intervals. Every series of a row may come or stay away (`mask`).
+"""
+
+import datetime
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
+from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
+from aaren.forecasting.ridge import LAG_STEPS
+from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.checks import check_model_state
+from aaren.nn.dropout import drop
+from aaren.nn.mixer import frozen_copy
+from aaren.nn.state import State, describe_config, fingerprint_around, hash_weights
+from aaren.stream.session import Item, Session
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
+
+PROBABILITIES = (0.005, 0.025, 0.05, *(round(0.1 * place, 1) for place in range(1, 10)), 0.95, 0.975, 0.995)
+TRACKED_LEVELS = (0.8, 0.95)  # intervals whose scale is moved by what comes
+TRACKED_MISSES = tuple(1.0 - level for level in TRACKED_LEVELS)
+LOWER, UPPER = ([PROBABILITIES.index(p) for p in some] for some in ((0.1, 0.025), (0.9, 0.975)))
+MOST_TRACKED = 12  # steps of the horizon
+MOST_PENDING = 16  # forecasts kept until their truth comes
+RATE = 0.003  # of the scales, per row; truth comes a horizon late, and a faster one under-covers
+LEAST_SPREAD = 0.05  # of the last rows, in standard deviations of the training rows
+CALENDAR_FEATURES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CorrectionConfig:
+    """The network that learns what the base leaves."""
+
+    patch_steps: int = 24
+    width: int = 64
+    num_heads: int = 4
+    num_layers: int = 2
+    ff_width: int = 128
+    dropout: float = 0.1
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Return the encoder's config."""
+        return EncoderConfig.of(self, norm="pre", final_norm=True, decay="learned")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LagForecasterConfig:
+    """What a `LagForecaster` is made of."""
+
+    num_series: int
+    horizon_steps: int
+    lag_steps: int = LAG_STEPS
+    joint_steps: int = 0  # lags of all columns that add to the base of each; 0: every column by itself
+    is_shared: bool = False  # one set of weights for all series
+    clock: str = "none"  # what a row's place in the calendar is counted by
+    slot_seconds: int = 3600  # between two slots of the clock "week"
+    time_zone: str = ""  # whose clocks; empty: as dates are given
+    num_covariates: int = 0  # numbers that are known of every row, future ones too
+    correction: CorrectionConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Report a setting that cannot be."""
+        require_at_least(self, num_series=1, horizon_steps=1, lag_steps=2, joint_steps=0, slot_seconds=1)
+        if self.clock not in CLOCKS:
+            raise unknown_name("clock", self.clock, CLOCKS)
+        if self.joint_steps > self.lag_steps:
+            raise ConfigError(
+                f"joint_steps must be at most lag_steps, {self.lag_steps}; got {self.joint_steps}."
+            )
+
+    @property
+    def num_slots(self) -> int:
+        """Return the slots of the clock."""
+        return count_slots(self.clock, self.slot_seconds)
+
+    @property
+    def tracked_steps(self) -> tuple[int, ...]:
+        """Return the steps of the horizon whose quantiles and scales are kept; between them lines."""
+        return tuple(sorted({round(x) for x in np.geomspace(1, self.horizon_steps, MOST_TRACKED)}))
+
+    @property
+    def pending_every(self) -> int:
+        """Return the rows between two forecasts that are kept: no divisor of a day, so that hours change."""
+        found = math.ceil(self.horizon_steps / MOST_PENDING)
+        while found > 1 and math.gcd(found, 6) > 1:
+            found += 1
+        return found
+
+    @property
+    def num_pending(self) -> int:
+        """Return how many are kept."""
+        return self.horizon_steps // self.pending_every + 1
+
+
+class _LagParts(NamedTuple):
+    lags: Tensor  # (b, series, lag steps)  scaled, without profile, the latest last
+    slot: Tensor  # (b, series) int64  of the latest row
+    num_rows: Tensor  # (b, series) int64  so far
+    pending: Tensor  # (b, series, pending, tracked, 2)  forecast and spread, until the truth comes
+    log_scale: Tensor  # (b, series, tracked, 2)  of the intervals at TRACKED_LEVELS
+
+
+class LagState(_LagParts, State):
+    """Its size depends on the model and the number of streams, never on how many rows have come."""
+
+    __slots__ = ()
+
+
+class Correction(nn.Module):
+    """Aaren over patches of the last rows, normalised by the window; added to the base's forecast."""
+
+    def __init__(
+        self, config: CorrectionConfig, *, num_series: int, lag_steps: int, horizon_steps: int
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.num_patches = lag_steps // config.patch_steps
+        if not self.num_patches:
+            raise ConfigError(f"patches of {config.patch_steps} rows are longer than {lag_steps} lags.")
+        self.patch = nn.Linear(config.patch_steps, config.width)
+        self.series = nn.Embedding(num_series, config.width)
+        self.calendar = nn.Linear(CALENDAR_FEATURES, config.width)
+        self.position = nn.Parameter(0.02 * torch.randn(self.num_patches, config.width))
+        self.encoder = Encoder(config.encoder)
+        self.head = nn.Linear(config.width * self.num_patches, horizon_steps)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, lags: Tensor, series: Tensor, calendar: Tensor) -> Tensor:
+        """Return (n, horizon steps), in units of the residuals.
+
+        Args:
+            lags: (n, lag steps), the latest last.
+            series: (n,) int, whose they are.
+            calendar: (n, 4), of the latest row.
+        """
+        z = (lags - lags.mean(1, keepdim=True)) / lags.std(1, keepdim=True).clamp(min=0.2)
+        z = z.clamp(-8.0, 8.0).to(self.position.dtype)
+        patches = z[:, -self.num_patches * self.config.patch_steps :]
+        patches = patches.reshape(len(z), self.num_patches, self.config.patch_steps)
+        about = self.series(series) + self.calendar(calendar.to(z.dtype))
+        hidden, _ = self.encoder(self.patch(patches) + self.position + about.unsqueeze(1))
+        read = hidden.flatten(1)
+        found: Tensor = self.head(drop(read, 2 * self.config.dropout) if self.training else read)
+        return found
+
+
+class LagForecaster(nn.Module):
+    """Forecast `horizon_steps` rows after each row: `forward` over many rows, `step` row by row.
+
+    Its weights are set by `aaren.forecasting.fitting`; unfitted, it repeats the last value.
+
+    >>> model = LagForecaster(LagForecasterConfig(num_series=2, horizon_steps=3, lag_steps=4))
+    >>> forecasts, state = model(torch.tensor([[[1.0, 5.0], [2.0, 6.0]]]))
+    >>> forecasts[0, -1].tolist(), model.step(torch.tensor([[3.0, 7.0]]), state)[0][0, 0].tolist()
+    ([[2.0, 6.0], [2.0, 6.0], [2.0, 6.0]], [3.0, 7.0])
+    """
+
+    config_type: ClassVar[type[LagForecasterConfig]] = LagForecasterConfig
+
+    def __init__(self, config: LagForecasterConfig) -> None:
+        super().__init__()
+        self.config = config
+        s, h = config.num_series, config.horizon_steps
+        tracked = len(config.tracked_steps)
+
+        def fixed(*shape: int, value: float = 0.0) -> nn.Parameter:
+            return nn.Parameter(torch.full(shape, value, dtype=torch.float64), requires_grad=False)
+
+        self.mean, self.deviation = fixed(s), fixed(s, value=1.0)
+        self.profile = fixed(config.num_slots, s)
+        self.weight = fixed(1 if config.is_shared else s, config.lag_steps, h)  # the last row is the bias
+        self.joint = fixed(s * (config.joint_steps - 1), s * h) if config.joint_steps else None
+        self.covariate = fixed(config.num_covariates, s) if config.num_covariates else None
+        self.quantiles = fixed(s, tracked, len(PROBABILITIES))  # of residuals, in spreads of the last rows
+        self.first_log_scale = fixed(s, tracked, len(TRACKED_LEVELS))
+        self.factor = fixed(1)
+        self.residual = fixed(s, value=1.0)  # scale of what the correction says
+        self.correction: Correction | None = None
+        if config.correction is not None:
+            self.correction = Correction(
+                config.correction, num_series=s, lag_steps=config.lag_steps, horizon_steps=h
+            )
+        steps = np.array(config.tracked_steps)
+        mix = np.stack([np.interp(np.arange(1, h + 1), steps, row) for row in np.eye(tracked)], axis=1)
+        self.register_buffer("spread_steps", torch.from_numpy(mix), persistent=False)  # (h, tracked)
+        self.register_buffer("tracked", torch.from_numpy(steps), persistent=False)
+
+    spread_steps: Tensor
+    tracked: Tensor
+
+    def extra_repr(self) -> str:
+        return f"horizon_steps={self.config.horizon_steps}, lag_steps={self.config.lag_steps}"
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> LagState:
+        """Return the state before the first row, for `batch_size` streams."""
+        del dtype  # always float64
+        config = self.config
+        device = device or self.mean.device
+        shape = (batch_size, config.num_series)
+        kept = (config.num_pending, len(config.tracked_steps), 2)
+        return LagState(
+            lags=torch.zeros(*shape, config.lag_steps, dtype=torch.float64, device=device),
+            slot=torch.zeros(shape, dtype=torch.int64, device=device),
+            num_rows=torch.zeros(shape, dtype=torch.int64, device=device),
+            pending=torch.zeros(*shape, *kept, dtype=torch.float64, device=device),
+            log_scale=self.first_log_scale.expand(batch_size, -1, -1, -1).clone(),
+        )
+
+    def forward(
+        self,
+        rows: Tensor,
+        state: LagState | None = None,
+        *,
+        slots: Tensor | None = None,
+        covariates: Tensor | None = None,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, LagState]:
+        """Take in many rows.
+
+        Args:
+            rows: (b, t, series).
+            state: what came before; default: nothing.
+            slots: (b, t) int, places in the calendar; default: they count on.
+            covariates: (b, t, covariates).
+            mask: (b, t) or (b, t, series) bool, True = real.
+            positions: (k,) int; forecast only after these rows; default: after all.
+
+        Returns:
+            Forecasts, (b, t or k, horizon steps, series), and the state.
+        """
+        if rows.ndim != 3:
+            raise ShapeError(f"rows must be (b, t, {self.config.num_series}); got {tuple(rows.shape)}.")
+        state = self.init_state(rows.shape[0], device=rows.device) if state is None else state
+        wanted = range(rows.shape[1]) if positions is None else positions.tolist()
+        found = dict.fromkeys(wanted, rows)
+        for place in range(rows.shape[1]):
+            state = self.advance(
+                rows[:, place],
+                state,
+                slot=None if slots is None else slots[:, place],
+                covariates=None if covariates is None else covariates[:, place],
+                mask=None if mask is None else mask[:, place],
+            )
+            if place in found:
+                found[place] = self.predict(state)
+        empty = rows.new_zeros(rows.shape[0], 0, self.config.horizon_steps, self.config.num_series)
+        return torch.stack([found[place] for place in wanted], dim=1) if len(wanted) else empty, state
+
+    def step(
+        self,
+        row: Tensor,
+        state: LagState,
+        *,
+        slot: Tensor | None = None,
+        covariates: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, LagState]:
+        """Take in one row per stream, (b, series), and return the new forecast, (b, horizon steps, series).
+
+        Args:
+            row: (b, series), raw.
+            state: from `init_state`, `forward` or an earlier `step`.
+            slot: (b,) or (b, series), the place in the calendar; default: the one after the latest row's.
+            covariates: (b, covariates) or (b, series, covariates), of this row.
+            mask: (b,) or (b, series) bool; what is False keeps its state bit for bit.
+        """
+        taken, real = self._take_in(row, state, slot, covariates, mask)
+        forecast = self.forecast_lags(taken.lags, taken.slot)
+        state = self._settle(self._keep(taken, forecast), state, real)
+        if real is not None:  # a series that stayed away repeats its forecast
+            forecast = torch.where(real.unsqueeze(-1), forecast, self.forecast_lags(state.lags, state.slot))
+        return self._restore(forecast.transpose(1, 2), state, None, None), state
+
+    def advance(
+        self,
+        row: Tensor,
+        state: LagState,
+        *,
+        slot: Tensor | None = None,
+        covariates: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> LagState:
+        """Take in one row per stream as `step` does and forecast only where the intervals learn from it."""
+        taken, real = self._take_in(row, state, slot, covariates, mask)
+        if bool((taken.num_rows % self.config.pending_every == 0).any()):
+            taken = self._keep(taken, self.forecast_lags(taken.lags, taken.slot))
+        return self._settle(taken, state, real)
+
+    def predict(
+        self, state: LagState, *, slots: Tensor | None = None, covariates: Tensor | None = None
+    ) -> Tensor:
+        """Return the forecast of each stream as it stands, (b, horizon steps, series); no row is taken in.
+
+        Args:
+            state: of the streams.
+            slots: (b, horizon steps) or with a third axis of series: places of the future in the calendar;
+                default: they count on.
+            covariates: (b, horizon steps, covariates), of the future; or with series as third axis.
+        """
+        scaled = self.forecast_lags(state.lags, state.slot).transpose(1, 2)  # (b, h, series)
+        return self._restore(scaled, state, slots, covariates)
+
+    def predict_quantiles(
+        self,
+        state: LagState,
+        probabilities: Tensor,
+        *,
+        slots: Tensor | None = None,
+        covariates: Tensor | None = None,
+    ) -> Tensor:
+        """Return quantiles of each stream's forecast, (b, horizon steps, series, probabilities)."""
+        centre = self.forecast_lags(state.lags, state.slot)  # (b, series, h)
+        bands = self.spread(state.lags).unsqueeze(-1).unsqueeze(-1) * torch.einsum(
+            "hj,bsjq->bshq", self.spread_steps, self.bands(state.log_scale, probabilities)
+        )
+        scaled = (centre.unsqueeze(-1) + bands).permute(3, 0, 2, 1)  # (q, b, h, series)
+        restored = [self._restore(some, state, slots, covariates) for some in scaled]
+        return torch.stack(restored, dim=-1)
+
+    def bands(self, log_scale: Tensor, probabilities: Tensor) -> Tensor:
+        """Return quantiles of residuals at the tracked steps, in spreads, (..., series, tracked, q)."""
+        known = torch.tensor(PROBABILITIES, dtype=torch.float64, device=log_scale.device)
+        table = _interpolate(self.quantiles, known, probabilities)
+        mirrored = _interpolate(self.quantiles, known, 1.0 - probabilities)
+        centre, half = (table + mirrored) / 2, (table - mirrored) / 2
+        level = (1.0 - 2.0 * torch.minimum(probabilities, 1.0 - probabilities)).clamp(*TRACKED_LEVELS)
+        share = (level - TRACKED_LEVELS[0]) / (TRACKED_LEVELS[1] - TRACKED_LEVELS[0])
+        scale = log_scale[..., :1] * (1.0 - share) + log_scale[..., 1:] * share
+        return centre + half * scale.exp()
+
+    def forecast_lags(self, lags: Tensor, slot: Tensor) -> Tensor:
+        """Return forecasts, scaled and without profile, (b, series, h), of lags (b, series, lag steps)."""
+        found = self.base_lags(lags)
+        if self.correction is not None:
+            found = found + self.correct_lags(lags, slot) * self.factor
+        return found
+
+    def base_lags(self, lags: Tensor) -> Tensor:
+        """Return what the linear base alone says."""
+        last = lags[..., -1:]
+        differences = lags[..., :-1] - last
+        if self.config.is_shared:
+            found = differences @ self.weight[0, :-1] + self.weight[0, -1]
+        else:
+            found = torch.einsum("bsp,sph->bsh", differences, self.weight[:, :-1]) + self.weight[:, -1]
+        if self.joint is not None:
+            seen = differences[..., -(self.config.joint_steps - 1) :].flatten(1)
+            found = found + (seen @ self.joint).view(found.shape)
+        return found + last
+
+    def correct_lags(self, lags: Tensor, slot: Tensor) -> Tensor:
+        """Return what the correction adds at a factor of 1, (b, series, h)."""
+        assert self.correction is not None
+        b, s = slot.shape
+        series = torch.arange(s, device=lags.device).expand(b, s).flatten()
+        said = self.correction(lags.flatten(0, 1), series, self.calendar(slot).flatten(0, 1))
+        found: Tensor = said.view(b, s, -1).double() * self.residual[:, None]
+        return found
+
+    def calendar(self, slot: Tensor) -> Tensor:
+        """Return day and week as angles, (..., 4)."""
+        config = self.config
+        whole = slot.double() * (2 * math.pi / config.num_slots)
+        day = whole * 7 if config.clock == "week" else whole * 2
+        found = torch.stack([day.sin(), day.cos(), whole.sin(), whole.cos()], dim=-1)
+        return found if config.num_slots > 1 else torch.zeros_like(found)
+
+    def spread(self, lags: Tensor) -> Tensor:
+        """Return the standard deviation of the last rows, (b, series), never quite 0."""
+        return lags.var(-1, correction=0).clamp(min=LEAST_SPREAD**2).sqrt()
+
+    def stream(self, batch_size: int | None = None) -> "LagSession":
+        """Open a session that holds the state: push raw rows, read forecasts.
+
+        Args:
+            batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
+        """
+        return LagSession(self.fold(), batch_size=batch_size)
+
+    def fold(self) -> "LagForecaster":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        folded = frozen_copy(self)
+        if self.correction is not None and folded.correction is not None:
+            folded.correction.encoder = self.correction.encoder.fold()
+        return folded
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        if self.correction is not None:
+            return fingerprint_around(self.correction.encoder, self)
+        named = describe_config(self.config) + hash_weights(list(self.state_dict().values()))
+        return hashlib.sha256(named.encode()).hexdigest()[:16]
+
+    def _profile(self, slots: Tensor) -> Tensor:
+        """Return the profile of (..., series) slots."""
+        return self.profile.gather(0, slots.reshape(-1, slots.shape[-1])).view(slots.shape)
+
+    def _effect(self, covariates: Tensor, shape: torch.Size) -> Tensor:
+        """Return what covariates, (..., k) or of each series (..., series, k), add, (..., series)."""
+        assert self.covariate is not None
+        if covariates.ndim > len(shape):
+            return (covariates.double() * self.covariate.T).sum(-1)
+        return covariates.double() @ self.covariate
+
+    def _restore(
+        self, scaled: Tensor, state: LagState, slots: Tensor | None, covariates: Tensor | None
+    ) -> Tensor:
+        """Put profile, covariates and units back on (b, h, series)."""
+        if slots is None:
+            ahead = torch.arange(1, self.config.horizon_steps + 1, device=scaled.device)
+            slots = (state.slot.unsqueeze(1) + ahead[:, None]) % self.config.num_slots
+        elif slots.ndim == 2:
+            slots = slots.unsqueeze(-1).expand_as(scaled)
+        scaled = scaled + self._profile(slots)
+        if self.covariate is not None and covariates is not None:
+            scaled = scaled + self._effect(covariates, scaled.shape)
+        return scaled * self.deviation + self.mean
+
+    def _take_in(
+        self,
+        row: Tensor,
+        state: LagState,
+        slot: Tensor | None,
+        covariates: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[LagState, Tensor | None]:
+        """Return the state after a row, as if all of it were real, and which of it is, (b, series)."""
+        config = self.config
+        if row.ndim != 2 or row.shape[1] != config.num_series:
+            raise ShapeError(f"a row must be (b, {config.num_series}); got {tuple(row.shape)}.")
+        if (covariates is None) != (self.covariate is None):
+            raise ShapeError(f"this model takes {config.num_covariates} covariates with every row.")
+        check_model_state(state, LagState, row.shape[0])
+        real = None
+        if mask is not None:  # what stands in a missing value, even NaN, has no effect
+            real = mask.unsqueeze(1).expand_as(row) if mask.ndim == 1 else mask
+            row = row.masked_fill(~real, 0.0)
+        slots = (state.slot + 1) % config.num_slots
+        if slot is not None:
+            slots = slot.long() % config.num_slots
+            slots = slots.unsqueeze(1).expand_as(state.slot) if slots.ndim == 1 else slots
+        value = (row.double() - self.mean) / self.deviation - self._profile(slots)
+        if covariates is not None and self.covariate is not None:
+            value = value - self._effect(covariates, value.shape)
+        new = value.unsqueeze(-1)
+        is_first = (state.num_rows == 0).unsqueeze(-1)  # before the first row its value, for ever
+        lags = torch.where(is_first, new, torch.cat([state.lags[:, :, 1:], new], dim=2))
+        return LagState(lags, slots, state.num_rows + 1, state.pending, self._learn(value, state)), real
+
+    def _settle(self, taken: LagState, before: LagState, real: Tensor | None) -> LagState:
+        """Keep the old state bit for bit where nothing real came."""
+        if real is None:
+            return taken
+        return LagState(
+            *(
+                torch.where(real.view(*real.shape, *[1] * (now.ndim - 2)), now, old)
+                for now, old in zip(taken, before, strict=True)
+            )
+        )
+
+    def _keep(self, state: LagState, forecast: Tensor) -> LagState:
+        """Keep the forecast of every so many rows at the tracked steps, and the spread it is judged by."""
+        config, count = self.config, state.num_rows
+        chosen = forecast[..., self.tracked - 1]
+        spread = self.spread(state.lags).unsqueeze(-1).expand_as(chosen)
+        new = torch.stack([chosen, spread], dim=-1).unsqueeze(2)
+        place = (count // config.pending_every) % config.num_pending
+        is_here = torch.arange(config.num_pending, device=count.device) == place.unsqueeze(-1)
+        is_here = is_here & (count % config.pending_every == 0).unsqueeze(-1)
+        return state._replace(pending=torch.where(is_here[..., None, None], new, state.pending))
+
+    def _learn(self, value: Tensor, state: LagState) -> Tensor:
+        """Move the scales of those tracked steps whose truth this row is."""
+        config = self.config
+        origin = state.num_rows.unsqueeze(-1) + 1 - self.tracked  # (b, series, tracked)
+        is_due = (origin >= 1) & (origin % config.pending_every == 0)
+        place = (origin.clamp(min=0) // config.pending_every) % config.num_pending
+        kept = state.pending.gather(2, place[:, :, None, :, None].expand(-1, -1, 1, -1, 2)).squeeze(2)
+        error = ((value.unsqueeze(-1) - kept[..., 0]) / kept[..., 1].clamp(min=LEAST_SPREAD)).unsqueeze(-1)
+        levels = torch.tensor(TRACKED_LEVELS, dtype=torch.float64, device=value.device)
+        low, high = self.quantiles[..., LOWER], self.quantiles[..., UPPER]
+        ratio = (error - (low + high) / 2).abs() / ((high - low) / 2 + 1e-12)
+        missed = (ratio > state.log_scale.exp()).double()
+        rate = RATE * config.pending_every * (TRACKED_MISSES[0] / (1.0 - levels)).sqrt()
+        moved = state.log_scale + rate * (missed - (1.0 - levels))
+        return torch.where(is_due.unsqueeze(-1), moved, state.log_scale)
+
+
+class LagSession(Session[LagState]):
+    """A session that also knows dates: `push(row, when=...)`."""
+
+    model: LagForecaster
+
+    def push(
+        self, item: Item, *, when: "pandas.Timestamp | datetime.datetime | None" = None, **extras: Item
+    ) -> Tensor:
+        """Take in one raw row and return the forecast after it, in the same units.
+
+        Args:
+            item: (series,), or (b, series).
+            when: its date, by which its place in the calendar is known; default: one step after the last.
+            **extras: `slot`, `covariates`, `mask`, as `step` takes them.
+        """
+        if when is not None:
+            slot = float(self.model_slot(when))
+            extras["slot"] = slot if self.batch_size is None else [slot] * self.batch_size
+        return super().push(item, **extras)
+
+    def model_slot(self, when: Any) -> int:  # Any: whatever pandas reads as a date
+        """Return the slot of a date."""
+        import pandas
+
+        config = self.model.config
+        stamp = pandas.Timestamp(when)
+        if stamp.tz is not None:
+            stamp = stamp.tz_convert(config.time_zone or "UTC").tz_localize(None)
+        return int(find_slots(np.array([stamp.to_datetime64()]), config.clock, config.slot_seconds)[0])
+
+    def quantiles(self, levels: list[float]) -> Tensor:
+        """Return the bounds of intervals, (..., horizon steps, series, 2 * levels): lower, then upper ones.
+
+        Args:
+            levels: in percent, as [80, 95].
+        """
+        sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in levels]
+        with torch.no_grad():
+            found = self.model.predict_quantiles(self.state, torch.tensor(sides, dtype=torch.float64))
+        return found.squeeze(0) if self.batch_size is None else found
+
+
+def _interpolate(table: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
+    """Return the table, (..., known), at other points; beyond its ends the ends."""
+    wanted = wanted.to(known).clamp(known[0], known[-1])
+    right = torch.searchsorted(known, wanted).clamp(1, len(known) - 1)
+    share = (wanted - known[right - 1]) / (known[right] - known[right - 1])
+    return table[..., right - 1] * (1.0 - share) + table[..., right] * share

@@ -1,0 +1,54 @@
+"""Rows of `aaren stream` for forecasters: columns by name and a date in, the forecast of every column out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from torch import nn
+
+from aaren.engine.experiment import Json
+from aaren.errors import ConfigError, DataError
+from aaren.forecasting.data import time_marks
+from aaren.forecasting.streaming import StreamingForecaster
+from aaren.stream.rows import RowPath, field, number
+
+
+class ForecastRows(RowPath):
+    """`{"date": "2026-01-31 07:00", "load": 3.5}` in; `{"forecast": {"load": [...]}}` out, in its units."""
+
+    time = "date"
+
+    def __init__(self, model: nn.Module, preprocessing: Mapping[str, Json]) -> None:
+        if not isinstance(model, StreamingForecaster):
+            raise ConfigError(
+                f"a {type(model).__name__} reads whole windows and has no stream: train --model "
+                f"streaming-carried."
+            )
+        super().__init__(model)
+        self.columns = [str(name) for name in cast("Sequence[str]", preprocessing["columns"])]
+        self.mean, self.deviation = (
+            np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
+            for name in ("mean", "deviation")
+        )
+        self.has_marks = model.config.num_marks > 0
+
+    def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
+        raw = np.array([number(row, name) for name in self.columns])
+        scaled = ((raw - self.mean) / self.deviation).tolist()
+        if not self.has_marks:
+            return scaled, {}
+        text = field(row, time)
+        try:
+            date = np.datetime64(text, "s")
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"the field {time!r} must be a date like 2026-01-31 07:00; got {text!r}."
+            ) from error
+        if np.isnat(date):
+            raise DataError(f"the field {time!r} must be a date; got {text!r}.")
+        return scaled, {"marks": time_marks(np.array([date]))[0].tolist()}
+
+    def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
+        del row, time
+        forecast = found.double().numpy() * self.deviation + self.mean
+        return {"forecast": dict(zip(self.columns, forecast.T.tolist(), strict=True))}

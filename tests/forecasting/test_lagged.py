@@ -1,0 +1,314 @@
+"""LagForecaster: its base in closed form, its laws as a stream, its intervals."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aaren.errors import ConfigError, ShapeError
+from aaren.forecasting.fitting import (
+    CorrectionTraining,
+    History,
+    add_correction,
+    fit_base,
+    judge_correction,
+    replay,
+)
+from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.ridge import (
+    choose,
+    fit_joint,
+    fit_shared,
+    fit_weights,
+    joint_error,
+    squared_error,
+    window_moments,
+)
+from aaren.stream.saved import load_model, save_model
+
+LAGS, HORIZON = 30, 7
+
+
+def hours(rows: int, size: int = 2, *, seed: int = 0) -> list[np.ndarray]:
+    noise = np.random.default_rng(seed)
+    time = np.arange(rows)
+    return [
+        10.0**place * (5 + np.sin(2 * np.pi * (time + 3 * place) / 24) + 0.3 * noise.normal(size=rows))
+        for place in range(size)
+    ]
+
+
+def history(rows: int, size: int = 2, *, seed: int = 0) -> History:
+    slots = np.arange(rows) % 168
+    return History(series=hours(rows, size, seed=seed), slots=[slots] * size, is_table=True, clock="week")
+
+
+@pytest.fixture(scope="module")
+def model() -> LagForecaster:
+    known = history(900)
+    fitted = fit_base(known, horizon_steps=HORIZON, lag_steps=LAGS, fit_ends=[600] * 2, judge_ends=[900] * 2)
+    return fitted.model
+
+
+@pytest.fixture(scope="module")
+def corrected(model: LagForecaster) -> LagForecaster:
+    """A model whose correction speaks."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = CorrectionConfig(patch_steps=6, width=8, num_heads=2, num_layers=1, ff_width=8)
+        found = LagForecaster(
+            LagForecasterConfig(
+                **{
+                    name: getattr(model.config, name)
+                    for name in model.config.__slots__
+                    if name != "correction"
+                },
+                correction=config,
+            )
+        )
+        found.load_state_dict(model.state_dict(), strict=False)
+        with torch.no_grad():
+            found.factor.fill_(0.5)
+            assert found.correction is not None
+            found.correction.head.weight.normal_()
+    return found.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_moments_by_recursion_equal_sums_over_windows(is_relative: bool) -> None:
+    values = np.random.default_rng(1).normal(size=60).cumsum()
+    windows = np.lib.stride_tricks.sliding_window_view(values, 12 + 5)
+    last = windows[:, 11:12] if is_relative else 0.0
+    lags = windows[:, :11] - last if is_relative else windows[:, :12]
+    features = np.concatenate([lags, np.ones((len(windows), 1))], axis=1)
+    targets = windows[:, 12:] - last
+    found = window_moments([values], 12, 5, is_relative=is_relative)
+    np.testing.assert_allclose(found.features[0], features.T @ features, atol=1e-8)
+    np.testing.assert_allclose(found.cross[0], features.T @ targets, atol=1e-8)
+    np.testing.assert_allclose(found.targets[0], (targets**2).sum(0), atol=1e-8)
+    weights = fit_shared(found)
+    np.testing.assert_allclose(
+        squared_error(weights, found), ((features @ weights[0] - targets) ** 2).mean(), atol=1e-10
+    )
+
+
+def test_series_too_short_for_a_window_add_nothing() -> None:
+    long, short = np.arange(50.0), np.arange(5.0)
+    both, alone = window_moments([long, short], 8, 4), window_moments([long], 8, 4)
+    np.testing.assert_array_equal(fit_shared(both), fit_shared(alone))
+    assert both.num_windows.tolist() == [39, 0]
+
+
+def test_rolling_origins_choose_the_last_value_for_a_random_walk_and_lags_for_a_season() -> None:
+    noise = np.random.default_rng(0)
+    none = [np.zeros(1200, dtype=np.int64)]
+    cuts = [[400], [600], [800], [1200]]
+    walk = choose([noise.normal(size=1200).cumsum()], {"none": none}, cuts, lag_steps=30, horizon_steps=5)
+    wave = choose([hours(1200)[0]], {"none": none}, cuts, lag_steps=30, horizon_steps=5)
+    assert walk.scores["none", "last"] < 1.05 * walk.scores["none", "shared"]
+    assert wave.weights == "shared"
+
+
+def test_other_columns_are_inputs_where_they_help() -> None:
+    noise = np.random.default_rng(0)
+    leader = noise.normal(size=1500)
+    follower = np.r_[0.0, 0.0, leader[:-2]] + 0.1 * noise.normal(size=1500)
+    none = [np.zeros(1500, dtype=np.int64)] * 2
+    cuts = [[500, 500], [800, 800], [1100, 1100], [1500, 1500]]
+    found = choose([leader, follower], {"none": none}, cuts, lag_steps=12, horizon_steps=2, can_join=True)
+    assert "+joint" in found.weights
+    alone = choose(
+        [leader, noise.normal(size=1500)], {"none": none}, cuts, lag_steps=12, horizon_steps=2, can_join=True
+    )
+    assert "+" not in alone.weights
+    values = np.stack([leader, follower], axis=1)
+    weights = fit_weights(window_moments([leader[:1100], follower[:1100]], 12, 2), "shared")
+    joint = fit_joint(values[:1100], weights, 12)["joint-0.01"]
+    zero = np.zeros_like(joint)
+    assert joint_error(values[1000:], weights, joint, 12) < 0.8 * joint_error(
+        values[1000:], weights, zero, 12
+    )
+
+
+@pytest.mark.parametrize("name", ["model", "corrected"])
+def test_folding_step_equals_forward_and_splits_change_nothing(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    model = request.getfixturevalue(name)
+    rows = torch.from_numpy(np.stack(hours(80), axis=1)).unsqueeze(0).repeat(2, 1, 1)
+    rows[1] += 0.5
+    whole, final = model(rows)
+    state, stepped = model.init_state(2), []
+    for row in rows.unbind(1):
+        forecast, state = model.step(row, state)
+        stepped.append(forecast)
+    torch.testing.assert_close(torch.stack(stepped, 1), whole, rtol=1e-6, atol=1e-8)
+    for one, other in zip(state, final, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
+    first, kept = model(rows[:, :33])
+    second, kept = model(rows[:, 33:], kept)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(model.predict(kept), whole[:, -1], rtol=1e-6, atol=1e-8)
+
+
+def test_a_missing_row_or_value_leaves_no_trace(model: LagForecaster) -> None:
+    rows = torch.from_numpy(np.stack(hours(60), axis=1)).unsqueeze(0)
+    _, state = model(rows)
+    forecast = model.predict(state)
+    nothing = torch.full((1, 2), float("nan"))
+    same, kept = model.step(nothing, state, mask=torch.tensor([False]))
+    assert all(torch.equal(one, other) for one, other in zip(kept, state, strict=True))
+    torch.testing.assert_close(same, forecast)
+    half, kept = model.step(torch.tensor([[5.0, float("nan")]]), state, mask=torch.tensor([[True, False]]))
+    torch.testing.assert_close(half[:, :, 1], forecast[:, :, 1])
+    assert not torch.allclose(half[:, :, 0], forecast[:, :, 0])
+    assert kept.num_rows.tolist() == [[61, 60]]
+
+
+def test_memory_does_not_grow_and_the_past_beyond_the_lags_is_gone(model: LagForecaster) -> None:
+    rows = torch.from_numpy(np.stack(hours(400), axis=1)).unsqueeze(0)
+    _, early = model(rows[:, :40])
+    _, late = model(rows)
+    assert early.nbytes == late.nbytes
+    again, _ = model(rows[:, -LAGS:], slots=(torch.arange(400)[None] + 1)[:, -LAGS:])
+    torch.testing.assert_close(again[:, -1], model.predict(late))
+
+
+def test_units_and_places_in_the_calendar(model: LagForecaster) -> None:
+    rows = np.stack(hours(100), axis=1)
+    session = model.stream()
+    start = pd.Timestamp("2024-01-01")  # a Monday
+    for place, row in enumerate(rows):
+        forecast = session.push(row, when=start + pd.Timedelta(hours=place))
+    assert session.state.slot.tolist() == [[99, 99]]
+    assert forecast.shape == (HORIZON, 2)
+    truth = torch.from_numpy(np.stack(hours(107), axis=1)[100:])
+    assert (forecast - truth).abs()[:, 0].mean() < 0.6
+    bands = session.quantiles([80, 95])
+    assert bands.shape == (HORIZON, 2, 4)
+    low80, low95, high80, high95 = bands.unbind(-1)
+    assert bool(((low95 <= low80) & (low80 <= forecast) & (forecast <= high80) & (high80 <= high95)).all())
+    kept = session.to_bytes()
+    other = model.stream()
+    other.restore(kept)
+    torch.testing.assert_close(other.push(rows[0]), session.push(rows[0]))
+
+
+def test_intervals_cover_what_comes(model: LagForecaster) -> None:
+    new = history(2500, seed=9)
+    inside: list[bool] = []
+    rows = np.stack(new.series, axis=1)
+
+    def visit(row: int, state: object) -> None:
+        if row > 100 and row < 2400 and row % 5 == 0:
+            bounds = model.predict_quantiles(state, torch.tensor([0.1, 0.9]))[0]  # type: ignore[arg-type]
+            truth = torch.from_numpy(rows[row + 1 : row + 1 + HORIZON])
+            inside.append(float(((truth >= bounds[..., 0]) & (truth <= bounds[..., 1])).double().mean()))
+
+    replay(model, new, [0, 0], [2500, 2500], visit=visit)
+    assert abs(np.mean(inside) - 0.8) < 0.05
+
+
+def test_the_scale_of_intervals_follows_a_change_of_noise(model: LagForecaster) -> None:
+    calm = history(1500, seed=3)
+    wild = History(
+        series=[v + 3 * v.std() * np.random.default_rng(5).standard_t(2, size=1500) for v in calm.series],
+        slots=calm.slots,
+        clock="week",
+    )
+    quiet, loud = (replay(model, some, [0, 0], [1500, 1500]).log_scale.mean() for some in (calm, wild))
+    assert loud != quiet
+
+
+def test_saved_and_loaded_it_forecasts_raw_values(corrected: LagForecaster, tmp_path: Path) -> None:
+    again = load_model(save_model(corrected, tmp_path / "model"))
+    rows = torch.from_numpy(np.stack(hours(50), axis=1)).unsqueeze(0)
+    torch.testing.assert_close(again(rows)[0], corrected(rows)[0])
+    assert again.fingerprint() == corrected.fold().fingerprint()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["model", "corrected"])
+def test_the_step_can_be_traced(name: str, request: pytest.FixtureRequest) -> None:
+    folded = request.getfixturevalue(name).fold()
+
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = folded
+
+        def forward(self, row: torch.Tensor, state: object) -> object:
+            return self.inner.step(row, state)
+
+    state = folded.init_state(1)
+    row = torch.tensor([[5.0, 50.0]], dtype=torch.float64)
+    traced = torch.export.export(Step(), (row, state)).module()
+    for value in range(12):
+        want, state_after = folded.step(row + value, state)
+        found, found_state = traced(row + value, state)
+        torch.testing.assert_close(found, want)
+        torch.testing.assert_close(found_state.log_scale, state_after.log_scale)
+        state = state_after
+
+
+def test_a_correction_is_kept_only_beyond_noise() -> None:
+    """What the base cannot say, a nonlinear echo, is learned; noise is not."""
+    noise = np.random.default_rng(0)
+    rows = 2200
+    plain = noise.normal(size=rows)
+    echo = np.zeros(rows)
+    for t in range(12, rows):
+        echo[t] = np.sign(echo[t - 6 : t].sum() + 1e-9) * (1.0 if noise.random() < 0.93 else -1.0)
+    config = CorrectionConfig(patch_steps=6, width=16, num_heads=2, num_layers=1, ff_width=32)
+    training = CorrectionTraining(updates=120, batch_size=64, learning_rate=3e-3)
+    for values, is_kept in ((plain, False), (echo, True)):
+        known = History(series=[values], slots=[np.zeros(rows, dtype=np.int64)])
+        ends = {"fit_ends": [1500], "judge_ends": [rows]}
+        fitted = fit_base(known, horizon_steps=3, lag_steps=24, **ends)
+        if fitted.choice.weights == "last":
+            continue
+        found = add_correction(fitted, known, config=config, training=training, **ends)
+        assert 0.0 <= found.factor <= 1.0
+        assert is_kept or found.factor == 0.0 or found.gain < 0.01
+
+
+def test_a_factor_needs_all_blocks() -> None:
+    assert judge_correction(np.array([[1.0, -0.1, 0.2]] * 6)) == (0.0, 0.0)
+    factor, gain = judge_correction(np.array([[1.0, 0.1, 0.2], [1.0, 0.11, 0.2], [1.0, 0.1, 0.21]]))
+    assert 0.4 < factor < 0.6
+    assert 0.0 < gain < 0.1
+
+
+def test_covariates_are_taken_away_and_put_back() -> None:
+    noise = np.random.default_rng(2)
+    rows = 1200
+    holiday = (noise.random(rows) < 0.1).astype(np.float64)[:, None]
+    values = hours(rows)[0] + 4.0 * holiday[:, 0]
+    known = History(
+        series=[values[:1000]],
+        slots=[np.arange(1000) % 168],
+        covariates=[holiday[:1000]],
+        clock="week",
+    )
+    fitted = fit_base(
+        known, horizon_steps=12, lag_steps=48, fit_ends=[800], judge_ends=[1000], is_refitted=True
+    )
+    state = replay(fitted.model, known, [900], [1000])
+    future = torch.from_numpy(holiday[1000:1012])[None]
+    with_it = fitted.model.predict(state, covariates=future)[0, :, 0].numpy()
+    assert np.abs(with_it - values[1000:1012]).mean() < 0.6
+    assert np.allclose(
+        (with_it - fitted.model.predict(state)[0, :, 0].numpy())[holiday[1000:1012, 0] == 1], 4.0, atol=0.5
+    )
+
+
+def test_wrong_shapes_and_settings_are_named(model: LagForecaster) -> None:
+    with pytest.raises(ShapeError, match=r"a row must be \(b, 2\); got \(1, 3\)"):
+        model.step(torch.zeros(1, 3), model.init_state(1))
+    with pytest.raises(ShapeError, match="this model takes 0 covariates"):
+        model.step(torch.zeros(1, 2), model.init_state(1), covariates=torch.zeros(1, 1))
+    with pytest.raises(ConfigError, match="unknown clock 'moon'"):
+        LagForecasterConfig(num_series=1, horizon_steps=1, clock="moon")
+    with pytest.raises(ConfigError, match="joint_steps must be at most lag_steps"):
+        LagForecasterConfig(num_series=1, horizon_steps=1, lag_steps=4, joint_steps=5)
