@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aaren.classification.estimator import AarenClassifier
+from aaren import AarenClassifier
 
 STEPS, SPEEDS = 40, {"calm": 0.25, "choppy": 0.45, "storm": 0.8}
 
@@ -18,7 +18,7 @@ def waves(cases: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    classifier = AarenClassifier(width=32, epochs=25, learning_rate=3e-3, random_state=0, threads=1)
+    classifier = AarenClassifier(random_state=0, threads=1)
     classifier.fit(*waves(120, seed=0))
     series, names = waves(90, seed=1)
     print(f"accuracy on whole series: {classifier.score(series, names):.2f}")
@@ -33,13 +33,17 @@ def main() -> None:
     batch = classifier.predict_proba(series[1:2])[0]
     print(f"the batch answer is the same: {np.allclose(probabilities, batch, atol=1e-4)}")
 
-    streams = classifier.stream(batch_size=len(series))  # all of them side by side
+    streams = classifier.stream(batch_size=len(series), stop_at="auto")  # all of them side by side
     print("\nhow early one can tell:")
     for step, samples in enumerate(np.moveaxis(series, 2, 0), start=1):
         streams.push(samples)
         if step in (1, 5, 10, 20, 40):
             accuracy = np.mean(streams.label == names)
             print(f"  {step:2} of {STEPS} samples: accuracy {accuracy:.2f}")
+    stop = classifier.early_stop()
+    right = np.mean(np.where(streams.is_decided, streams.decision, streams.label) == names)
+    seen = np.mean(np.where(streams.is_decided, streams.decided_at, STEPS)) / STEPS
+    print(f"stopping at p > {stop.threshold:.2f}: accuracy {right:.2f} after {seen:.0%} of a series")
     print(f"memory: {streams.state.nbytes / len(series):,.0f} bytes per stream, at every step")
 
 

@@ -23,6 +23,7 @@ from aaren.errors import ConfigError, ShapeError
 from support.wave_classifier import ragged, small, waves
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # of an array interface not in use
 def test_scikit_learn_accepts_it() -> None:
@@ -142,10 +143,10 @@ def test_settings_that_cannot_be() -> None:
         small(num_heads=3).fit(panel, names)
     with pytest.raises(ConfigError, match="unknown head 'mean'"):
         small(head="mean").fit(panel, names)
-    with pytest.raises(ConfigError, match="epochs must be at least 1; got 0; batch_size must be at least 1"):
+    with pytest.raises(ConfigError, match="batch_size must be at least 1; got 0; epochs must be at least 1"):
         small(epochs=0, batch_size=0).fit(panel, names)
     with pytest.raises(
-        ConfigError, match=r"epochs must be an integer; got 1\.5; patience must be an integer; got 'x'"
+        ConfigError, match=r"patience must be an integer; got 'x'; epochs must be an integer; got 1\.5"
     ):
         small(epochs=1.5, patience="x").fit(panel, names)
     assert small(epochs=np.int64(1)).fit(panel, names).n_iter_ == 1

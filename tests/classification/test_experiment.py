@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from aaren.classification.config import ClassificationConfig, NetworkConfig
-from aaren.classification.experiment import ClassificationExperiment, accuracy_by_fraction, curve_of
+from aaren.classification.experiment import ClassificationExperiment, accuracy_by_fraction
 from aaren.classification.model import Classifier
 from aaren.classification.references import ReferenceClassifier
 from aaren.classification.setting import SETTING
 from aaren.engine.loop import evaluate, fit
+from aaren.engine.metrics import curve_of
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.engine.presets import make_run
@@ -191,7 +192,7 @@ def test_the_majority_is_a_model_too(waves: Path) -> None:
 
 
 @pytest.mark.slow  # the first time numba compiles for a minute
-@pytest.mark.parametrize("model", ["dtw", "minirocket"])
+@pytest.mark.parametrize("model", ["dtw", pytest.param("minirocket", marks=pytest.mark.long)])
 def test_references_from_aeon(model: str, waves: Path, tmp_path: Path) -> None:
     pytest.importorskip("aeon")
     run = make_run("classification", data_file=str(waves), model=model, profile="smoke")
@@ -383,3 +384,18 @@ def test_heartbeat_is_tested_on_a_part_of_train(mirror: Path, monkeypatch: pytes
     facts = experiment.facts()
     assert (facts["tested_on"], facts["stands_for"]) == ("held-out part of TRAIN", "Heartbeat")
     assert (facts["train_cases"], facts["test_cases"]) == (164, 40)
+
+
+def test_features_are_a_row_like_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aeon")
+    pytest.importorskip("sklearn")
+    from aaren.classification import AarenClassifier
+
+    monkeypatch.delenv("AAREN_DATA", raising=False)
+    run = make_run("classification", "JapaneseVowels", model="aaren-features", profile="smoke")
+    record = train(run, tmp_path / "run")
+    assert record.metric("test.accuracy") > 0.95
+    assert record.metric("test.accuracy_at_0.50") > 0.85
+    assert record.facts["epoch_chosen_by"] == "nobody: nothing is trained"
+    model = AarenClassifier.from_run(tmp_path / "run")
+    assert model.stream().push([0.0] * 12).shape == (9,)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from aaren.classification.config import ClassificationConfig
-from aaren.classification.presets import MODELS
+from aaren.classification.presets import MODELS, grid
 from aaren.engine.config import RunConfig
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
@@ -38,7 +38,7 @@ def test_the_paper_profile_is_the_published_one() -> None:
 def test_every_cell_can_be_made(model: str, profile: str) -> None:
     run, task = made(model=model, profile=profile, dataset="handwriting")
     assert (task.model, task.dataset, run.profile) == (model, "Handwriting", profile)
-    assert task.standardise == ("train" if model.endswith("-causal") else "protocol")
+    assert task.standardise == ("train" if model.endswith(("-causal", "-features")) else "protocol")
 
 
 def test_the_clean_rule_also_standardises_by_train() -> None:
@@ -72,3 +72,17 @@ def test_what_is_unknown_is_said() -> None:
         made("rule=fair")
     with pytest.raises(ConfigError, match="recipe: expected one of 'adam-halving'"):
         made("recipe=sgd")
+
+
+def test_every_dataset_of_the_table_has_a_row_with_the_published_optimiser() -> None:
+    def datasets(*choice: str) -> list[str]:
+        found = [group for group in grid("paper") if choice in group.choices]
+        return [
+            name
+            for group in found
+            if set(group.models) >= {"aaren", "transformer"}
+            for name in group.datasets
+        ]
+
+    assert datasets("recipe=adam-halving") == datasets()
+    assert len(datasets()) == 10

@@ -37,7 +37,7 @@ def reference(kind: str, rng: torch.Generator) -> tuple[ReferenceClassifier, tup
     [
         ("majority", 0.5),
         pytest.param("dtw", 0.9, marks=pytest.mark.slow),  # the first time numba compiles for a minute
-        pytest.param("minirocket", 0.8, marks=pytest.mark.slow),
+        pytest.param("minirocket", 0.8, marks=pytest.mark.long),
     ],
 )
 def test_references_classify_and_come_back_from_disk(
@@ -61,7 +61,7 @@ def test_the_nearest_neighbour_of_a_case_is_itself(rng: torch.Generator) -> None
     assert torch.equal(model(values, mask=mask).argmax(-1), labels)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_padding_beyond_what_minirocket_knows_is_cut(rng: torch.Generator) -> None:
     pytest.importorskip("aeon")
     model, (values, mask, _) = reference("minirocket", rng)

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from aaren.classification.blend import BlendedClassifier, BlendedClassifierConfig, BlendedClassifierState
     from aaren.classification.estimator import AarenClassifier
+    from aaren.classification.features import (
+        FeatureClassifier,
+        FeatureClassifierConfig,
+        FeatureClassifierState,
+    )
     from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState
     from aaren.classification.references import ReferenceClassifier, ReferenceClassifierConfig
     from aaren.classification.setting import SETTING
@@ -13,9 +19,15 @@ if TYPE_CHECKING:
 __all__ = [
     "SETTING",
     "AarenClassifier",
+    "BlendedClassifier",
+    "BlendedClassifierConfig",
+    "BlendedClassifierState",
     "Classifier",
     "ClassifierConfig",
     "ClassifierState",
+    "FeatureClassifier",
+    "FeatureClassifierConfig",
+    "FeatureClassifierState",
     "ReferenceClassifier",
     "ReferenceClassifierConfig",
 ]
@@ -23,7 +35,17 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "aaren.classification.blend": (
+            "BlendedClassifier",
+            "BlendedClassifierConfig",
+            "BlendedClassifierState",
+        ),
         "aaren.classification.estimator": ("AarenClassifier",),
+        "aaren.classification.features": (
+            "FeatureClassifier",
+            "FeatureClassifierConfig",
+            "FeatureClassifierState",
+        ),
         "aaren.classification.model": (
             "Classifier",
             "ClassifierConfig",

@@ -11,7 +11,14 @@ from aaren.engine.plan import Schedule, constant, halving
 from aaren.errors import ConfigError
 
 ModelName: TypeAlias = Literal[
-    "aaren", "transformer", "aaren-causal", "transformer-causal", "majority", "dtw", "minirocket"
+    "aaren",
+    "transformer",
+    "aaren-causal",
+    "transformer-causal",
+    "aaren-features",  # random convolutions pooled by Aaren, solved in closed form
+    "majority",
+    "dtw",
+    "minirocket",
 ]
 Rule: TypeAlias = Literal["protocol", "clean"]
 
@@ -77,7 +84,7 @@ class ClassificationConfig:
             )
         if faults:
             raise ConfigError("; ".join(faults) + ".")
-        if not self.is_reference:
+        if self.is_trained:
             self.network_config(num_channels=1, num_classes=2, length=1)  # its own checks
 
     @property
@@ -86,9 +93,14 @@ class ClassificationConfig:
         return self.model in REFERENCES
 
     @property
+    def is_trained(self) -> bool:
+        """Tell whether the model is trained step by step."""
+        return not self.is_reference and self.model != "aaren-features"
+
+    @property
     def is_causal(self) -> bool:
         """Tell whether the model can go along a stream."""
-        return self.model.endswith("-causal")
+        return self.model.endswith("-causal") or self.model == "aaren-features"
 
     @property
     def recipe(self) -> str:

@@ -1,41 +1,84 @@
 """AarenClassifier: a scikit-learn classifier of time series that can also go along a stream.
 
-Takes what scikit-learn and aeon take: panels are 3-D arrays (cases, channels, steps) or collections of
-series; a 2-D table is left to scikit-learn's own checks. Trains with `ClassificationExperiment`, as the lab
-does, and answers for whole series or sample by sample.
+By default its model is a `FeatureClassifier`, fitted in closed form; on request a network, trained with
+`ClassificationExperiment` as the lab does, or both. It answers for whole series or sample by sample.
 """
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
+import safetensors.torch
 import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from aaren.classification.batches import hold_out, pad
+from aaren.classification.batches import LabelledSeries, hold_out, pad
+from aaren.classification.blend import BlendedClassifier, blend
 from aaren.classification.config import ClassificationConfig
-from aaren.classification.data import SHORTEST, Case, require_learnable, steady_statistics
-from aaren.classification.experiment import ClassificationExperiment, ClassificationParts
-from aaren.classification.model import Classifier, ClassifierConfig, ClassifierSession
+from aaren.classification.data import Case, require_learnable, steady_statistics
+from aaren.classification.experiment import ClassificationParts
+from aaren.classification.features import BLOCK_VALUES, POSITIONS, FeatureClassifier
+from aaren.classification.model import Classifier, ClassifierConfig
+from aaren.classification.network import (
+    CLIP_NORM,
+    NOISE,
+    SMOOTHING,
+    STILL_FALLING,
+    WEIGHT_DECAY,
+    NetworkExperiment,
+    is_still_improving,
+    judge_prefixes,
+)
+from aaren.classification.panels import (
+    batches,
+    check_cases,
+    from_table,
+    is_table,
+    read_panel,
+    require_comparable,
+    require_seen,
+    scale,
+)
 from aaren.classification.predict import require_room
+from aaren.classification.ridge import SIZES, EarlyStop, LeftOut, fit_features, plan_features
+from aaren.classification.session import LabelledSession, Readable, look_steps
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import take_threads
+from aaren.engine.determinism import repeatable, take_threads
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.engine.progress import choose_observer
-from aaren.errors import ConfigError, DataError, MissingDependencyError, ShapeError
-from aaren.stream.session import Item, largest, read_numbers
+from aaren.engine.plan import RunStatus
+from aaren.engine.progress import Observer, choose_observer
+from aaren.errors import ConfigError, DataError, MissingDependencyError, require_extra, unknown_name
+from aaren.files.atomic import write_bytes, write_text
+from aaren.nn.conv import Conv
+from aaren.stream.saved import load_model, save_model
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 EVALUATION_BATCH = 64  # cases at once, without gradients
-SHOWN = 6  # labels that an error names
+MODELS = ("features", "network", "both")
+RECIPES = (None, "paper")
+HELD_OUT = 0.2  # of the cases, where `model="both"` asks whether averaging pays
+EARLY_LOSS = 0.02  # of accuracy, that `stop_at="auto"` may cost
+PROFILED_STEPS = 20
+STEM_KERNEL, STEM_DILATIONS = 9, (1, 2, 4, 8)
+SAY_SECONDS = 2.0  # between two lines of progress
+ESTIMATOR_FILE, LEFT_OUT_FILE = "estimator.json", "left_out.safetensors"
+Model: TypeAlias = Classifier | FeatureClassifier | BlendedClassifier
 # A base class cannot wait until it is used; this module is imported only when its estimator is asked for.
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -45,88 +88,45 @@ except ImportError as error:
     ) from error
 
 
-class LabelledSession(ClassifierSession):
-    """One or more streams being classified, sample by sample; made by `AarenClassifier.stream()`."""
-
-    def __init__(
-        self,
-        model: Classifier,
-        *,
-        classes: NDArray[np.generic],
-        mean: NDArray[np.float64],
-        deviation: NDArray[np.float64],
-        batch_size: int | None = None,
-    ) -> None:
-        given: object = batch_size  # whatever the type says
-        is_integer = isinstance(given, Integral) and not isinstance(given, bool)
-        if batch_size is not None and (not is_integer or batch_size < 1):
-            raise ConfigError(
-                f"batch_size must be None, or an integer of at least 1 for streams side by side; got "
-                f"{batch_size!r}."
-            )
-        super().__init__(model, batch_size=batch_size)
-        self.classes = classes
-        self._classifier, self._mean, self._deviation = model, mean, deviation
-
-    def push(self, item: Item, **extras: Item) -> Tensor:
-        """Take in one sample of every stream and return the class probabilities after it.
-
-        Args:
-            item: (b, channels), or (channels,) in a session of one stream; a number if there is one channel.
-            **extras: `mask`, (b,) bool: streams with False got no sample and repeat their answer.
-        """
-        given = read_numbers("a sample", item).cpu().double().numpy()
-        channels = len(self._mean)
-        if channels == 1 and given.ndim == (0 if self.batch_size is None else 1):
-            given = given[..., np.newaxis]
-        expected = (channels,) if self.batch_size is None else (self.batch_size, channels)
-        if given.shape != expected:
-            raise ShapeError(
-                f"a sample of this session is {expected}, its channels as in training; got {given.shape}."
-            )
-        with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, and is refused
-            scaled = (given - self._mean) / self._deviation
-        return super().push(scaled, **extras)
-
-    @property
-    def label(self) -> object:
-        """Return the most probable class so far; with a batch size an array of them."""
-        with torch.no_grad():
-            best = self._classifier.read(self.state).argmax(-1).cpu().numpy()
-        labels = self.classes[best]
-        return labels[0] if self.batch_size is None else labels
-
-
 class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classify time series; with the causal embedding also while they come in.
+    """Classify time series, whole or while they come in.
 
     X is a 3-D array (cases, channels, steps), a 2-D array of series of one channel, or a list of series of
     any lengths, each (channels, steps) or (steps,).
 
     Args:
-        width: of the model; with num_layers the knob for capacity.
+        model: "features": random causal convolutions pooled by Aaren, heads solved in closed form, in
+            seconds. "network": a causal convolution stem and Aaren layers, trained. "both": the mean of
+            their probabilities where held-out cases say that it pays, and otherwise the features alone.
+        size: of the features: "default", about 45 kB of state for a stream, or "small", below 8 kB.
+        recipe: "paper": the network as published, which cannot be streamed; the settings of the network
+            below are then not looked at.
+        width: of the network; with num_layers the knob for capacity.
         num_heads: must divide width.
         num_layers: of the encoder.
         ff_width: inner width of its feed-forward part; None: twice the width.
         dropout: while training.
         mixer: "aaren", "softmax" (a Transformer), "gru", "lstm" or "wkv".
+        stem: put a stack of causal convolutions before the layers, which are otherwise blind to order.
         embedding: "causal", or "circular" as published, which cannot be streamed.
         head: "pooled", which takes series of any length, or "flattened" as published, with weights for every
             step up to the longest series of training and an error for longer ones.
         standardise: scale every channel to mean 0 and standard deviation 1 over the training cases.
-        epochs: passes over the cases; the learning rate falls to 0 over them.
+        updates: of the network's weights, at least; the learning rate falls to 0 over them.
+        epochs: passes over the cases instead; None: as many as `updates` need.
         batch_size: cases per update.
         learning_rate: the highest.
-        validation_fraction: of the cases, held out to choose the epoch; 0: train on all, keep the last.
+        validation_fraction: of the cases, held out to choose the network's epoch; 0: train on all, keep the
+            last.
         patience: epochs without improvement on the held-out cases before training ends.
         random_state: an int makes fits repeatable.
-        device: "auto", "cpu" or "cuda".
+        device: of the network's training: "auto", "cpu" or "cuda".
         threads: of torch while fitting; 0: as many as torch likes.
-        verbose: show progress.
+        verbose: show progress, and at the end state size and time per sample.
 
     >>> steps, starts = np.arange(20), np.arange(40)[:, np.newaxis]
     >>> X = np.sin(np.where(starts % 2, 0.9, 0.3) * steps + starts)
-    >>> classifier = AarenClassifier(width=16, num_layers=1, epochs=20, random_state=0)
+    >>> classifier = AarenClassifier(random_state=0)
     >>> classifier.fit(X, np.where(np.arange(40) % 2, "fast", "slow")).score(X, ["slow", "fast"] * 20) > 0.9
     True
     >>> session = classifier.stream()
@@ -139,34 +139,44 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def __init__(
         self,
         *,
+        model: str = "features",
+        size: str = "default",
+        recipe: str | None = None,
         width: int = 64,
         num_heads: int = 4,
         num_layers: int = 2,
         ff_width: int | None = None,
-        dropout: float = 0.1,
+        dropout: float = 0.2,
         mixer: str = "aaren",
+        stem: bool = True,
         embedding: str = "causal",
         head: str = "pooled",
         standardise: bool = True,
-        epochs: int = 30,
-        batch_size: int = 16,
-        learning_rate: float = 1e-3,
+        updates: int = 1000,
+        epochs: int | None = None,
+        batch_size: int = 32,
+        learning_rate: float = 2e-3,
         validation_fraction: float = 0.0,
         patience: int = 10,
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
         threads: int = 0,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ) -> None:
+        self.model = model
+        self.size = size
+        self.recipe = recipe
         self.width = width
         self.num_heads = num_heads
         self.num_layers = num_layers
         self.ff_width = ff_width
         self.dropout = dropout
         self.mixer = mixer
+        self.stem = stem
         self.embedding = embedding
         self.head = head
         self.standardise = standardise
+        self.updates = updates
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -197,65 +207,42 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             with np.errstate(over="ignore", invalid="ignore"):  # `scale` refuses what comes of it
                 mean, deviation = steady_statistics(cases)
         length = max(len(case) for case in cases)
-        config = self._config(num_channels, len(classes), length)
         series = pad(scale(cases, mean, deviation), numbers.astype(np.int64), length=length)
-        held = None
         seed = int(_draw_seed(self.random_state))
-        if self.validation_fraction:
-            kept, held_out = hold_out(series.labels, self.validation_fraction, seed=seed)
-            held, series = series.select(held_out), series.select(kept)
-        fitted = fit_experiment(
-            ClassificationExperiment(
-                ClassificationConfig(
-                    rule="clean",
-                    standardise="train",
-                    optimiser=OptimiserConfig(learning_rate=self.learning_rate),
-                    schedule="linear",
-                    batch_size=self.batch_size,
-                    epochs=self.epochs,
-                    patience=self.patience,
-                ),
-                ClassificationParts(
-                    name="X",
-                    classes=tuple(map(str, classes)),
-                    train=series,
-                    validation=held,
-                    test=None,
-                    mean=mean,
-                    deviation=deviation,
-                ),
-                seed=seed,
-                network=config,
-            ),
-            seed=seed,
-            engine=EngineConfig(device=self.device, threads=self.threads),  # type: ignore[arg-type]  # it checks
-            observer=choose_observer(None) if self.verbose else None,
-            name="AarenClassifier",
-            is_guest=True,
-        )
-        self.model_ = cast("Classifier", fitted.model.to("cpu"))
+        observer = choose_observer(None) if self.verbose else Observer()
+        begin = time.perf_counter()
+        names = tuple(map(str, classes))
+        self.model_, self.left_out_, status = self._fit_model(series, names, seed=seed, observer=observer)
         self.classes_, self.mean_, self.deviation_ = classes, mean, deviation
         self.n_channels_, self.length_ = num_channels, length
-        self.n_iter_ = round(fitted.status.update / max(1, -(-len(series) // self.batch_size)))
+        self.n_iter_ = 1 if status is None else status.curve[-1]["epoch"]
+        if self.verbose:
+            observer.say(self._summary(time.perf_counter() - begin))
         return self
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803  scikit-learn's name
         """Return the probability of every class, (cases, classes), in the order of `classes_`."""
         cases = scale(self._read(X), self.mean_, self.deviation_)
-        # In float64, so that an answer does not depend on what else is in the batch.
-        model = copy.deepcopy(self.model_).double().eval()
-        found = np.empty((len(cases), len(self.classes_)))
-        # The ends of a circular series see each other, and so would padding that others in the batch need.
-        parted = batches(
-            cases, size=EVALUATION_BATCH, by_length=not model.config.is_causal, least=self.length_
-        )
-        with torch.no_grad():
-            for numbers in parted:
-                some = [cases[number] for number in numbers]
-                longest = max(len(case) for case in some)
-                part = pad(some, np.zeros(len(some), dtype=np.int64), length=longest)
-                found[numbers] = model(part.values, mask=part.mask).softmax(-1).numpy()
-        return found
+        return self._ask(cases, lambda model, part: model(part.values, mask=part.mask))
+
+    def predict_proba_at(self, X: object, fraction: float) -> NDArray[np.float64]:  # noqa: N803
+        """Return the probabilities after a fraction of each series, rounded up to whole steps, as a stream.
+
+        Args:
+            X: as in `predict_proba`.
+            fraction: of every series, above 0 and at most 1; at 1 the series is complete.
+        """
+        if not 0.0 < fraction <= 1.0:
+            raise ConfigError(f"fraction must be above 0 and at most 1; got {fraction}.")
+        if fraction == 1.0:
+            return self.predict_proba(X)
+        cases = scale(self._read(X), self.mean_, self.deviation_)
+
+        def ask(model: Model, part: LabelledSeries) -> Tensor:
+            steps = torch.ceil(part.mask.sum(1).double() * fraction - 1e-8).long().clamp(min=1)
+            return model.score_prefixes(part.values, steps.unsqueeze(1), mask=part.mask).squeeze(1)
+
+        return self._ask(cases, ask)
 
     def predict(self, X: object) -> NDArray[np.generic]:  # noqa: N803  scikit-learn's name
         """Return the most probable class of every case."""
@@ -268,20 +255,124 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         require_seen(np.asarray(y), self.classes_)
         return float(super().score(X, y, sample_weight))
 
-    def stream(self, batch_size: int | None = None) -> LabelledSession:
+    def stream(
+        self,
+        batch_size: int | None = None,
+        *,
+        stop_at: float | str | EarlyStop | None = None,
+        engine: str = "auto",
+    ) -> "LabelledSession[tuple[object, ...]]":
         """Open a session: push raw samples one by one, read class probabilities after each.
 
         Args:
             batch_size: how many streams go side by side; None: one, whose samples lack that axis.
+            stop_at: decide (`session.is_decided`, `session.decision`) as soon as a class is this probable;
+                "auto": the threshold that costs at most two points of accuracy, see `early_stop`. The rule
+                looks ten times in the length of training, as often as it was validated.
+            engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
         check_is_fitted(self, "model_")
         return LabelledSession(
-            self.model_.fold(),
+            cast("Readable[tuple[object, ...]]", self.model_.fold()),
             classes=self.classes_,
             mean=self.mean_,
             deviation=self.deviation_,
             batch_size=batch_size,
+            threshold=self._threshold(stop_at),
+            looks=look_steps(self.length_),
+            engine=engine,
         )
+
+    def early_stop(self, *, loss: float = EARLY_LOSS) -> EarlyStop:
+        """Return the lowest threshold of `stop_at` that costs at most so much accuracy, and what it promises.
+
+        It is validated on training cases that were left out of the fit: of the features each in turn, of a
+        network those of `validation_fraction`. A standard error of the loss is kept to spare; a threshold
+        above 1, which nothing reaches, means that only waiting keeps the promise.
+
+        Args:
+            loss: of accuracy against waiting for the end, 0.02 = two points.
+        """
+        return self._left_out().choose(loss)
+
+    def plot_early_stop(self, *, loss: float = EARLY_LOSS, axes: "Axes | None" = None) -> "Axes":
+        """Draw accuracy against the share of a series that is waited for, by threshold of `stop_at`.
+
+        Args:
+            loss: of accuracy; the threshold that keeps to it is marked.
+            axes: of matplotlib, to draw into; None: new ones.
+        """
+        left_out = self._left_out()
+        if axes is None:
+            pyplot = require_extra("matplotlib.pyplot", extra="report", purpose="plot_early_stop")
+            axes = cast("Axes", pyplot.subplots(figsize=(6, 4), layout="constrained")[1])
+        found = left_out.curve(np.linspace(0.3, 1.0, 71).tolist())
+        axes.plot([100 * stop.share_seen for stop in found], [100 * stop.accuracy for stop in found])
+        axes.axhline(100 * found[0].full_accuracy, color="grey", linestyle=":", label="waiting for the end")
+        chosen = left_out.choose(loss)
+        name = f"stop_at={chosen.threshold:.2f}: at most {100 * loss:.0f} points lost"
+        axes.plot([100 * chosen.share_seen], [100 * chosen.accuracy], "o", label=name)
+        axes.set_xlabel("part of the series seen, %")
+        axes.set_ylabel("accuracy of cases left out, %")
+        axes.legend()
+        return axes
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted estimator into a folder, which is made if need be, and return the folder.
+
+        Nothing is pickled: weights are safetensors, the rest is JSON. Labels are text, numbers or booleans.
+        """
+        check_is_fitted(self, "model_")
+        labels = self.classes_.tolist()
+        if not all(isinstance(label, str | int | float | bool) for label in labels):
+            raise ConfigError(
+                f"labels that are saved must be text, numbers or booleans; got {type(labels[0]).__name__}. "
+                f"Fit with y.astype(str)."
+            )
+        folder = save_model(self.model_, folder)
+        settings = self.get_params()
+        if not isinstance(settings["random_state"], Integral | None):
+            settings["random_state"] = None
+        described = {
+            "settings": {name: _plain(value) for name, value in settings.items()},
+            "classes": {"dtype": self.classes_.dtype.str, "values": labels},
+            "mean": self.mean_.tolist(),
+            "deviation": self.deviation_.tolist(),
+            "length": self.length_,
+            "num_iterations": self.n_iter_,
+            "num_features": getattr(self, "n_features_in_", None),
+        }
+        if self.left_out_ is not None:
+            tensors = {name: getattr(self.left_out_, name).contiguous() for name in LeftOut.__slots__}
+            write_bytes(folder / LEFT_OUT_FILE, safetensors.torch.save(tensors))
+        write_text(folder / ESTIMATOR_FILE, json.dumps(described, indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "AarenClassifier":
+        """Return the estimator that `save` wrote."""
+        folder = Path(folder)
+        path = folder / ESTIMATOR_FILE
+        if not path.is_file():
+            raise DataError(
+                f"no estimator in {folder}: {path.name} is missing. Give the folder that "
+                f"AarenClassifier.save wrote; for that of a run use AarenClassifier.from_run."
+            )
+        described = json.loads(path.read_text(encoding="utf-8"))
+        estimator = cls(**described["settings"])
+        estimator.model_ = cast("Model", load_model(folder))
+        found = described["classes"]
+        estimator.classes_ = np.array(found["values"], dtype=np.dtype(found["dtype"]))
+        estimator.mean_, estimator.deviation_ = np.array(described["mean"]), np.array(described["deviation"])
+        estimator.n_channels_, estimator.length_ = len(estimator.mean_), described["length"]
+        estimator.n_iter_ = described["num_iterations"]
+        if described["num_features"] is not None:
+            estimator.n_features_in_ = described["num_features"]
+        left_out = folder / LEFT_OUT_FILE
+        estimator.left_out_ = None
+        if left_out.is_file():
+            estimator.left_out_ = LeftOut(**safetensors.torch.load(left_out.read_bytes()))
+        return estimator
 
     @classmethod
     def from_run(cls, folder: str | Path) -> "AarenClassifier":
@@ -291,47 +382,145 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         """
         from aaren.engine.run import MODEL, PREPROCESSING
         from aaren.engine.use import open_run
-        from aaren.stream.saved import load_model
 
         folder = Path(folder)
         run, _ = open_run(folder)
         model = load_model(folder / MODEL)
         learned = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
-        if not isinstance(model, Classifier) or learned["is_normalised_across_channels"]:
+        if not isinstance(model, Model) or learned["is_normalised_across_channels"]:
             raise ConfigError(
                 f"the run in {folder} ({' '.join(map(str, run.cell().values()))}) is no trained classifier "
                 f"of series scaled by TRAIN alone; use `aaren predict`."
             )
         config = model.config
-        names = ["width", "num_heads", "num_layers", "ff_width", "dropout", "mixer", "embedding", "head"]
-        estimator = cls(**{name: getattr(config, name) for name in names})
+        estimator = cls()
+        if isinstance(config, ClassifierConfig):
+            names = ["width", "num_heads", "num_layers", "ff_width", "dropout", "mixer", "embedding", "head"]
+            settings = {name: getattr(config, name) for name in names}
+            estimator = cls(model="network", stem=config.conv is not None, **settings)
         estimator.model_, estimator.classes_ = model, np.array(learned["classes"])
         estimator.mean_ = np.array(learned["mean"])
         estimator.deviation_ = np.array(learned["deviation"]) + np.finfo(np.float64).eps
         estimator.n_channels_, estimator.length_ = config.num_channels, config.length
+        estimator.left_out_, estimator.n_iter_ = None, 1
         return estimator
 
-    def _require_settings(self) -> None:
-        """Report every number that cannot be."""
-        faults = []
-        for name in ("epochs", "batch_size", "patience"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                faults.append(f"{name} must be an integer; got {value!r}")
-            elif value < 1:
-                faults.append(f"{name} must be at least 1; got {value}")
-        if not 0.0 <= self.validation_fraction < 1.0:
-            faults.append(
-                f"validation_fraction must be at least 0 and below 1; got {self.validation_fraction}"
-            )
-        if faults:
-            raise ConfigError("; ".join(faults) + ".")
+    def _fit_model(
+        self, series: LabelledSeries, names: tuple[str, ...], *, seed: int, observer: Observer
+    ) -> tuple[Model, LeftOut | None, RunStatus | None]:
+        """Fit what was asked for; return also what cases left out say, and how a network was trained."""
+        if self.model == "features" and self.recipe is None:
+            return *self._fit_features(series, names, seed=seed, observer=observer), None
+        if self.model != "both":
+            return self._fit_network(series, names, seed=seed, observer=observer)
+        kept, held = hold_out(series.labels, self.validation_fraction or HELD_OUT, seed=seed)
+        part, judges = series.select(kept), series.select(held)
+        features, _ = self._fit_features(part, names, seed=seed, observer=observer)
+        network, _, _ = self._fit_network(part, names, seed=seed, observer=observer)
+        losses = {}
+        for name, model in (("features", features), ("both", blend(features, network))):
+            scores = _scores(model, judges)
+            losses[name] = float(F.cross_entropy(scores, judges.labels))
+        self.losses_ = losses
+        pays = losses["both"] < losses["features"]
+        observer.say(
+            f"log loss of {len(judges)} held-out cases: features {losses['features']:.3f}, both "
+            f"{losses['both']:.3f}; {'both are' if pays else 'the features alone are'} fitted to all cases"
+        )
+        features, left_out = self._fit_features(series, names, seed=seed, observer=observer)
+        if not pays:
+            return features, left_out, None
+        network, _, status = self._fit_network(series, names, seed=seed, observer=observer)
+        return blend(features, network), None, status
 
-    def _config(self, num_channels: int, num_classes: int, length: int) -> ClassifierConfig:
-        return ClassifierConfig(
-            num_channels=num_channels,
-            num_classes=num_classes,
-            length=length,
+    def _fit_features(
+        self, series: LabelledSeries, names: tuple[str, ...], *, seed: int, observer: Observer
+    ) -> tuple[FeatureClassifier, LeftOut]:
+        config = plan_features(
+            num_channels=series.values.shape[2],
+            num_classes=len(names),
+            lengths=series.mask.sum(1).tolist(),
+            size=self.size,
+        )
+        told = time.monotonic()
+
+        def on_step(done: int, total: int) -> None:
+            nonlocal told
+            if time.monotonic() - told > SAY_SECONDS:
+                told = time.monotonic()
+                observer.say(f"AarenClassifier: {done} of {total} cases and heads done")
+
+        engine = EngineConfig(device=self.device, threads=self.threads)  # type: ignore[arg-type]  # it checks
+        with repeatable(engine, seed=seed, shares_process=True):
+            return fit_features(series, config, seed=seed, on_step=on_step)
+
+    def _fit_network(
+        self, series: LabelledSeries, names: tuple[str, ...], *, seed: int, observer: Observer
+    ) -> tuple[Classifier, LeftOut | None, RunStatus]:
+        held = None
+        if self.validation_fraction:
+            kept, held_out = hold_out(series.labels, self.validation_fraction, seed=seed)
+            held, series = series.select(held_out), series.select(kept)
+        channels = series.values.shape[2]
+        is_published = self.recipe == "paper"
+        training = ClassificationConfig(rule="clean", standardise="train")  # as published
+        if not is_published:
+            epochs = self.epochs or -(-self.updates // -(-len(series) // self.batch_size))
+            training = ClassificationConfig(
+                rule="clean",
+                standardise="train",
+                optimiser=OptimiserConfig(
+                    name="adamw", learning_rate=self.learning_rate, weight_decay=WEIGHT_DECAY
+                ),
+                schedule="linear",
+                batch_size=self.batch_size,
+                epochs=epochs,
+                patience=self.patience,
+                clip_norm=CLIP_NORM,
+            )
+        experiment = NetworkExperiment(
+            training,
+            ClassificationParts(
+                name="X",
+                classes=names,
+                train=series,
+                validation=held,
+                test=None,
+                mean=np.zeros(channels),
+                deviation=np.ones(channels),
+            ),
+            seed=seed,
+            network=self._network_config(channels, len(names), series.values.shape[1]),
+            smoothing=0.0 if is_published else SMOOTHING,
+            noise=0.0 if is_published else NOISE,
+        )
+        fitted = fit_experiment(
+            experiment,
+            seed=seed,
+            engine=EngineConfig(device=self.device, threads=self.threads),  # type: ignore[arg-type]  # it checks
+            observer=observer,
+            name="AarenClassifier",
+            shares_process=True,
+        )
+        self.is_still_improving_ = is_still_improving(fitted.status)
+        if self.is_still_improving_:
+            said = (
+                f"the network was still improving after {fitted.status.update} updates: its loss fell by "
+                f"more than {100 * STILL_FALLING:.0f} % over the last fifth. Raise updates or epochs."
+            )
+            observer.say(said)
+            if self.epochs is None and not is_published:  # not the user's choice
+                warnings.warn(said, ConvergenceWarning, stacklevel=4)
+        model = cast("Classifier", fitted.model.to("cpu"))
+        left_out = None if held is None or not model.is_causal else judge_prefixes(model, held)
+        return model, left_out, fitted.status
+
+    def _network_config(self, num_channels: int, num_classes: int, length: int) -> ClassifierConfig:
+        published = ClassifierConfig(num_channels=num_channels, num_classes=num_classes, length=length)
+        if self.recipe == "paper":
+            return published
+        return replace(
+            published,
             width=self.width,
             num_heads=self.num_heads,
             num_layers=self.num_layers,
@@ -340,7 +529,103 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             mixer=self.mixer,
             embedding=self.embedding,
             head=self.head,
+            norm="pre" if self.stem else "post",
+            conv=Conv(kernel=STEM_KERNEL, dilations=STEM_DILATIONS, where="stem", channels=self.width)
+            if self.stem
+            else None,
         )
+
+    def _require_settings(self) -> None:
+        """Report every setting that cannot be."""
+        for kind, name, known in (
+            ("model", self.model, MODELS),
+            ("size", self.size, tuple(SIZES)),
+            ("recipe", self.recipe, RECIPES),
+        ):
+            if name not in known:
+                raise unknown_name(kind, str(name), [str(one) for one in known])
+        faults = []
+        for name in ("updates", "batch_size", "patience", "epochs"):
+            value = getattr(self, name)
+            if value is None and name == "epochs":
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                faults.append(f"{name} must be an integer; got {value!r}")
+            elif value < 1:
+                faults.append(f"{name} must be at least 1; got {value}")
+        if not 0.0 <= self.validation_fraction < 1.0:
+            faults.append(
+                f"validation_fraction must be at least 0 and below 1; got {self.validation_fraction}"
+            )
+        if self.recipe == "paper" and self.model == "both":
+            faults.append("recipe='paper' is a network that cannot be streamed: set model='network'")
+        if faults:
+            raise ConfigError("; ".join(faults) + ".")
+
+    def _threshold(self, stop_at: float | str | EarlyStop | None) -> float | None:
+        if stop_at is None:
+            return None
+        if isinstance(stop_at, EarlyStop):
+            return stop_at.threshold
+        if isinstance(stop_at, str):
+            if stop_at != "auto":
+                raise unknown_name("stop_at", stop_at, ["auto"])
+            return self.early_stop().threshold
+        given: object = stop_at  # whatever the type says
+        if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not given > 0.0:
+            raise ConfigError(
+                f"stop_at must be a probability above 0, 'auto', or what early_stop returned; got {given!r}."
+            )
+        return float(given)
+
+    def _left_out(self) -> LeftOut:
+        check_is_fitted(self, "model_")
+        if self.left_out_ is None:
+            raise ConfigError(
+                "nothing was left out of this fit, so no rule of stopping can be validated. Fit with "
+                "model='features', or a network with validation_fraction=0.2; or give stop_at a probability."
+            )
+        return self.left_out_
+
+    def _ask(
+        self, cases: Sequence[Case], ask: Callable[[Model, LabelledSeries], Tensor]
+    ) -> NDArray[np.float64]:
+        # In float64, so that an answer does not depend on what else is in the batch.
+        model = copy.deepcopy(self.model_).double().eval()
+        found = np.empty((len(cases), len(self.classes_)))
+        size = EVALUATION_BATCH
+        if not isinstance(model, Classifier):
+            size = max(1, min(size, BLOCK_VALUES // (max(map(len, cases)) * len(POSITIONS))))
+        # The ends of a circular series see each other, and so would padding that others in the batch need.
+        parted = batches(cases, size=size, by_length=not model.is_causal, least=self.length_)
+        with torch.no_grad():
+            for numbers in parted:
+                some = [cases[number] for number in numbers]
+                longest = max(len(case) for case in some)
+                part = pad(some, np.zeros(len(some), dtype=np.int64), length=longest)
+                found[numbers] = ask(model, part).softmax(-1).numpy()
+        return found
+
+    def _summary(self, seconds: float) -> str:
+        """Say what a stream will cost."""
+        said = f"AarenClassifier: fitted in {seconds:.1f} s"
+        if self.model_.is_causal:
+            session = self.stream()
+            row = torch.from_numpy(self.mean_)
+            session.push(row)
+            begin = time.perf_counter()
+            for _ in range(PROFILED_STEPS):
+                session.push(row)
+            each = (time.perf_counter() - begin) / PROFILED_STEPS
+            size = self.model_.init_state(1).nbytes
+            said += f"; a stream keeps {size:,} bytes and takes {1e6 * each:,.0f} µs per sample"
+        if self.left_out_ is not None:
+            stop = self.early_stop()
+            said += (
+                f"; accuracy {stop.full_accuracy:.3f} on cases left out, {stop.accuracy:.3f} after "
+                f"{100 * stop.share_seen:.0f} % of a series with stop_at='auto' ({stop.threshold:.2f})"
+            )
+        return said + "."
 
     def _read_training(self, X: object, y: ArrayLike | None) -> tuple[list[Case], NDArray[np.generic]]:  # noqa: N803
         cases = None if y is None or is_table(X) else read_panel(X)
@@ -362,8 +647,9 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         elif cases is None:
             cases = from_table(check_array(X, dtype=np.float64))
         check_cases(cases, num_channels=self.n_channels_)
-        for place, case in enumerate(cases):
-            require_room(self.model_.config, len(case), where=f"X, case {place}")
+        if isinstance(self.model_, Classifier):
+            for place, case in enumerate(cases):
+                require_room(self.model_.config, len(case), where=f"X, case {place}")
         return cases
 
     def _require_same_width(self, X: object) -> None:  # noqa: N803
@@ -376,184 +662,19 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             )
 
 
-def read_panel(panel: object) -> list[Case] | None:
-    """Return the cases of a 3-D array or of a collection of series; None for a table, or for nonsense.
-
-    A collection is a list, a tuple, an array of objects or a pandas series; its series are (channels, steps)
-    or (steps,). A nested frame has a series in every cell, a row per case and a column per channel.
-
-    >>> [case.shape for case in read_panel([np.zeros((2, 5)), np.ones((2, 7))])]
-    [(5, 2), (7, 2)]
-    >>> read_panel(np.zeros((4, 10))) is None
-    True
-    """
-    if getattr(panel, "ndim", None) == 3:
-        items: Sequence[object] = list(_numbers(panel, "X"))
-    else:
-        found = _items(panel)
-        if found is None:
-            return None
-        items = found
-    if not items:
-        raise DataError("X holds no case at all: expected at least one series.")
-    axes = {_depth(item) for item in items}
-    if axes == {1}:
-        return [_numbers(item, f"case {place}").reshape(-1, 1) for place, item in enumerate(items)]
-    if axes == {2}:
-        return [np.ascontiguousarray(_numbers(item, f"case {place}").T) for place, item in enumerate(items)]
-    if 2 in axes:
-        raise DataError(
-            "a list of series must hold one array (channels, steps) per case; some of these have other axes."
-        )
-    return None
-
-
-def is_table(panel: object) -> bool:
-    """Tell whether lists of numbers are a table to scikit-learn: all of one length."""
-    if not (isinstance(panel, list | tuple) and all(isinstance(row, list | tuple) for row in panel)):
-        return False
-    return len({len(row) for row in panel}) == 1 and all(_depth(row) == 1 for row in panel)
-
-
-def from_table(table: Case) -> list[Case]:
-    """Return the rows of a table as series of one channel."""
-    if table.shape[1] < SHORTEST:
-        raise DataError(
-            f"X has n_features = {table.shape[1]}: each row of a 2-D array is a series of one channel, and a "
-            f"series has at least {SHORTEST} time steps. For other shapes pass (cases, channels, steps)."
-        )
-    return [row.reshape(-1, 1) for row in table]
-
-
-def check_cases(cases: Sequence[Case], *, num_channels: int | None = None) -> int:
-    """Raise unless all cases are series without gaps and of the same channels; return how many channels."""
-    expected = cases[0].shape[1] if num_channels is None else num_channels
-    if not expected:
-        raise DataError("X, case 0: no channel at all; a panel is (cases, channels, steps).")
-    for place, case in enumerate(cases):
-        if case.shape[1] != expected:
-            whose = "the first case has" if num_channels is None else "the estimator was fitted on"
-            raise DataError(
-                f"X, case {place}: {case.shape[1]} channel(s); {whose} {expected}. A case is (channels, "
-                f"steps), a panel (cases, channels, steps)."
-            )
-        if len(case) < SHORTEST:
-            cure = "Leave it out."
-            if expected > 1 and all(len(other) == 1 for other in cases):
-                cure = "A panel is (cases, channels, steps): transpose it, X.transpose(0, 2, 1)."
-            raise DataError(
-                f"X, case {place} has {len(case)} time step(s); a series has at least {SHORTEST}. {cure}"
-            )
-        if not np.isfinite(case).all():
-            step, channel = np.argwhere(~np.isfinite(case))[0]
-            raise DataError(
-                f"X, case {place} holds {case[step, channel]} (channel {channel}, step {step}); NaN and "
-                f"infinity cannot be learned from. Interpolate, or leave the case out."
-            )
-    return expected
-
-
-def scale(cases: Sequence[Case], mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> list[Case]:
-    """Return cases at the scale of training; what the model, in float32, cannot compute with is refused."""
-    most = largest(torch.float32)
-    scaled = []
-    for place, case in enumerate(cases):
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled.append((case - mean) / deviation)
-        wrong = ~((np.abs(scaled[-1]) <= most) & np.isfinite(deviation))  # of an infinite one all would be 0
-        if wrong.any():
-            step, channel = np.argwhere(wrong)[0]
-            raise DataError(
-                f"X, case {place} holds {case[step, channel]:g} (channel {channel}, step {step}); at the "
-                f"scale of training, mean {mean[channel]:g} and standard deviation {deviation[channel]:g}, "
-                f"that is too large to compute with. Divide the channel first, or leave the case out."
-            )
-    return scaled
-
-
-def batches(cases: Sequence[Case], *, size: int, by_length: bool, least: int) -> Iterator[list[int]]:
-    """Part case numbers into batches, if asked so that all cases of a batch are padded to the same length.
-
-    Args:
-        cases: all of them.
-        size: of a batch, at most.
-        by_length: never mix lengths above `least`.
-        least: length that shorter cases are padded to anyway.
-    """
-    groups: dict[int, list[int]] = {}
-    for number, case in enumerate(cases):
-        groups.setdefault(max(least, len(case)) if by_length else 0, []).append(number)
-    for numbers in groups.values():
-        yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
-
-
-def require_comparable(labels: NDArray[np.generic]) -> None:
-    """Raise if a label is missing, or if labels are of types that cannot be sorted together."""
-    if labels.dtype.kind != "O":
-        return
-    examples: dict[str, object] = {}
-    for place, label in enumerate(labels.ravel().tolist()):
-        if label is None:
-            raise DataError(f"y: case {place} has no label (None). Leave it out, or give it one.")
-        examples.setdefault(type(label).__name__, label)
-    try:
-        np.unique(labels)
-    except TypeError as error:
-        raise DataError(
-            f"y holds labels of several types: {', '.join(sorted(examples))}, such as "
-            f"{' and '.join(repr(examples[name]) for name in sorted(examples))}. Give all the same type: "
-            f"y.astype(str)."
-        ) from error
-
-
-def require_seen(labels: NDArray[np.generic], classes: NDArray[np.generic]) -> None:
-    """Raise if there are labels that are not among the classes, for they cannot be right."""
-    require_comparable(labels)
-    known = classes.tolist()
-    strange = [label for label in np.unique(labels).tolist() if label not in known]
-    if not strange:
-        return
-    cure = "Leave these cases out, or fit with cases of them."
-    if {str(label) for label in strange} <= {str(label) for label in known}:
-        cure = f"The same text, another type: y.astype({type(known[0]).__name__})."
-    raise DataError(
-        f"y holds labels unseen in fit: {', '.join(map(repr, strange[:SHOWN]))}; fit saw "
-        f"{', '.join(map(repr, known[:SHOWN]))}. {cure}"
+@torch.no_grad()
+def _scores(model: Model, series: LabelledSeries) -> Tensor:
+    return torch.cat(
+        [
+            model(series.values[part], mask=series.mask[part])
+            for part in torch.split(torch.arange(len(series)), EVALUATION_BATCH)
+        ]
     )
 
 
-def _numbers(given: object, name: str) -> Case:
-    try:
-        found = np.asarray(given)
-        if found.dtype.kind != "c":
-            return found.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
-        why = str(error).rstrip(".")
-        raise DataError(f"{name}: expected numbers of equal length per channel; {why}.") from error
-    raise DataError(
-        f"{name} holds complex numbers; a series is real. Give real and imaginary parts as two channels."
-    )
-
-
-def _items(panel: object) -> list[object] | None:
-    """Return what a collection holds, one item per case; None if it is no collection."""
-    if isinstance(panel, list | tuple):
-        return list(panel)
-    array = panel.to_numpy() if hasattr(panel, "to_numpy") else panel  # of pandas
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "O":
-        return None
-    if array.ndim == 2 and array.size and all(_depth(cell) == 1 for cell in array.flat):
-        return [list(row) for row in array]
-    return list(array) if array.ndim == 1 else None
-
-
-def _depth(item: object) -> int:
-    """Count the axes of a nested list or array."""
-    if hasattr(item, "ndim"):
-        return int(item.ndim)
-    if isinstance(item, list | tuple):
-        return 1 + (_depth(item[0]) if item else 0)
-    return 0
+def _plain(value: object) -> object:
+    """Turn a number of numpy into one of Python, for JSON."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _draw_seed(random_state: int | np.random.RandomState | None) -> int:

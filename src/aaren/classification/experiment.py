@@ -29,17 +29,18 @@ from aaren.classification.data import (
     read_ts,
     require_trainable,
 )
+from aaren.classification.features import FeatureClassifier
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.references import ReferenceClassifier
+from aaren.classification.ridge import fit_features, plan_features
 from aaren.datasets.catalogue import lookup
 from aaren.engine.experiment import Experiment, Json, Part
-from aaren.engine.metrics import Mean
+from aaren.engine.metrics import CURVE_PREFIX, Mean
 from aaren.engine.plan import Criterion, Moment, Plan, epochs_in_motion
 from aaren.errors import ConfigError, DataError
 from aaren.files.archive import plain_name
 
 FRACTIONS = tuple(round(0.05 * step, 2) for step in range(1, 21))
-PREFIX = "accuracy_at_"
 EVALUATION_BATCH = 64  # cases at once, without gradients
 TEST_SEED = 0  # of the test part where the archive has none: the same for all runs
 IN_TRAIN = "held-out part of TRAIN"
@@ -81,7 +82,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
         """Plan the run: an evaluation after every epoch; a reference is evaluated once."""
         config, has_validation = self.config, self.parts.validation is not None
         best = Criterion(metric="accuracy" if has_validation else "updates", goal="max")
-        if config.is_reference:
+        if not config.is_trained:
             return Plan(updates_per_epoch=1, max_updates=0, evaluate_every=1, selects=best)
         updates_per_epoch = min(len(self.loader), config.updates_per_epoch or len(self.loader))
         factors = config.factors(config.epochs * updates_per_epoch)
@@ -100,6 +101,13 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
             return Classifier(self.network)
         train = self.parts.train
         cases, length, channels = train.values.shape
+        if self.config.model == "aaren-features":
+            sizes = plan_features(
+                num_channels=channels,
+                num_classes=len(self.parts.classes),
+                lengths=train.mask.sum(1).tolist(),
+            )
+            return fit_features(train, sizes, seed=self.seed)[0]
         model = self.config.build_model(
             num_channels=channels,
             num_classes=len(self.parts.classes),
@@ -151,7 +159,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
                 for numbers in torch.split(torch.arange(len(series)), EVALUATION_BATCH)
             ]
         )
-        if self.config.is_reference:
+        if not self.config.is_trained:
             self._reference_scores = scores
         return scores
 
@@ -173,7 +181,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, and in words who chose the epoch and what was tested."""
         parts = self.parts
-        chosen_by = "nobody: nothing is trained" if self.config.is_reference else parts.validation_is
+        chosen_by = parts.validation_is if self.config.is_trained else "nobody: nothing is trained"
         return {
             "train_cases": len(parts.train),
             "validation_cases": len(parts.validation or ()),
@@ -215,7 +223,7 @@ def open_parts(config: ClassificationConfig, *, seed: int) -> ClassificationPart
     )
     assert data.test is not None  # there are two parts
     train, validation, validation_is = data.train, data.test, test_is
-    if config.rule == "clean" and not config.is_reference:
+    if config.rule == "clean" and config.is_trained:
         kept, held = hold_out(train.labels, config.held_out, seed=seed)
         train, validation, validation_is = train.select(kept), train.select(held), IN_TRAIN
     return ClassificationParts(
@@ -252,6 +260,12 @@ def accuracy_by_fraction(
             )
             lengths = mask.sum(1)
             scores = None
+            if isinstance(model, FeatureClassifier):
+                asked = torch.stack([steps_of(lengths, fraction) for fraction in fractions], dim=1)
+                found = model.score_prefixes(values, asked, mask=mask)
+                for mean, prefix in zip(means, found.unbind(1), strict=True):
+                    mean.add(prefix.argmax(-1) == labels)
+                continue
             if is_followed:
                 assert isinstance(model, Classifier)
                 scores, _ = model.score_steps(values, mask=mask)
@@ -283,20 +297,7 @@ def as_metrics(curve: Mapping[float, float]) -> dict[str, float]:
     >>> as_metrics({0.05: 0.5, 1.0: 0.75})
     {'accuracy_at_0.05': 0.5, 'accuracy_at_1.00': 0.75}
     """
-    return {f"{PREFIX}{fraction:.2f}": accuracy for fraction, accuracy in curve.items()}
-
-
-def curve_of(metrics: Mapping[str, float]) -> list[tuple[float, float]]:
-    """Read the curve back from a record's test metrics: pairs of fraction seen and accuracy, in order.
-
-    >>> curve_of({"accuracy": 0.75, "accuracy_at_1.00": 0.75, "accuracy_at_0.05": 0.5})
-    [(0.05, 0.5), (1.0, 0.75)]
-    """
-    return sorted(
-        (float(name.removeprefix(PREFIX)), value)
-        for name, value in metrics.items()
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX).replace(".", "", 1).isdecimal()
-    )
+    return {f"{CURVE_PREFIX}{fraction:.2f}": accuracy for fraction, accuracy in curve.items()}
 
 
 def _find(config: ClassificationConfig) -> tuple[str, tuple[Path, ...], bool, bool]:

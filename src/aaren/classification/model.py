@@ -5,8 +5,9 @@ mixer. Both heads are sums over time, so a stream has an answer after every step
 adds to the total, `read` turns a total into scores.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +16,16 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.nn.checks import check_model_state, hide_padding
+from aaren.nn.conv import Conv
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
 from aaren.nn.mixer import frozen_copy, refuse_hooks
 from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
+from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Item, Session
+from aaren.stream.session import Item, Session, StateT, largest
+from aaren.stream.whole import WholeStep, numbers_of
 
 EMBEDDINGS = ("circular", "causal")
 HEADS = ("flattened", "pooled")
@@ -56,6 +60,8 @@ class ClassifierConfig:
     mixer: str = "aaren"  # or softmax: the Transformer
     embedding: str = "circular"
     head: str = "flattened"
+    norm: str = "post"
+    conv: Conv | None = None  # short causal convolutions, in every block or as a stem
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""
@@ -146,7 +152,7 @@ class Classifier(nn.Module):
         """
         self._check(values, ("b", "t"), mask)
         self._check_length(values.shape[1])
-        _require_padding_at_the_end(mask)
+        require_padding_at_the_end(mask)
         values = hide_padding(values.to(self.value.weight.dtype), mask)
         missing = self.config.length - values.shape[1]
         if missing > 0 and not self.config.is_causal:  # where the series ends, its beginning follows
@@ -244,14 +250,48 @@ class Classifier(nn.Module):
         check_model_state(state, ClassifierState)
         return self.head.read(state.total, state.position)
 
-    def stream(self, batch_size: int | None = None) -> "ClassifierSession":
+    def finish(self, state: ClassifierState) -> Tensor:
+        """Return the scores of series that end here, (b, classes): those that they have."""
+        return self.read(state)
+
+    def score_prefixes(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
+        """Score prefixes of series: as a stream would, or anew each, as if the series ended there.
+
+        Args:
+            values: (b, t, channels).
+            steps: (b, n) int64, lengths of n prefixes of each series.
+            mask: (b, t) bool, padding at the end.
+
+        Returns:
+            (b, n, classes).
+        """
+        if self.is_causal:
+            scores, _ = self.score_steps(values, mask=mask)
+            return scores.gather(1, (steps - 1).unsqueeze(-1).expand(*steps.shape, scores.shape[-1]))
+        places = torch.arange(values.shape[1], device=values.device)
+        return torch.stack([self(values, mask=places < some.unsqueeze(1)) for some in steps.unbind(1)], dim=1)
+
+    @property
+    def is_causal(self) -> bool:
+        """Tell whether the model can be streamed."""
+        return self.config.is_causal
+
+    def stream(
+        self, batch_size: int | None = None, *, engine: str = "auto"
+    ) -> "ClassifierSession[ClassifierState]":
         """Open a session that holds the state: push steps, read class probabilities.
 
         Args:
             batch_size: how many streams go side by side; None: one, whose steps and answers lack that axis.
+            engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
         self._require_causal()
-        return ClassifierSession(self.fold(), batch_size=batch_size)
+        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
+
+    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
+        """Return the step from a raw sample to class probabilities; `preprocessing` is a run's."""
+        self._require_causal()
+        return classify_raw(self, self.config.num_channels, preprocessing)
 
     def fold(self) -> "Classifier":
         """Return a frozen copy for inference; states pass between it and the original."""
@@ -314,8 +354,10 @@ class Classifier(nn.Module):
         """Return positions that have weights, or say that a stream would become too long."""
         if self.config.head == "pooled":
             return position
-        longest = int((position + more).max()) if len(position) else 0
-        self._check_length(longest)
+        if is_traced():  # a program refuses a position that the table does not have
+            last = position.clamp(max=self.config.length - 1)
+            return torch.where(more, position, last) if isinstance(more, Tensor) else position
+        self._check_length(int((position + more).max()) if len(position) else 0)
         return position.clamp(max=self.config.length - 1)  # of streams at their end that get no step
 
     def _check_length(self, steps: int) -> None:
@@ -336,7 +378,7 @@ class Classifier(nn.Module):
         check_mask(mask, values.shape[:-1], "(b, t)" if len(axes) == 2 else "(b,)")
 
 
-class ClassifierSession(Session[ClassifierState]):
+class ClassifierSession(Session[StateT]):
     """One or more streams being classified; made by `model.stream()`."""
 
     def push(self, item: Item, **extras: Item) -> Tensor:
@@ -347,6 +389,29 @@ class ClassifierSession(Session[ClassifierState]):
             **extras: `mask`, (b,) bool: streams with False got no step and repeat their answer.
         """
         return super().push(item, **extras).softmax(dim=-1)
+
+
+def classify_raw(model: Any, num_channels: int, preprocessing: Mapping[str, Any] | None) -> WholeStep:
+    """Return the step of a classifier (Any: one of the three) from a raw sample to class probabilities."""
+    folded = model.fold()
+    mean = numbers_of(preprocessing, "mean", [0.0] * num_channels)
+    deviation = numbers_of(preprocessing, "deviation", [1.0] * num_channels)
+
+    def run(given: list[Tensor], state: Any) -> tuple[list[Tensor], Any]:
+        scores, state = folded.step(((given[0] - mean) / deviation).float(), state)
+        return [scores.softmax(-1)], state
+
+    classes = [str(name) for name in (preprocessing or {}).get("classes", [])]
+    return WholeStep(
+        inputs={"sample": torch.zeros(1, num_channels, dtype=torch.float64)},
+        outputs=("probabilities",),
+        run=run,
+        state=folded.init_state(1),
+        largest=largest(torch.float32),
+        fingerprint=model.fingerprint(),
+        names={"probabilities": classes} if classes else {},
+        notes={"sample": "one value per channel, as in the training data"},
+    )
 
 
 class FlattenedHead(nn.Linear):
@@ -432,8 +497,9 @@ class PooledHead(nn.Linear):
         return F.linear(mean.to(self.weight.dtype), self.weight, self.bias)
 
 
-def _require_padding_at_the_end(mask: Mask | None) -> None:
-    if mask is None or torch.compiler.is_compiling():
+def require_padding_at_the_end(mask: Mask | None) -> None:
+    """Raise if a real step follows padding."""
+    if mask is None or is_traced():
         return
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise ShapeError(

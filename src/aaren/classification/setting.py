@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aaren.datasets.dataset import Fact
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from aaren.classification.batches import LabelledBatch
     from aaren.classification.config import ClassificationConfig
     from aaren.engine.experiment import Experiment, Json
+    from aaren.stream.rows import RowPath
 
 
 class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
@@ -23,12 +25,26 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
     name = "classification"
     title = "Time-series classification"
     short_title = "Classification"
+    grid_place = 2
+    usual_cell = MappingProxyType({"rule": "protocol", "recipe": "radam-halving"})
+    model_suffixes = MappingProxyType({"-causal": "embedding=causal"})  # these can run over a stream
+    model_labels = MappingProxyType(
+        {
+            "majority": "majority class",
+            "dtw": "1-NN DTW",
+            "minirocket": "MiniRocket",
+            "aaren-features": "Aaren over random convolutions",
+        }
+    )
+    stand_in_note = "{}, held-out part of TRAIN"  # the archive's TEST part of it is unavailable
+    stand_in_reason = "tested on a held-out part of TRAIN, the published {} on TEST"
+    averages_stand_ins = False  # so few cases are too noisy to be averaged with others
     report_caution = (
         "Accuracy on TEST. As published, TEST also chooses the epoch (rule protocol): that flatters both "
         "models. Rows with rule=clean let a held-out part of TRAIN choose and touch TEST once."
     )
     suffixes = (".ts",)
-    saved_models = ("Classifier", "ReferenceClassifier")
+    saved_models = ("Classifier", "ReferenceClassifier", "FeatureClassifier", "BlendedClassifier")
     reports = ("test.accuracy",)
     higher_is_better = reports
 
@@ -79,6 +95,11 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
         return (
             f"{fact('train')}{test} cases × {fact('channels')} × {fact('length')}, {fact('classes')} classes"
         )
+
+    def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
+        from aaren.classification.rows import SampleRows
+
+        return SampleRows(model, preprocessing)
 
     def predict(
         self,

@@ -1,0 +1,595 @@
+"""AarenClassifier beside MiniRocket, MultiRocket-Hydra, 1-NN DTW and logistic regression.
+
+    python benchmarks/classifier.py [--record FILE] [--figure BASE] [--page FILE]     # about an hour
+
+Ten sets: six of the UEA archive (AAREN_DATA) and four that come inside aeon. Every contender is fitted to
+TRAIN with its defaults and asked about TEST once per seed; nothing is chosen on TEST. After 25, 50 and 75 %
+of a series a stream of ours has its answer; the others are given the prefix, followed by the mean of TRAIN,
+and compute everything anew, which is also what one new sample costs them.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aaren.bench import figure
+from aaren.bench.publish import Benchmark, main
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.table import Table, Target, format_bytes, format_seconds, judge, targets_table, text_table
+from aaren.classification import AarenClassifier
+from aaren.classification.batches import pad
+from aaren.classification.data import complete, find_files, read_ts, steady_statistics
+from aaren.classification.experiment import steps_of
+from aaren.classification.panels import scale
+from aaren.classification.session import look_steps
+from aaren.datasets.catalogue import lookup
+from aaren.errors import AarenError, require_extra
+
+COMMAND = "python benchmarks/classifier.py"
+QUARTERS = (0.25, 0.5, 0.75, 1.0)
+OURS: dict[str, dict[str, Any]] = {
+    "Aaren": {},
+    "Aaren, small": {"size": "small"},
+    "Aaren, network": {"model": "network"},
+}
+PEERS = ("MiniRocket", "MultiRocket-Hydra", "1-NN DTW", "logistic regression")
+SEEDLESS = ("1-NN DTW", "logistic regression")
+ARCHIVE = (
+    "Handwriting",
+    "JapaneseVowels",
+    "SelfRegulationSCP1",
+    "SelfRegulationSCP2",
+    "SpokenArabicDigits",
+    "UWaveGestureLibrary",
+)
+INSIDE = {  # sets that come with aeon, by the function that loads them
+    "BasicMotions": "load_basic_motions",
+    "ArrowHead": "load_arrow_head",
+    "ItalyPowerDemand": "load_italy_power_demand",
+    "PickupGestureWiimoteZ": "load_pickup_gesture_wiimoteZ",
+}
+MOST_WARPING = 2e10  # cases x cases x steps x steps that DTW is given
+MOST_NETWORK = 1e6  # steps x channels in TRAIN that the network is trained on here
+BINS = 10  # of the calibration error
+FEW, MANY_CASES = (
+    100,
+    500,
+)  # training cases from which the stop rule is held to its word; up to which fits are timed
+SAMPLES = 50  # timed
+AT_ONCE = 16  # cases
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierSettings:
+    """What to measure."""
+
+    datasets: tuple[str, ...] = (*INSIDE, *ARCHIVE)
+    contenders: tuple[str, ...] = (*OURS, *PEERS)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    network_seeds: tuple[int, ...] = (0,)
+
+
+QUICK = ClassifierSettings(
+    datasets=("ItalyPowerDemand",), contenders=("Aaren", "Aaren, small", "logistic regression"), seeds=(0,)
+)
+
+
+class Split(NamedTuple):
+    """Cases as (channels, steps), and their labels."""
+
+    train: list[NDArray[np.float64]]
+    train_labels: NDArray[np.generic]
+    test: list[NDArray[np.float64]]
+    test_labels: NDArray[np.generic]
+
+    @property
+    def length(self) -> int:
+        """Return the steps of the longest case of TRAIN."""
+        return int(max(case.shape[1] for case in self.train))
+
+
+def load(name: str) -> Split:
+    """Read a set; those of the archive are looked for in AAREN_DATA."""
+    found: list[Any] = []
+    if name in INSIDE:
+        datasets = require_extra("aeon.datasets", extra="classification", purpose="this benchmark")
+        for part in ("train", "test"):
+            cases, labels = getattr(datasets, INSIDE[name])(split=part)
+            found += [[np.asarray(case, dtype=np.float64) for case in cases], np.asarray(labels)]
+    else:
+        for path in find_files(lookup(name)):
+            raw = read_ts(path)
+            found += [
+                [case.T for case in complete(raw, name=name, allow_irregular=True)],
+                np.asarray(raw.labels),
+            ]
+    return Split(*found)
+
+
+class Contender(NamedTuple):
+    """Something fitted: probabilities or 0 and 1 after a fraction of every case, and what it costs."""
+
+    ask: Callable[[Sequence[NDArray[np.float64]], float], NDArray[np.float64]]
+    classes: NDArray[np.generic]
+    model_bytes: int
+    sample_seconds: float
+    state_bytes: int | None = None
+    estimator: AarenClassifier | None = None
+
+
+def fit_ours(split: Split, seed: int, options: dict[str, Any]) -> Contender:
+    """Fit an AarenClassifier and time its stream."""
+    model = AarenClassifier(random_state=seed, **options).fit(split.train, split.train_labels)
+    session = model.stream()
+    sample = split.test[0][:, 0]
+    session.push(sample)
+    times = []
+    for _ in range(SAMPLES):
+        begin = time.perf_counter()
+        session.push(sample)
+        times.append(time.perf_counter() - begin)
+    return Contender(
+        ask=model.predict_proba_at,
+        classes=model.classes_,
+        model_bytes=sum(value.nbytes for value in model.model_.state_dict().values()),
+        sample_seconds=float(np.median(times)),
+        state_bytes=model.model_.init_state(1).nbytes,
+        estimator=model,
+    )
+
+
+def fit_peer(split: Split, seed: int, name: str) -> Contender:
+    """Fit one of the others to standardised, padded series and time a recomputation."""
+    mean, deviation = steady_statistics([case.T for case in split.train])
+    length = split.length
+
+    def panel(cases: Sequence[NDArray[np.float64]], fraction: float = 1.0) -> NDArray[np.float64]:
+        found = np.zeros((len(cases), len(mean), length))
+        for row, case in zip(found, cases, strict=True):
+            steps = min(length, max(1, int(np.ceil(case.shape[1] * fraction - 1e-8))))
+            row[:, :steps] = (case[:, :steps] - mean[:, None]) / deviation[:, None]
+        return found
+
+    estimator = build_peer(name, seed)
+    flat = name == "logistic regression"
+
+    def given(cases: Sequence[NDArray[np.float64]], fraction: float = 1.0) -> NDArray[np.float64]:
+        found = panel(cases, fraction)
+        return np.asarray(found.reshape(len(found), -1) if flat else found)
+
+    estimator.fit(given(split.train), split.train_labels)
+    classes = np.unique(split.train_labels)
+
+    def ask(cases: Sequence[NDArray[np.float64]], fraction: float) -> NDArray[np.float64]:
+        if flat:
+            return np.asarray(estimator.predict_proba(given(cases, fraction)))
+        chosen = np.asarray(estimator.predict(given(cases, fraction)))
+        return np.asarray(chosen[:, None] == classes, dtype=np.float64)
+
+    estimator.predict(given(split.test[:1]))
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        estimator.predict(given(split.test[:1]))
+        times.append(time.perf_counter() - begin)
+    return Contender(
+        ask=ask, classes=classes, model_bytes=size_of(estimator), sample_seconds=float(np.median(times))
+    )
+
+
+def build_peer(name: str, seed: int) -> Any:
+    """Make one of the others, with its defaults."""
+    if name == "logistic regression":
+        linear = require_extra("sklearn.linear_model", extra="classification", purpose=name)
+        return linear.LogisticRegression(max_iter=1000)
+    if name == "1-NN DTW":
+        module = require_extra("aeon.classification.distance_based", extra="classification", purpose=name)
+        return module.KNeighborsTimeSeriesClassifier(distance="dtw", n_neighbors=1)
+    module = require_extra("aeon.classification.convolution_based", extra="classification", purpose=name)
+    kind = module.MiniRocketClassifier if name == "MiniRocket" else module.MultiRocketHydraClassifier
+    return kind(random_state=seed)
+
+
+def size_of(estimator: object) -> int:
+    """Return the bytes of all arrays and tensors that an estimator holds."""
+    seen: set[int] = set()
+
+    def count(item: object) -> int:
+        if id(item) in seen:
+            return 0
+        seen.add(id(item))
+        if isinstance(item, np.ndarray | torch.Tensor):
+            return int(item.nbytes)
+        if isinstance(item, dict):
+            return sum(map(count, item.values()))
+        if isinstance(item, list | tuple):
+            return sum(map(count, item))
+        return sum(map(count, vars(item).values())) if hasattr(item, "__dict__") else 0
+
+    return count(estimator)
+
+
+def calibration_error(probabilities: NDArray[np.float64], is_right: NDArray[np.bool_]) -> float:
+    """Return the expected calibration error of the most probable class, in bins of equal width."""
+    surest = probabilities.max(axis=1)
+    places = np.minimum((surest * BINS).astype(int), BINS - 1)
+    return float(
+        sum(
+            abs(surest[places == place].mean() - is_right[places == place].mean()) * (places == place).mean()
+            for place in np.unique(places)
+        )
+    )
+
+
+class Followed(NamedTuple):
+    """What streams of TEST answer."""
+
+    quarters: NDArray[np.float64]  # (cases, quarters, classes)
+    looks: NDArray[np.float64]  # (cases, looks, classes)  where the rule of early stopping looks
+    steps: NDArray[np.int64]  # (cases, looks)
+    lengths: NDArray[np.int64]  # (cases,)
+
+
+@torch.no_grad()
+def follow(model: AarenClassifier, cases: Sequence[NDArray[np.float64]]) -> Followed:
+    """Score all prefixes in question in one pass; a session gives the same, sample by sample."""
+    scaled = scale([case.T for case in cases], model.mean_, model.deviation_)
+    looks = torch.tensor(look_steps(model.length_))
+    parts = []
+    for start in range(0, len(scaled), AT_ONCE):
+        some = scaled[start : start + AT_ONCE]
+        batch = pad(some, np.zeros(len(some), dtype=np.int64), length=max(map(len, some)))
+        lengths = batch.mask.sum(1)
+        quarters = torch.stack([steps_of(lengths, quarter) for quarter in QUARTERS], dim=1)
+        asked = torch.cat([quarters, torch.minimum(looks, lengths.unsqueeze(1))], dim=1)
+        scores = model.model_.score_prefixes(batch.values, asked, mask=batch.mask)
+        scores[:, len(QUARTERS) - 1] = model.model_(batch.values, mask=batch.mask)  # the series is complete
+        parts.append((scores.softmax(-1), asked[:, len(QUARTERS) :], lengths))
+    found, steps, counts = (torch.cat(some).numpy() for some in zip(*parts, strict=True))
+    return Followed(found[:, : len(QUARTERS)], found[:, len(QUARTERS) :], steps, counts)
+
+
+def judge_stop(model: AarenClassifier, split: Split, found: Followed) -> dict[str, float]:
+    """Say what `stop_at="auto"` gives on TEST: accuracy, and the share of a series seen."""
+    stop = model.early_stop()
+    every = np.concatenate([found.looks, found.quarters[:, -1:]], axis=1)
+    is_sure = (found.looks.max(-1) >= stop.threshold) & (found.steps < found.lengths[:, None])
+    first = np.where(is_sure.any(axis=1), is_sure.argmax(axis=1), found.looks.shape[1])
+    rows = np.arange(len(every))
+    chosen = model.classes_[every[rows, first].argmax(-1)]
+    seen = np.concatenate([found.steps, found.lengths[:, None]], axis=1)[rows, first] / found.lengths
+    return {
+        "stop_threshold": stop.threshold,
+        "stop_accuracy": float((chosen == split.test_labels).mean()),
+        "stop_share": float(seen.mean()),
+    }
+
+
+def measure_one(dataset: str, split: Split, contender: str, seed: int) -> Row:
+    """Fit one contender to one set and ask it about TEST."""
+    begin, cpu = time.perf_counter(), time.process_time()
+    if contender in OURS:
+        fitted = fit_ours(split, seed, OURS[contender])
+    else:
+        fitted = fit_peer(split, seed, contender)
+    row: dict[str, Any] = {
+        "dataset": dataset,
+        "contender": contender,
+        "seed": seed,
+        "train_cases": len(split.train),
+        "length": split.length,
+        "fit_seconds": time.perf_counter() - begin,
+        "fit_cpu_seconds": time.process_time() - cpu,
+        "model_bytes": fitted.model_bytes,
+        "state_bytes": fitted.state_bytes,
+        "sample_seconds": fitted.sample_seconds,
+    }
+    found = None if fitted.estimator is None else follow(fitted.estimator, split.test)
+    for place, quarter in enumerate(QUARTERS):
+        if quarter < 1.0 and contender == "1-NN DTW":
+            continue  # a whole search per prefix
+        probabilities = fitted.ask(split.test, quarter) if found is None else found.quarters[:, place]
+        is_right = fitted.classes[probabilities.argmax(axis=1)] == split.test_labels
+        row[f"accuracy_{quarter:.2f}"] = float(is_right.mean())
+        row[f"calibration_{quarter:.2f}"] = calibration_error(probabilities, is_right)
+    if fitted.estimator is not None and found is not None and fitted.estimator.left_out_ is not None:
+        row |= judge_stop(fitted.estimator, split, found)
+    return row
+
+
+def jobs(settings: ClassifierSettings) -> list[tuple[str, str, int]]:
+    """List what is to be measured: set, contender, seed."""
+    found = []
+    for dataset in settings.datasets:
+        for contender in settings.contenders:
+            seeds = settings.network_seeds if contender == "Aaren, network" else settings.seeds
+            seeds = seeds[:1] if contender in SEEDLESS else seeds
+            found += [(dataset, contender, seed) for seed in seeds]
+    return found
+
+
+def is_too_large(split: Split, contender: str) -> bool:
+    """Tell whether a contender would take hours."""
+    if contender == "1-NN DTW":
+        return len(split.train) * len(split.test) * float(split.length) ** 2 > MOST_WARPING
+    steps = len(split.train) * split.length * split.train[0].shape[0]
+    return contender == "Aaren, network" and steps > MOST_NETWORK
+
+
+def measure(settings: ClassifierSettings, on_step: OnStep = silent) -> BenchRecord:
+    """Measure everything, set by set."""
+    rows: list[Row] = []
+    planned = jobs(settings)
+    loaded: tuple[str, Split] | None = None
+    for done, (dataset, contender, seed) in enumerate(planned):
+        on_step(done, len(planned), f"{dataset}, {contender}, seed {seed}")
+        if loaded is None or loaded[0] != dataset:
+            try:
+                loaded = dataset, load(dataset)
+            except AarenError:
+                if dataset in INSIDE:
+                    raise
+                continue  # a set of the archive that is not at hand: a gap
+        if not is_too_large(loaded[1], contender):
+            rows.append(measure_one(dataset, loaded[1], contender, seed))
+    on_step(len(planned), len(planned), "")
+    return as_record(settings, rows)
+
+
+def as_record(settings: ClassifierSettings, rows: list[Row]) -> BenchRecord:
+    """Make the record of measured rows."""
+    return BenchRecord(
+        kind="classifier",
+        command=COMMAND,
+        settings={"seeds": list(settings.seeds), "network_seeds": list(settings.network_seeds)},
+        measurements=rows,
+    )
+
+
+def average(record: BenchRecord, contender: str, name: str, dataset: str | None = None) -> float | None:
+    """Return the mean over seeds, and without a set over the sets that every peer in question has."""
+    rows = [
+        row
+        for row in record.measurements
+        if row["contender"] == contender and row.get(name) is not None and dataset in (None, row["dataset"])
+    ]
+    if not rows:
+        return None
+    sets = sorted({str(row["dataset"]) for row in rows})
+    return float(
+        np.mean([np.mean([number(row, name) for row in rows if row["dataset"] == one]) for one in sets])
+    )
+
+
+def common(record: BenchRecord, *contenders: str) -> list[str]:
+    """List the sets that all these contenders were measured on."""
+    found = [
+        {str(row["dataset"]) for row in record.measurements if row["contender"] == one} for one in contenders
+    ]
+    return sorted(set.intersection(*found)) if found else []
+
+
+def mean_over(record: BenchRecord, contender: str, name: str, sets: Sequence[str]) -> float | None:
+    """Return the mean over some sets of the means over seeds."""
+    found = [average(record, contender, name, dataset) for dataset in sets]
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(found) else None
+
+
+def tables(record: BenchRecord) -> list[Table]:
+    """Return accuracies by set, then quarters and costs, then the targets."""
+    contenders = [name for name in (*OURS, *PEERS) if record.find(contender=name) is not None]
+    sets = [name for name in (*INSIDE, *ARCHIVE) if record.find(dataset=name) is not None]
+    by_set = [
+        (dataset, *(_percent(average(record, one, "accuracy_1.00", dataset)) for one in contenders))
+        for dataset in sets
+    ]
+    shared = [
+        one
+        for one in sets
+        if all(average(record, name, "accuracy_1.00", one) is not None for name in contenders)
+    ]
+    by_set.append(
+        (
+            f"mean of the {len(shared)} sets that all have",
+            *(_percent(mean_over(record, one, "accuracy_1.00", shared)) for one in contenders),
+        )
+    )
+    return [
+        text_table(title="TEST accuracy of complete series, %", columns=("", *contenders), rows=by_set),
+        text_table(
+            title="While a series comes in, and what it costs (means over each contender's sets)",
+            columns=(
+                "",
+                "25 %",
+                "50 %",
+                "75 %",
+                "100 %",
+                "calibration error",
+                "fit",
+                "model",
+                "state",
+                "sample",
+            ),
+            rows=[_costs(record, one) for one in contenders],
+            note="Accuracy after parts of a series. Calibration error: the largest of the four quarters' "
+            "means, - where only a class is given. Fit: CPU time of all cores. A new sample costs others a "
+            "recomputation.",
+        ),
+        text_table(
+            title="Stopping early, stop_at='auto': at most two points of accuracy promised",
+            columns=("", "training cases", "waiting, %", "stopping, %", "seen, %"),
+            rows=[
+                _stop_cells(record, one)
+                for one in sets
+                if average(record, "Aaren", "stop_share", one) is not None
+            ],
+        ),
+        targets_table(targets(record), title="Targets", whole_run=COMMAND),
+    ]
+
+
+def targets(record: BenchRecord) -> list[Target]:
+    """Judge a record by what the default should reach."""
+    found = []
+    for peer, least in (("MiniRocket", -1.0), ("1-NN DTW", 0.0), ("logistic regression", 0.0)):
+        sets = common(record, "Aaren", peer)
+        ours, theirs = (mean_over(record, one, "accuracy_1.00", sets) for one in ("Aaren", peer))
+        gap = None if ours is None or theirs is None else 100 * (ours - theirs)
+        found.append(
+            judge(
+                f"mean accuracy over {len(sets)} sets, ours - {peer}",
+                f"at least {least:+.0f} points" if least else "above 0 points",
+                gap,
+                partial(_reaches, least=least),
+                lambda value: f"{value:+.1f} points",
+            )
+        )
+    sets = common(record, "Aaren", "MiniRocket")
+    gaps = [
+        100
+        * (
+            (average(record, "Aaren", "accuracy_1.00", one) or 0.0)
+            - (average(record, "MiniRocket", "accuracy_1.00", one) or 0.0)
+        )
+        for one in sets
+    ]
+    found.append(
+        judge(
+            "worst set, ours - MiniRocket",
+            "at least -5 points",
+            min(gaps, default=None),
+            lambda value: value >= -5.0,
+            lambda value: f"{value:+.1f} points",
+        )
+    )
+    timed = [
+        row
+        for row in record.measurements
+        if row["contender"] == "Aaren"
+        and number(row, "train_cases") <= MANY_CASES
+        and number(row, "length") <= 1000
+    ]
+    slowest = max((number(row, "fit_cpu_seconds") for row in timed), default=None)
+    found.append(
+        judge(
+            "slowest fit of up to 500 series of up to 1,000 samples, CPU seconds of all cores",
+            "under 10 s",
+            slowest,
+            lambda value: value < 10.0,
+            format_seconds,
+        )
+    )
+    everywhere = common(record, "Aaren")
+    for quarter in QUARTERS:
+        name = f"calibration_{quarter:.2f}"
+        found.append(
+            judge(
+                f"mean calibration error at {100 * quarter:.0f} %",
+                "below 0.08",
+                mean_over(record, "Aaren", name, everywhere) if everywhere else None,
+                lambda value: value < 0.08,
+                lambda value: f"{value:.3f}",
+            )
+        )
+    losses = [
+        100
+        * (
+            (average(record, "Aaren", "accuracy_1.00", one) or 0.0)
+            - (average(record, "Aaren", "stop_accuracy", one) or 0.0)
+        )
+        for one in everywhere
+        if (average(record, "Aaren", "train_cases", one) or 0) >= FEW
+    ]
+    found.append(
+        judge(
+            f"points lost by stopping early, worst of {len(losses)} sets with {FEW} cases or more",
+            "at most 2",
+            max(losses, default=None),
+            lambda value: value <= 2.0,
+            lambda value: f"{value:.1f}",
+        )
+    )
+    return found
+
+
+def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
+    """Draw mean accuracy against the part of a series seen."""
+    colours = {"Aaren": figure.VERMILION, "MiniRocket": figure.BLUE}
+    sets = common(record, "Aaren", "MiniRocket")
+    lines = []
+    for name in ("Aaren", "Aaren, small", "MiniRocket", "logistic regression"):
+        points = [
+            (100 * quarter, 100 * value)
+            for quarter in QUARTERS
+            if (value := mean_over(record, name, f"accuracy_{quarter:.2f}", sets)) is not None
+        ]
+        if points:
+            lines.append(
+                figure.Line(
+                    name,
+                    points,
+                    colours.get(name, figure.BLUE),
+                    "-" if name in colours else ":",
+                    is_stressed=name == "Aaren",
+                )
+            )
+    panel = figure.Panel(
+        "Accuracy while a series comes in", "part of the series seen, %", "mean accuracy, %", lines
+    )
+    return figure.draw([panel], base, caption=f"{len(sets)} sets")
+
+
+def _reaches(points: float, *, least: float) -> bool:
+    return points >= least if least else points > 0.0
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _costs(record: BenchRecord, contender: str) -> tuple[str, ...]:
+    quarters = [average(record, contender, f"accuracy_{quarter:.2f}") for quarter in QUARTERS]
+    has_probabilities = contender in OURS or contender == "logistic regression"
+    errors = [average(record, contender, f"calibration_{quarter:.2f}") or 0.0 for quarter in QUARTERS]
+    state = average(record, contender, "state_bytes")
+    return (
+        contender,
+        *map(_percent, quarters),
+        f"{max(errors):.3f}" if has_probabilities else "-",
+        format_seconds(average(record, contender, "fit_cpu_seconds") or 0.0),
+        format_bytes(average(record, contender, "model_bytes") or 0.0),
+        "-" if state is None else format_bytes(state),
+        format_seconds(average(record, contender, "sample_seconds") or 0.0),
+    )
+
+
+def _stop_cells(record: BenchRecord, dataset: str) -> tuple[str, ...]:
+    names = ("accuracy_1.00", "stop_accuracy", "stop_share")
+    cases = average(record, "Aaren", "train_cases", dataset)
+    return (
+        dataset,
+        f"{cases or 0:.0f}",
+        *(_percent(average(record, "Aaren", name, dataset)) for name in names),
+    )
+
+
+BENCHMARK = Benchmark(
+    kind="classifier",
+    command=COMMAND,
+    settings=ClassifierSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    draw=draw,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)

@@ -1,0 +1,441 @@
+"""FeatureClassifier: random causal convolutions, pooled by Aaren, read by linear heads; for streams.
+
+A sample's values are 0 or 1: is a dilated causal convolution, or a channel, above a threshold? An Aaren head
+with equal scores makes of them the share of time above each threshold, which is ROCKET's pooling; a second
+head scores a sample by how much moved in it. Nothing here is trained by gradients: `ridge` draws the kernels
+and solves for the heads.
+
+Everything up to the pooled features is exact, so that no rounding tells a stream from a batch: samples are
+rounded to multiples of 1/4096, kernels weigh them by -1 and 2, thresholds lie between multiples, and scores
+are logarithms of multiples of 1/256. All sums are sums of integers, in float32 below 2^24. Scores are
+bounded, so the running maximum of the Aaren state is fixed at 0, and no sum is ever rescaled.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from aaren.classification.model import ClassifierSession, classify_raw, require_padding_at_the_end
+from aaren.errors import ConfigError, ShapeError, require_at_least
+from aaren.nn.checks import check_model_state, hide_padding
+from aaren.nn.mixer import frozen_copy
+from aaren.nn.state import State, hash_weights, tensors_of
+from aaren.ops.checks import check_mask
+from aaren.shapes import Mask, TokenMask
+from aaren.stream.whole import WholeStep
+
+UNIT = 4096.0  # parts of a standard deviation that a sample is rounded to
+LARGEST = 32.0  # standard deviations that a sample is clipped to
+TAPS = 9  # of a kernel
+MOST_CHANNELS = 9  # of a kernel: 9 channels x 12 x 32 x 4096 is still below 2^24
+POSITIONS = tuple(combinations(range(TAPS), 3))  # of the weights 2; the other six are -1: MiniRocket's 84
+WEIGHT_UNIT = 256.0
+# What the samples weigh in the second head, by their standardised log activity: e^-3, e^-2.5, ... e^3.
+ACTIVITY_WEIGHTS = tuple(
+    round(WEIGHT_UNIT * 2.718281828459045 ** (n / 2)) / WEIGHT_UNIT for n in range(-6, 7)
+)
+CHUNK_STEPS = 2048  # at once: 2048 x 256 x e^3 is below 2^24
+BLOCK_VALUES = 1 << 21  # values at once
+FEW_STREAMS = 8  # up to which each stream's own head is fetched, instead of asking all heads
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureClassifierConfig:
+    """The sizes of a `FeatureClassifier`; `plan_features` chooses them for data."""
+
+    num_channels: int
+    num_classes: int
+    length: int  # steps of the longest series of training
+    dilations: tuple[int, ...]  # ascending
+    num_thresholds: tuple[int, ...]  # of each of the 84 kernels, by dilation
+    num_levels: int = 16  # thresholds of each channel itself
+    num_poolings: int = 2  # 1: equal scores; 2: also by activity
+    num_spans: int = 10  # of time before `length`, each with a head of its own
+
+    def __post_init__(self) -> None:
+        """Report sizes that cannot be."""
+        require_at_least(
+            self, num_channels=1, num_classes=2, length=1, num_levels=0, num_poolings=1, num_spans=0
+        )
+        if self.num_poolings > 2:
+            raise ConfigError(f"num_poolings must be 1 or 2; got {self.num_poolings}.")
+        if len(self.dilations) != len(self.num_thresholds) or not self.dilations:
+            raise ConfigError(
+                f"num_thresholds has one number per dilation; got {len(self.num_thresholds)} for "
+                f"{len(self.dilations)} dilations."
+            )
+        if min(self.dilations) < 1 or min(self.num_thresholds) < 1:
+            raise ConfigError("dilations and num_thresholds must be at least 1.")
+
+    @property
+    def num_convolved(self) -> int:
+        """Return how many values of a sample come from convolutions."""
+        return len(POSITIONS) * sum(self.num_thresholds)
+
+    @property
+    def num_values(self) -> int:
+        """Return how many values a sample has."""
+        return self.num_convolved + self.num_channels * self.num_levels
+
+    @property
+    def num_features(self) -> int:
+        """Return how many numbers the heads see."""
+        return self.num_poolings * self.num_values
+
+    @property
+    def reach(self) -> int:
+        """Return how many samples before the newest one the convolutions see."""
+        return (TAPS - 1) * max(self.dilations)
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the bytes of the state of one stream."""
+        return 4 * self.reach * self.num_channels + 8 + 8 * self.num_poolings * (1 + self.num_values)
+
+
+class _FeatureParts(NamedTuple):
+    tail: Tensor  # (b, reach, channels) float32  the last samples in units, zeros before the first
+    position: Tensor  # (b,) int64  steps so far
+    weight: Tensor  # (b, poolings)  the sum of what samples weigh: u of an Aaren state with maximum 0
+    total: Tensor  # (b, poolings, values)  the weighted sum of their values: its w
+
+
+class FeatureClassifierState(_FeatureParts, State):
+    """All that is remembered of a prefix; its size does not depend on its length."""
+
+    __slots__ = ()
+
+
+class FeatureClassifier(nn.Module):
+    """Score the classes of series, after every sample of them if need be.
+
+    >>> config = FeatureClassifierConfig(
+    ...     num_channels=3, num_classes=2, length=50, dilations=(1, 2, 4), num_thresholds=(2, 2, 2)
+    ... )
+    >>> model = FeatureClassifier(config)
+    >>> model(torch.randn(5, 50, 3)).shape, config.num_features
+    (torch.Size([5, 2]), 1104)
+    >>> session = model.stream()
+    >>> session.push(torch.randn(3)), session.state.nbytes == config.state_bytes
+    (tensor([0.5000, 0.5000]), True)
+    """
+
+    config_type: ClassVar[type[FeatureClassifierConfig]] = FeatureClassifierConfig
+    is_causal = True
+    channels: Tensor
+    thresholds: Tensor
+    levels: Tensor
+    activities: Tensor
+    span_ends: Tensor
+
+    def __init__(self, config: FeatureClassifierConfig) -> None:
+        super().__init__()
+        self.config = config
+        dilations = len(config.dilations)
+        # Which channels each kernel sums over, (dilations, kernels, channels) of 0 and 1.
+        self.register_buffer("channels", torch.ones(dilations, len(POSITIONS), config.num_channels))
+        self.register_buffer("thresholds", torch.full((config.num_convolved,), 0.5))  # in units
+        self.register_buffer("levels", torch.full((config.num_channels, config.num_levels), 0.5))
+        self.register_buffer("activities", torch.full((len(ACTIVITY_WEIGHTS) - 1,), 0.5))
+        self.register_buffer("span_ends", torch.arange(config.num_spans))  # the last step of each span
+        # No buffers: constants that never change, whatever dtype the model is given.
+        kernels = [[2.0 if tap in places else -1.0 for tap in range(TAPS)] for places in POSITIONS]
+        self._pattern = torch.tensor(kernels)  # (kernels, taps), oldest first
+        lags = [config.reach - d * (TAPS - 1 - tap) for d in config.dilations for tap in range(TAPS)]
+        self._lags = torch.tensor(lags).view(-1, TAPS)  # places in the window of a step
+        counts = torch.tensor(config.num_thresholds).repeat_interleave(len(POSITIONS))
+        self._sources = torch.arange(len(counts)).repeat_interleave(counts)  # the kernel of each threshold
+        self._weight_steps = torch.tensor(ACTIVITY_WEIGHTS, dtype=torch.float64).diff()
+        heads = config.num_spans + 1  # the last one: from `length` on, and for complete series
+        self.weight = nn.Parameter(torch.zeros(heads, config.num_classes, config.num_features))
+        self.bias = nn.Parameter(torch.zeros(heads, config.num_classes))
+
+    def extra_repr(self) -> str:
+        config = self.config
+        return (
+            f"dilations={config.dilations}, features={config.num_features}, state={config.state_bytes} bytes"
+        )
+
+    def forward(self, values: Tensor, *, mask: Mask | None = None) -> Tensor:
+        """Score complete series.
+
+        Args:
+            values: (b, t, channels), scaled as in training.
+            mask: (b, t) bool, True = real; padding stands at the end and may hold anything.
+
+        Returns:
+            (b, classes); a softmax of them gives calibrated probabilities.
+        """
+        self._check(values, ("b", "t"), mask)
+        require_padding_at_the_end(mask)
+        lengths = self._lengths(values, mask)
+        pooled = self.pool(values, lengths.unsqueeze(1), mask=mask).squeeze(1)
+        heads = torch.full_like(lengths, self.config.num_spans)
+        return self._score(pooled, lengths, heads)
+
+    def score_prefixes(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
+        """Score prefixes of series, as a stream would after so many steps.
+
+        Args:
+            values: (b, t, channels).
+            steps: (b, n) int64, lengths of n prefixes of each series.
+            mask: (b, t) bool, padding at the end.
+
+        Returns:
+            (b, n, classes).
+        """
+        self._check(values, ("b", "t"), mask)
+        require_padding_at_the_end(mask)
+        return self._score(self.pool(values, steps, mask=mask), steps, self._heads(steps))
+
+    def pool(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
+        """Return the pooled features (b, n, features), float64, of prefixes of so many steps (b, n)."""
+        units = self._units(hide_padding(values, mask))
+        b, t, _ = units.shape
+        n, poolings = steps.shape[1], self.config.num_poolings
+        window = self._before(units, None)
+        weights = self._weights(units, window)  # (b, t, poolings) float64
+        seen = torch.arange(t, device=units.device) < steps.unsqueeze(-1)  # (b, n, t)
+        total = weights.new_zeros(b, n * poolings, self.config.num_values)
+        for start in range(0, t, CHUNK_STEPS):
+            stop = min(t, start + CHUNK_STEPS)
+            asked = torch.einsum("bnt,bth->bnht", seen[:, :, start:stop].double(), weights[:, start:stop])
+            asked = asked.flatten(1, 2).float()  # (b, n * poolings, t)
+            for first, block in self._values(window, start, stop):
+                # Sums of multiples of 1/256 below 2^16: exact in float32, in any order.
+                total[..., first : first + block.shape[-1]] += torch.bmm(asked, block)
+        weight = torch.einsum("bnt,bth->bnh", seen.double(), weights)
+        total = total.view(b, n, poolings, -1) / weight.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)
+        return total.flatten(2)
+
+    def init_state(
+        self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> FeatureClassifierState:
+        """Return the state before the first sample; sums in float64, or in `dtype`."""
+        config = self.config
+        device, dtype = device or self.weight.device, dtype or torch.float64
+        return FeatureClassifierState(
+            tail=torch.zeros(batch_size, config.reach, config.num_channels, device=device),
+            position=torch.zeros(batch_size, dtype=torch.int64, device=device),
+            weight=torch.zeros(batch_size, config.num_poolings, dtype=dtype, device=device),
+            total=torch.zeros(batch_size, config.num_poolings, config.num_values, dtype=dtype, device=device),
+        )
+
+    def score_steps(
+        self, values: Tensor, state: FeatureClassifierState | None = None, *, mask: Mask | None = None
+    ) -> tuple[Tensor, FeatureClassifierState]:
+        """Take in many samples at once and score the classes after every one of them.
+
+        Args:
+            values: (b, t, channels).
+            state: what came before; default: nothing.
+            mask: (b, t) bool, True = real, in any order. A step with False is no step: the scores there are
+                the last ones.
+        """
+        self._check(values, ("b", "t"), mask)
+        if state is None:
+            state = self.init_state(values.shape[0], device=values.device)
+        check_model_state(state, FeatureClassifierState, values.shape[0])
+        if mask is None:
+            mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+        before = self.read(state).unsqueeze(1)
+        order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)  # real steps to the front
+        in_front = hide_padding(values, mask).gather(1, order.unsqueeze(-1).expand_as(values))
+        is_real, found = mask.gather(1, order), [before]
+        size = max(1, BLOCK_VALUES // max(1, values.shape[0] * self.config.num_features))
+        for start in range(0, values.shape[1], size):
+            part = slice(start, start + size)
+            scores, state = self._score_chunk(in_front[:, part], state, is_real[:, part])
+            found.append(scores)
+        counts = mask.cumsum(1).unsqueeze(-1).expand(*mask.shape, before.shape[-1])
+        return torch.cat(found, dim=1).gather(1, counts), state
+
+    def step(
+        self, row: Tensor, state: FeatureClassifierState, *, mask: TokenMask | None = None
+    ) -> tuple[Tensor, FeatureClassifierState]:
+        """Take in one sample per stream, (b, channels), and return the scores after it, (b, classes).
+
+        Args:
+            row: (b, channels), scaled as in training.
+            state: from `init_state`, `score_steps` or an earlier `step`.
+            mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its scores.
+        """
+        self._check(row, ("b",), mask)
+        check_model_state(state, FeatureClassifierState, row.shape[0])
+        if mask is not None:  # what stands in a missing row, even NaN, has no effect
+            row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
+        units = self._units(row)
+        window = torch.cat([state.tail, units.unsqueeze(1)], dim=1)  # (b, reach + 1, channels)
+        taps = window[:, self._lags.to(row.device)]  # (b, dilations, taps, channels)
+        responses = ((self._pattern.to(row.device) @ taps) * self.channels).sum(-1)  # (b, dilations, kernels)
+        is_above = responses.flatten(1)[:, self._sources.to(row.device)] > self.thresholds
+        is_high = (units.unsqueeze(-1) > self.levels).flatten(1)
+        values = torch.cat([is_above, is_high], dim=1).to(state.total.dtype)
+        weights = self._weigh(units, window[:, -2], state.position > 0).to(state.total.dtype)
+        after = FeatureClassifierState(
+            tail=window[:, 1:],
+            position=state.position + 1,
+            weight=state.weight + weights,
+            total=state.total + weights.unsqueeze(-1) * values.unsqueeze(1),
+        )
+        if mask is not None:
+            after = FeatureClassifierState(
+                *(
+                    torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old)
+                    for new, old in zip(after, state, strict=True)
+                )
+            )
+        return self._read(after), after
+
+    def read(self, state: FeatureClassifierState) -> Tensor:
+        """Return the scores of each stream as it stands, (b, classes); no sample is taken in."""
+        check_model_state(state, FeatureClassifierState)
+        return self._read(state)
+
+    def finish(self, state: FeatureClassifierState) -> Tensor:
+        """Return the scores (b, classes) of series that end here: what `forward` gives for them."""
+        check_model_state(state, FeatureClassifierState)
+        heads = torch.full_like(state.position, self.config.num_spans)
+        return self._score(self._pooled(state), state.position, heads)
+
+    def stream(
+        self, batch_size: int | None = None, *, engine: str = "auto"
+    ) -> "ClassifierSession[FeatureClassifierState]":
+        """Open a session that holds the state: push samples, read class probabilities.
+
+        Args:
+            batch_size: how many streams go side by side; None: one, whose samples and answers lack that axis.
+            engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
+        """
+        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
+
+    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
+        """Return the step from a raw sample to class probabilities; `preprocessing` is a run's."""
+        return classify_raw(self, self.config.num_channels, preprocessing)
+
+    def fold(self) -> "FeatureClassifier":
+        """Return a frozen copy for inference; states pass between it and the original."""
+        return frozen_copy(self)
+
+    def fingerprint(self) -> str:
+        """Return a short name of these weights, to be kept with saved states."""
+        return hash_weights(tensors_of(self))[:16]
+
+    def _score_chunk(
+        self, values: Tensor, state: FeatureClassifierState, mask: Mask
+    ) -> tuple[Tensor, FeatureClassifierState]:
+        """Take in some steps whose padding stands at the end; all their prefixes are held at once."""
+        units = self._units(values)
+        b, t, _ = units.shape
+        window, dtype = self._before(units, state.tail), state.total.dtype
+        weights = self._weights(units, window, state.position).to(dtype) * mask.unsqueeze(-1)
+        blocks = [block for _, block in self._values(window, 0, t)]
+        items = torch.cat(blocks, dim=-1).unsqueeze(2) * weights.unsqueeze(-1)  # (b, t, poolings, values)
+        totals = state.total.unsqueeze(1) + items.cumsum(1)
+        sums = state.weight.unsqueeze(1) + weights.cumsum(1)
+        positions = state.position.unsqueeze(1) + mask.cumsum(1)
+        counts = mask.sum(1)
+        streams = torch.arange(b, device=units.device)
+        places = counts.unsqueeze(1) + torch.arange(self.config.reach, device=units.device)
+        final = FeatureClassifierState(
+            tail=window[streams.unsqueeze(1), places],
+            position=positions[:, -1],
+            weight=sums[:, -1],
+            total=totals[:, -1],
+        )
+        pooled = totals / sums.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)
+        return self._score(pooled.flatten(2), positions, self._heads(positions)), final
+
+    def _units(self, values: Tensor) -> Tensor:
+        """Round to units: integers in float32. First to float32, so that copies in float64 agree."""
+        return (values.float() * UNIT).round().clamp(-LARGEST * UNIT, LARGEST * UNIT)
+
+    def _before(self, units: Tensor, tail: Tensor | None) -> Tensor:
+        """Return the samples with those before them, (b, reach + t, channels)."""
+        if tail is None:
+            tail = units.new_zeros(units.shape[0], self.config.reach, units.shape[2])
+        return torch.cat([tail, units], dim=1)
+
+    def _weights(self, units: Tensor, window: Tensor, position: Tensor | None = None) -> Tensor:
+        """Return what samples (b, t, channels) weigh in each pooling, (b, t, poolings) float64."""
+        reach = self.config.reach
+        has_before = torch.ones(units.shape[:2], dtype=torch.bool, device=units.device)
+        has_before[:, 0] = False if position is None else position > 0
+        return self._weigh(units, window[:, reach - 1 : -1], has_before)
+
+    def _weigh(self, units: Tensor, before: Tensor, has_before: Tensor) -> Tensor:
+        """Return (..., poolings) float64 of samples (..., channels) and those before them."""
+        equal = torch.ones(*units.shape[:-1], 1, dtype=torch.float64, device=units.device)
+        if self.config.num_poolings == 1:
+            return equal
+        activity = (units.double() - before).abs().sum(-1) * has_before
+        is_above = activity.unsqueeze(-1) > self.activities
+        steps = (is_above.double() * self._weight_steps.to(units.device)).sum(-1, keepdim=True)
+        return torch.cat([equal, ACTIVITY_WEIGHTS[0] + steps], dim=-1)
+
+    def _values(self, window: Tensor, start: int, stop: int) -> Iterator[tuple[int, Tensor]]:
+        """Walk through the values of samples start to stop, in blocks (b, t, some) of 0.0 and 1.0.
+
+        Args:
+            window: (b, reach + t, channels), see `_before`.
+            start: the first sample.
+            stop: the sample after the last one.
+
+        Yields:
+            Each block's first place among the values, and the block.
+        """
+        config, first, steps = self.config, 0, stop - start
+        b, kernels = window.shape[0], len(POSITIONS)
+        for number, (dilation, count) in enumerate(zip(config.dilations, config.num_thresholds, strict=True)):
+            begins = [config.reach + start - dilation * (TAPS - 1 - tap) for tap in range(TAPS)]
+            taps = torch.cat([window[:, begin : begin + steps] for begin in begins], dim=-1)
+            # (kernels, taps, channels)
+            weights = self._pattern.to(window.device).unsqueeze(-1) * self.channels[number].unsqueeze(1)
+            responses = taps @ weights.flatten(1).T.to(taps.dtype)  # (b, t, kernels)
+            size = kernels * count
+            above = responses.unsqueeze(-1) > self.thresholds[first : first + size].view(kernels, count)
+            yield first, above.view(b, steps, size).float()
+            first += size
+        units = window[:, config.reach + start : config.reach + stop]
+        if config.num_levels:
+            yield first, (units.unsqueeze(-1) > self.levels).flatten(2).float()
+
+    def _read(self, state: FeatureClassifierState) -> Tensor:
+        return self._score(self._pooled(state), state.position, self._heads(state.position))
+
+    def _pooled(self, state: FeatureClassifierState) -> Tensor:
+        """Return the features (b, features)."""
+        return (state.total / state.weight.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)).flatten(1)
+
+    def _heads(self, position: Tensor) -> Tensor:
+        """Return which head is responsible after so many steps."""
+        return (position.unsqueeze(-1) > self.span_ends).sum(-1)
+
+    def _score(self, pooled: Tensor, position: Tensor, heads: Tensor) -> Tensor:
+        """Return the scores (..., classes) of features (..., features) after so many steps (...) by heads."""
+        pooled = pooled.to(self.weight.dtype)
+        if pooled.ndim == 2 and pooled.shape[0] <= FEW_STREAMS:
+            scores = (self.weight[heads] @ pooled.unsqueeze(-1)).squeeze(-1)
+        else:
+            every = torch.einsum("...f,skf->...sk", pooled, self.weight)
+            chosen = heads.view(*heads.shape, 1, 1).expand(*heads.shape, 1, every.shape[-1])
+            scores = every.gather(-2, chosen).squeeze(-2)
+        return (scores + self.bias[heads]) * (position > 0).unsqueeze(-1)  # of nothing: all alike
+
+    def _lengths(self, values: Tensor, mask: Mask | None) -> Tensor:
+        if mask is None:
+            return torch.full((values.shape[0],), values.shape[1], device=values.device)
+        return mask.sum(1)
+
+    def _check(self, values: Tensor, axes: tuple[str, ...], mask: Tensor | None) -> None:
+        channels = self.config.num_channels
+        if values.ndim != len(axes) + 1 or values.shape[-1] != channels:
+            raise ShapeError(
+                f"values must be ({', '.join(axes)}, {channels}), the channels that this model was built "
+                f"for, time before channels; got {tuple(values.shape)}."
+            )
+        check_mask(mask, values.shape[:-1], "(b, t)" if len(axes) == 2 else "(b,)")

@@ -1,0 +1,291 @@
+"""Fit a FeatureClassifier in closed form: kernels and thresholds drawn, heads solved, all of TRAIN used.
+
+Every span of time has a ridge head, fitted to prefixes that are cut at random inside it, and one more has the
+complete series. Leave-one-out scores, which ridge regression gives exactly and at no cost, choose each head's
+strength, its temperature and the threshold of early stopping, so that no case need be held out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aaren.classification.batches import LabelledSeries
+from aaren.classification.features import (
+    ACTIVITY_WEIGHTS,
+    BLOCK_VALUES,
+    MOST_CHANNELS,
+    POSITIONS,
+    TAPS,
+    UNIT,
+    FeatureClassifier,
+    FeatureClassifierConfig,
+)
+from aaren.errors import unknown_name
+
+Size: TypeAlias = Literal["default", "small"]
+SIZES: dict[str, tuple[int, int, int]] = {  # thresholds per kernel over all dilations, levels, poolings
+    "default": (30, 16, 2),
+    "small": (5, 4, 1),
+}
+SMALL_TAIL = 3072  # bytes that the samples of a small state may take
+MOST_DILATIONS = 32
+MOST_EXACT = 1000  # cases whose leave-one-out scores are computed; of more, a random part
+STRENGTHS = torch.logspace(-1, 5, 13, dtype=torch.float64)
+TEMPERATURES = torch.logspace(float(np.log10(0.3)), float(np.log10(30.0)), 40, dtype=torch.float64)
+SOFTEN = 0.05  # added to the standard deviation of a feature
+FLAT = 4.0  # units that thresholds keep away from 0, where every flat stretch of a series is
+
+
+class EarlyStop(NamedTuple):
+    """The rule "answer as soon as one class is this probable", judged on cases left out of the fit."""
+
+    threshold: float
+    accuracy: float  # of the rule
+    full_accuracy: float  # of waiting until the end
+    share_seen: float  # mean part of a series that the rule waits for
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class LeftOut:
+    """What the heads say of training cases, each left out of the fit: the base of every choice."""
+
+    probabilities: Tensor  # (cases, spans + 1, classes); the last: of complete series
+    steps: Tensor  # (cases, spans)  where the prefixes were cut
+    lengths: Tensor  # (cases,)
+    labels: Tensor  # (cases,)
+
+    def stops(self, threshold: float) -> tuple[Tensor, Tensor]:
+        """Return which cases the rule gets right, and which share of each it waits for."""
+        asked = self.probabilities[:, :-1]
+        is_sure = (asked.amax(-1) >= threshold) & (self.steps < self.lengths.unsqueeze(1))
+        stops = is_sure.any(1)
+        first = torch.where(stops, is_sure.double().argmax(1), asked.shape[1])
+        rows = torch.arange(len(first))
+        is_right = self.probabilities[rows, first].argmax(-1) == self.labels
+        steps = torch.cat([self.steps, self.lengths.unsqueeze(1)], dim=1)[rows, first]
+        return is_right, steps / self.lengths
+
+    def curve(self, thresholds: Sequence[float]) -> list[EarlyStop]:
+        """Return how the rule trades accuracy for earliness, by threshold."""
+        full = float((self.probabilities[:, -1].argmax(-1) == self.labels).double().mean())
+        found = []
+        for threshold in thresholds:
+            is_right, share = self.stops(threshold)
+            found.append(
+                EarlyStop(threshold, float(is_right.double().mean()), full, float(share.double().mean()))
+            )
+        return found
+
+    def choose(self, loss: float) -> EarlyStop:
+        """Return the lowest threshold that costs at most `loss` of accuracy, with a standard error to spare.
+
+        It is 1.01, which nothing reaches, where waiting is the only way to keep the promise.
+        """
+        is_right_at_end = self.probabilities[:, -1].argmax(-1) == self.labels
+        full, cases = float(is_right_at_end.double().mean()), len(self.labels)
+        best = EarlyStop(1.01, full, full, 1.0)
+        for threshold in np.linspace(0.99, 0.3, 70).tolist():
+            is_right, share = self.stops(threshold)
+            lost = int((is_right_at_end & ~is_right).sum())
+            won = int((~is_right_at_end & is_right).sum())
+            if threshold < min(full, 0.99) or lost - won + (lost + won) ** 0.5 > max(loss * cases, 1.0):
+                break
+            accuracy = float(is_right.double().mean())
+            best = EarlyStop(threshold, accuracy, full, float(share.double().mean()))
+        return best
+
+
+def plan_features(
+    *, num_channels: int, num_classes: int, lengths: Sequence[int], size: str = "default", num_spans: int = 10
+) -> FeatureClassifierConfig:
+    """Choose dilations and numbers of thresholds for series of these lengths.
+
+    >>> plan_features(num_channels=1, num_classes=2, lengths=[100], size="small").state_bytes < 8000
+    True
+    """
+    if size not in SIZES:
+        raise unknown_name("size", size, SIZES)
+    per_kernel, levels, poolings = SIZES[size]
+    longest, middle = max(lengths), int(np.median(lengths))
+    widest = max(1, (max(middle, TAPS) - 1) // (TAPS - 1))
+    if size == "small":
+        widest = max(1, min(widest, SMALL_TAIL // (4 * (TAPS - 1) * num_channels)))
+        levels = min(levels, 64 // num_channels)
+    grid = np.logspace(0, np.log2(widest), min(per_kernel, MOST_DILATIONS), base=2).astype(int)
+    dilations, counts = np.unique(grid, return_counts=True)
+    return FeatureClassifierConfig(
+        num_channels=num_channels,
+        num_classes=num_classes,
+        length=longest,
+        dilations=tuple(map(int, dilations)),
+        num_thresholds=tuple(map(int, counts)),
+        num_levels=levels,
+        num_poolings=poolings,
+        num_spans=min(num_spans, longest - 1),
+    )
+
+
+def fit_features(
+    series: LabelledSeries,
+    config: FeatureClassifierConfig,
+    *,
+    seed: int,
+    on_step: Callable[[int, int], None] | None = None,
+) -> tuple[FeatureClassifier, LeftOut]:
+    """Fit a model to series at the scale of training.
+
+    Args:
+        series: all cases, padded at the end.
+        config: see `plan_features`.
+        seed: of kernels' channels, thresholds and cuts.
+        on_step: is told about progress: parts done, and how many there are.
+    """
+    told = on_step or (lambda *_: None)
+    generator = torch.Generator().manual_seed(seed)
+    model = FeatureClassifier(config).requires_grad_(False).eval()
+    lengths = series.mask.sum(1)
+    _draw_kernels(model, series, lengths, generator)
+    spans = config.num_spans
+    ends = torch.linspace(0, config.length - 1, spans + 1, dtype=torch.float64).round().long()[1:]
+    model.span_ends.copy_(ends)
+    begins = torch.cat([ends.new_zeros(1), ends[:-1]])
+    drawn = torch.rand(len(series), spans, generator=generator)
+    cuts = begins + 1 + (drawn * (ends - begins)).long()
+    cuts = torch.minimum(cuts, lengths.unsqueeze(1))
+    steps = torch.cat([cuts, lengths.unsqueeze(1)], dim=1)
+    total = len(series) + spans + 1
+    features = pool_all(model, series, steps, on_case=lambda done: told(done, total))
+    part = torch.randperm(len(series), generator=generator)[:MOST_EXACT].sort().values
+    probabilities = []
+    for head in range(spans + 1):
+        found = _fit_head(features[:, head], series.labels, config.num_classes, part)
+        model.weight.data[head], model.bias.data[head] = found.weight, found.bias
+        probabilities.append(found.left_out)
+        told(len(series) + head + 1, total)
+    left_out = LeftOut(
+        probabilities=torch.stack(probabilities, dim=1),
+        steps=cuts[part],
+        lengths=lengths[part],
+        labels=series.labels[part],
+    )
+    return model, left_out
+
+
+@torch.no_grad()
+def pool_all(
+    model: FeatureClassifier,
+    series: LabelledSeries,
+    steps: Tensor,
+    *,
+    on_case: Callable[[int], None],
+) -> Tensor:
+    """Return the pooled features (cases, n, features), float32, of prefixes of every case."""
+    found = torch.empty(*steps.shape, model.config.num_features)
+    length = series.values.shape[1]
+    widest = len(POSITIONS) * max(model.config.num_thresholds)
+    size = max(1, BLOCK_VALUES // (length * widest))
+    for first in range(0, len(series), size):
+        part = slice(first, first + size)
+        found[part] = model.pool(series.values[part], steps[part], mask=series.mask[part]).float()
+        on_case(min(len(series), first + size))
+    return found
+
+
+def _draw_kernels(
+    model: FeatureClassifier, series: LabelledSeries, lengths: Tensor, generator: torch.Generator
+) -> None:
+    """Draw which channels each kernel sees, and take thresholds from what it gives on training series."""
+    config = model.config
+    channels, kernels = config.num_channels, len(POSITIONS)
+    shape = (len(config.dilations), kernels)
+    most = min(channels, MOST_CHANNELS)
+    counts = (2 ** (torch.rand(shape, generator=generator) * np.log2(most + 1))).long()
+    ranks = torch.rand(*shape, channels, generator=generator).argsort(-1).argsort(-1)
+    model.channels.copy_(ranks < counts.unsqueeze(-1))
+    golden = (torch.arange(1, config.num_convolved + 1, dtype=torch.float64) * (5**0.5 + 1) / 2) % 1
+    cases = torch.randint(len(series), shape, generator=generator)
+    units = model._units(series.values)
+    first = 0
+    for number, (dilation, count) in enumerate(zip(config.dilations, config.num_thresholds, strict=True)):
+        for kernel in range(kernels):
+            case = cases[number, kernel]
+            summed = units[case, : lengths[case]] @ model.channels[number, kernel]
+            padded = torch.cat([summed.new_zeros((TAPS - 1) * dilation), summed])
+            response = sum(
+                weight * padded[dilation * tap : dilation * tap + len(summed)]
+                for tap, weight in enumerate(model._pattern[kernel].tolist())
+            )
+            assert isinstance(response, Tensor)
+            reach = (TAPS - 1) * dilation
+            if len(response) > reach + 4:
+                response = response[reach:]
+            model.thresholds[first : first + count] = (
+                torch.quantile(response.double(), golden[first : first + count]).floor() + 0.5
+            )
+            first += count
+    is_flat = model.thresholds.abs() < FLAT
+    model.thresholds[is_flat] = FLAT + 0.5
+    flat = units[series.mask].double()  # (steps, channels)
+    if config.num_levels:
+        shares = (torch.arange(config.num_levels, dtype=torch.float64) + 0.5) / config.num_levels
+        for channel in range(channels):
+            model.levels[channel] = (
+                torch.from_numpy(np.quantile(flat[:, channel].numpy(), shares.numpy())).floor() + 0.5
+            )
+    moved = (units[:, 1:].double() - units[:, :-1]).abs().sum(-1)[series.mask[:, 1:]]
+    logs = (moved / UNIT + 1e-2).log()
+    mean, deviation = logs.mean(), logs.std() + 1e-8
+    edges = torch.arange(len(ACTIVITY_WEIGHTS) - 1, dtype=torch.float64) / 2 - 2.75
+    model.activities.copy_((((edges * deviation + mean).exp() - 1e-2) * UNIT).floor() + 0.5)
+
+
+class _Head(NamedTuple):
+    weight: Tensor  # (classes, features)
+    bias: Tensor  # (classes,)
+    left_out: Tensor  # (part, classes)  probabilities
+
+
+def _fit_head(features: Tensor, labels: Tensor, num_classes: int, part: Tensor) -> _Head:
+    """Solve for one head; strength and temperature have the least leave-one-out log loss."""
+    mean, deviation = features.mean(0), features.std(0, correction=0)
+    scale = torch.where(deviation < 1e-6, 0.0, 1.0 / (deviation + SOFTEN))
+    targets = 2.0 * torch.nn.functional.one_hot(labels, num_classes).double() - 1.0
+    centre = targets.mean(0)
+    scaled = (features - mean) * scale
+    some, wanted, truth = scaled[part], (targets - centre)[part], labels[part]
+    cases = len(part)
+    values, vectors = torch.linalg.eigh((some @ some.T).double())
+    values = values.clamp(min=0)
+    turned = vectors.T @ wanted
+    best = float("inf")
+    strength = temperature = 1.0
+    left_out = wanted
+    for candidate in STRENGTHS.tolist():
+        shrunk = values / (values + candidate)
+        own = (vectors * vectors) @ shrunk + 1.0 / cases
+        residual = (wanted - vectors @ (shrunk.unsqueeze(1) * turned)) / (1.0 - own).clamp(
+            min=1e-9
+        ).unsqueeze(1)
+        scores = targets[part] - residual
+        probabilities = (TEMPERATURES.view(-1, 1, 1) * scores).softmax(-1)  # (temperatures, cases, classes)
+        right = probabilities[:, torch.arange(cases), truth]
+        # One further case of chance keeps the temperature finite.
+        losses = -((right * cases + 1.0 / num_classes) / (cases + 1)).log().mean(-1)
+        place = int(losses.argmin())
+        if float(losses[place]) < best:
+            best, strength, temperature = float(losses[place]), candidate, float(TEMPERATURES[place])
+            left_out = probabilities[place]
+    if cases == len(features):
+        weight = some.double().T @ (vectors @ (turned / (values + strength).unsqueeze(1)))
+    else:
+        gram = (scaled.T @ scaled).double()
+        gram.diagonal().add_(strength * len(features) / cases)
+        factor = torch.linalg.cholesky(gram)
+        weight = torch.cholesky_solve((scaled.T @ (targets - centre).float()).double(), factor)
+    weight = weight * scale.unsqueeze(1).double()  # (features, classes)
+    bias = centre - mean.double() @ weight
+    return _Head((temperature * weight.T).float(), (temperature * bias).float(), left_out)

@@ -1,0 +1,52 @@
+"""The table of classifiers: what it judges, and by which numbers."""
+
+import numpy as np
+import pytest
+
+import classifier
+from aaren.bench.record import BenchRecord, Row
+
+
+def made_up(**accuracies: float) -> BenchRecord:
+    names = {"ours": "Aaren", "mini": "MiniRocket", "dtw": "1-NN DTW", "logistic": "logistic regression"}
+    rows: list[Row] = []
+    for short, accuracy in accuracies.items():
+        for dataset in ("BasicMotions", "Handwriting"):
+            row: Row = {
+                "dataset": dataset,
+                "contender": names[short],
+                "seed": 0,
+                "train_cases": 150,
+                "length": 152,
+            }
+            row |= {f"accuracy_{quarter:.2f}": accuracy for quarter in classifier.QUARTERS}
+            row |= {f"calibration_{quarter:.2f}": 0.05 for quarter in classifier.QUARTERS}
+            row |= {"fit_seconds": 30.0, "fit_cpu_seconds": 3.0, "model_bytes": 1e5, "sample_seconds": 1e-4}
+            row |= {"state_bytes": 4e4, "stop_accuracy": accuracy - 0.01, "stop_share": 0.5}
+            rows.append(row)
+    return BenchRecord(kind="classifier", command="made up", settings={}, measurements=rows)
+
+
+def test_targets_are_judged() -> None:
+    good = classifier.targets(made_up(ours=0.9, mini=0.905, dtw=0.8, logistic=0.7))
+    assert [target.verdict for target in good] == ["met"] * len(good)
+    bad = classifier.targets(made_up(ours=0.8, mini=0.9, dtw=0.8, logistic=0.7))
+    assert [target.verdict for target in bad[:4]] == ["missed", "missed", "met", "missed"]
+    assert len(classifier.tables(made_up(ours=0.9, mini=0.905, dtw=0.8, logistic=0.7))) == 4
+
+
+def test_calibration_error() -> None:
+    sure = np.array([[0.9, 0.1]] * 10)
+    assert classifier.calibration_error(sure, np.arange(10) < 9) == pytest.approx(0.0)
+    assert classifier.calibration_error(sure, np.arange(10) < 5) == pytest.approx(0.4)
+
+
+def test_a_set_that_comes_with_aeon_is_measured() -> None:
+    pytest.importorskip("aeon")
+    pytest.importorskip("sklearn")
+    split = classifier.load("ItalyPowerDemand")
+    split = split._replace(test=split.test[:40], test_labels=split.test_labels[:40])
+    row = classifier.measure_one("ItalyPowerDemand", split, "Aaren, small", 0)
+    assert row["accuracy_1.00"] > 0.85
+    assert row["state_bytes"] < 8000
+    assert 0.0 < row["stop_share"] <= 1.0
