@@ -179,7 +179,11 @@ def test_faults_of_a_config_come_together() -> None:
 def test_real_sets_open_with_their_units_and_marks(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AAREN_DATA", str(mirror))
     facts = SETTING.open(EventsConfig(dataset="mimic", time_scale="mean-gap"), seed=0).facts()
-    assert (facts["unit"], facts["marks"], facts["comparable"]) == ("years", 75, ["accuracy"])
+    assert (facts["unit"], facts["marks"], facts["comparable"]) == (
+        "years",
+        75,
+        ["nll", "rmse", "accuracy"],
+    )
     assert facts["padding_share"] < 0.2
     taxi = SETTING.open(EventsConfig(dataset="taxi-tritpp"), seed=0).facts()
     assert (taxi["knows_end"], taxi["stands_for"]) == (True, "taxi")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from aaren.datasets.ragged import offsets_from_lengths
+from aaren.datasets.numbers import offsets_from_lengths
 from aaren.errors import DataError
 from aaren.events.sequences import EventSequences
 

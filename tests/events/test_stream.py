@@ -1,4 +1,4 @@
-"""Sessions of events: times in, laws out, and every wrong time refused."""
+"""Sessions of events: times in, distributions out, and every wrong time refused."""
 
 import datetime
 from typing import Any

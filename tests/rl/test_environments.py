@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from aaren.errors import ConfigError, MissingDependencyError
-from aaren.rl.environments import REFERENCE_RETURNS, Arena, Outcome, normalised_score
+from aaren.rl.environments import REFERENCE_RETURNS, Outcome, Simulator, normalised_score
 
 
 class Countdown(gymnasium.Env):
@@ -72,7 +72,7 @@ def _registered() -> Iterator[None]:
 
 def test_episodes_go_in_step_and_leave_when_they_end() -> None:
     player = Recorder()
-    outcomes = Arena("Countdown-v0").play(player, [3, 1, 5])
+    outcomes = Simulator("Countdown-v0").play(player, [3, 1, 5])
     assert outcomes == [Outcome(3.0, 3), Outcome(1.0, 1), Outcome(5.0, 5)]
     assert [len(shown) for shown in player.shown] == [3, 2, 2, 1, 1]
     assert player.kept == [[0, 2], [1]]
@@ -82,8 +82,8 @@ def test_episodes_go_in_step_and_leave_when_they_end() -> None:
 
 
 def test_the_step_limit_is_the_environments_own_unless_given() -> None:
-    assert Arena("Countdown-v0").play(Recorder(), [9]) == [Outcome(8.0, 8)]
-    assert Arena("Countdown-v0", max_steps=4).play(Recorder(), [9]) == [Outcome(4.0, 4)]
+    assert Simulator("Countdown-v0").play(Recorder(), [9]) == [Outcome(8.0, 8)]
+    assert Simulator("Countdown-v0", max_steps=4).play(Recorder(), [9]) == [Outcome(4.0, 4)]
 
 
 @pytest.mark.parametrize(
@@ -91,48 +91,48 @@ def test_the_step_limit_is_the_environments_own_unless_given() -> None:
     [("Broken-v0", "RuntimeError: the simulation exploded"), ("Absurd-v0", "reward is not finite")],
 )
 def test_a_failure_ends_its_own_episode_only(name: str, words: str) -> None:
-    arena = Arena(name)
-    first = arena._environments[0]
-    outcomes = arena.play(Recorder(), [105, 4, 107])
+    simulator = Simulator(name)
+    first = simulator._environments[0]
+    outcomes = simulator.play(Recorder(), [105, 4, 107])
     assert outcomes[1] == Outcome(4.0, 4)
     for outcome, steps in ((outcomes[0], 2), (outcomes[2], 4)):
         assert not outcome.is_whole
         assert outcome.steps == steps
         assert words in outcome.error
         assert outcome.error.startswith(f"step {steps}: ")
-    again = arena.play(Recorder(), [4, 4, 4])
+    again = simulator.play(Recorder(), [4, 4, 4])
     assert again == [Outcome(4.0, 4)] * 3
-    assert arena._environments[0] is not first  # a broken one is not trusted again
+    assert simulator._environments[0] is not first  # a broken one is not trusted again
 
 
 def test_missing_numbers_are_zero() -> None:
     player = Recorder()
-    Arena("Countdown-v0").play(player, [2], observation_size=5)
+    Simulator("Countdown-v0").play(player, [2], observation_size=5)
     assert player.shown[0].tolist() == [[2.0, 0.0, 0.0, 0.0, 0.0]]
 
 
 def test_discrete_and_box_actions_are_known() -> None:
-    cart = Arena("CartPole-v1")
+    cart = Simulator("CartPole-v1")
     assert (cart.observation_size, cart.actions.kind, cart.actions.size, cart.max_steps) == (
         4,
         "discrete",
         2,
         500,
     )
-    pole = Arena("Pendulum-v1")
+    pole = Simulator("Pendulum-v1")
     assert (pole.observation_size, pole.actions.kind, pole.actions.low.tolist()) == (3, "box", [-2.0])
 
 
 def test_what_cannot_be_played_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"Nested-v0: box observations .* got Dict and Box"):
-        Arena("Nested-v0")
+        Simulator("Nested-v0")
     with pytest.raises(ConfigError, match="Gymnasium has no environment 'Hoper-v4'"):
-        Arena("Hoper-v4")
+        Simulator("Hoper-v4")
     monkeypatch.setitem(__import__("sys").modules, "gymnasium", None)
     with pytest.raises(
         MissingDependencyError, match=r"Pendulum-v1 needs 'gymnasium': pip install 'aaren\[rl\]'"
     ):
-        Arena("Pendulum-v1")
+        Simulator("Pendulum-v1")
 
 
 @pytest.mark.parametrize("robot", sorted(REFERENCE_RETURNS))

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from aaren.engine.loop import fit
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.errors import ConfigError, DataError, MissingDependencyError
+from aaren.rl import data as recorded
 from aaren.rl.config import RlConfig, RlNetworkConfig
 from aaren.rl.data import Trajectories
-from aaren.rl.experiment import RlExperiment, find_scales, open_arena
+from aaren.rl.experiment import RlExperiment, find_scales, open_simulator
 from aaren.rl.model import DecisionModel
 from aaren.rl.references import RandomPolicy
 from aaren.rl.setting import SETTING
@@ -25,6 +27,13 @@ from aaren.rl.setting import SETTING
 SMALL = RlNetworkConfig(width=16, num_heads=2, num_layers=1)
 START = Moment(0, 0)
 MODELS = ("aaren", "transformer", "bc", "bc-transformer", "behaviour", "random")
+generated = cache(recorded.generate)
+
+
+@pytest.fixture(autouse=True)
+def sets_are_generated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rolling a set out takes longer than most of these tests."""
+    monkeypatch.setattr(recorded, "generate", generated)
 
 
 def config(**options: Any) -> RlConfig:
@@ -145,11 +154,11 @@ def test_published_robots(environment: str, sizes: tuple[int, int], target: floa
         environment=environment,
     )
     task = config(episode_steps=3, model="aaren")
-    arena = open_arena(task, data)
-    scales = find_scales(task, data, arena)
+    simulator = open_simulator(task, data)
+    scales = find_scales(task, data, simulator)
     assert (scales.target_return, scales.return_scale) == (target, 1000.0)
     assert (scales.action_low.tolist(), scales.action_high.tolist()) == ([-1.0] * sizes[1], [1.0] * sizes[1])
-    experiment = RlExperiment(task, data, arena, seed=0)
+    experiment = RlExperiment(task, data, simulator, seed=0)
     found = experiment.evaluate(experiment.build_model().eval(), "test", START)
     assert math.isfinite(found["score"])
     facts = experiment.facts()
@@ -275,7 +284,7 @@ def test_a_file_chooses_no_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "trap_module" not in sys.modules
     record = json.dumps({"settings": {"environment": "Pendulum-v1"}})
     path = write_npz(tmp_path / "mine.npz", record=np.array(record))
-    assert open_experiment(data_file=str(path)).arena.environment_id == "Pendulum-v1"
+    assert open_experiment(data_file=str(path)).simulator.environment_id == "Pendulum-v1"
 
 
 def test_an_environment_that_cannot_be_built_is_told(tmp_path: Path) -> None:
@@ -333,7 +342,7 @@ def test_d4rl_files_and_minari_datasets_are_read(tmp_path: Path, monkeypatch: py
         "cartpole/mine-v0", buffers, env="CartPole-v1", eval_env="CartPole-v1", **about
     )
     experiment = open_experiment(data_file="cartpole/mine-v0")
-    assert experiment.arena.environment_id == "CartPole-v1"
+    assert experiment.simulator.environment_id == "CartPole-v1"
     assert experiment.checksums() == {}
     with pytest.raises(DataError, match=r"no Minari dataset 'cartpole/other-v0'.*minari download"):
         open_experiment(data_file="cartpole/other-v0")

@@ -250,3 +250,12 @@ def test_what_does_not_fit_is_said(rng: torch.Generator) -> None:
     with pytest.raises(ConfigError, match="state_size must be at least 1; got 0; return_scale must be above"):
         DecisionModelConfig(state_size=0, action_size=1, return_scale=0.0)
     assert isinstance(model.init_state(1).detach(), DecisionState)
+
+
+def test_the_first_numbers_of_the_timestep_table_are_scaled_and_nothing_else() -> None:
+    published, small = build().state_dict(), build(timestep_std=0.02).state_dict()
+    for name, weights in published.items():
+        scale = 0.02 if name == "timestep_embedding.weight" else 1.0
+        torch.testing.assert_close(small[name], weights * scale, rtol=1e-6, atol=0.0)
+    with pytest.raises(ConfigError, match="timestep_std must be above 0; got 0"):
+        build(timestep_std=0.0)

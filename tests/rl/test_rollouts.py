@@ -74,6 +74,12 @@ def test_finished_episodes_are_not_run_again_and_holes_are_filled() -> None:
     assert schedule.transitions == 20
 
 
+def test_behaviours_that_share_take_turns_until_the_share_is_full() -> None:
+    lengths = {0: 1, 1: 9}
+    done = serve(RolloutSchedule([25], {EpisodeKey(1, 0): 9}, turns=2), lengths)
+    assert done == [EpisodeKey(0, 0), EpisodeKey(0, 1), EpisodeKey(1, 1), EpisodeKey(0, 2), EpisodeKey(1, 2)]
+
+
 def test_nothing_to_do_is_said_at_once() -> None:
     assert RolloutSchedule([3], {EpisodeKey(0, 0): 3}).next() is None
 
@@ -245,7 +251,7 @@ def test_another_seed_is_other_data_and_never_silently_overwritten(policy: Path)
     assert not np.array_equal(rl.read(kept).observations[0], rl.read(second).observations[0])
 
 
-def test_behaviours_have_equal_shares(policy: Path, tmp_path: Path) -> None:
+def test_snapshots_of_a_replay_have_equal_shares_of_the_episodes(policy: Path, tmp_path: Path) -> None:
     series = tmp_path / "series.npz"
     arrays = {
         f"it{i:03d}/{key}": value
@@ -265,12 +271,25 @@ def test_behaviours_have_equal_shares(policy: Path, tmp_path: Path) -> None:
         "series@it001",
         "series@it002",
     ]
-    shares = [part["transitions"] for part in behaviours]
-    assert sum(shares) == record["transitions"]
-    assert max(shares) - min(shares) < 150  # a share is whole episodes, here of up to some 75 steps
+    assert sum(part["transitions"] for part in behaviours) == record["transitions"]
+    shares = [part["episodes"] for part in behaviours]  # what training draws
+    assert sum(shares) == record["episodes"]
+    assert max(shares) - min(shares) <= 1
     settings = record["settings"]
     assert isinstance(settings, dict)
+    assert settings["shares"] == "episodes"
     assert [used["is_sampled"] for used in settings["behaviours"]] == [True, False, False, False]
+
+
+def test_medium_and_expert_have_equal_shares_of_the_transitions(policy: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.npz"
+    np.savez(other, W0=np.zeros((3, 11)), b0=np.ones(3))  # falls sooner
+    shutil.copy(policy.with_suffix(".json"), other.with_suffix(".json"))
+    path = rollouts.make("hopper-medium-expert", policy=[policy, other], transitions=800)
+    behaviours = rollouts.read_record(path)["behaviours"]
+    assert isinstance(behaviours, list)
+    shares = [part["transitions"] for part in behaviours]
+    assert max(shares) - min(shares) < 150  # a share is whole episodes, here of up to some 75 steps
 
 
 def test_without_policies_the_public_sources_are_named_and_nothing_is_trained() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aaren.datasets.ragged import Integers
+from aaren.datasets.numbers import Integers
 from aaren.errors import ConfigError, ShapeError
 from aaren.events.sequences import EventSequences
 

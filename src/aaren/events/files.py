@@ -24,8 +24,7 @@ from typing import NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.datasets.numbers import LARGEST_WHOLE, reals, wholes
-from aaren.datasets.ragged import Integers, offsets_from_lengths
+from aaren.datasets.numbers import LARGEST_WHOLE, Integers, offsets_from_lengths, reals, wholes
 from aaren.errors import DataError, require_extra
 from aaren.events.sequences import MAX_MARKS, EventSequences, Times, first_fault
 from aaren.files import npz

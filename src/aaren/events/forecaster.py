@@ -6,7 +6,9 @@ simulated onwards (`simulate`), and `EventStream` holds one for users who have t
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +21,10 @@ from aaren.nn import EncoderState
 from aaren.nn.checks import check_model_state
 from aaren.nn.state import State
 from aaren.ops.checks import check_mask
+from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
 from aaren.stream.session import Session, read_numbers
+from aaren.stream.whole import WholeStep
 
 Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
 
@@ -154,14 +158,47 @@ class EventForecaster(nn.Module):
             generator=generator,
         )
 
-    def stream(self, batch_size: int | None = None, *, start: float | None = None) -> "EventStream":
+    def stream(
+        self, batch_size: int | None = None, *, start: float | None = None, engine: str = "auto"
+    ) -> "EventStream":
         """Open a session that holds the state: push events, read the distribution of the next one.
 
         Args:
             batch_size: How many streams go side by side; None: one, whose events lack that axis.
             start: When observation began; None: unknown, so that the first event only sets the clock.
+            engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
-        return EventStream(self.fold(), batch_size=batch_size, start=start)
+        return EventStream(self.fold(), batch_size=batch_size, start=start, engine=engine)
+
+    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
+        """Return the step from an event's time and kind to the parts of the next one's distribution."""
+        session = EventStream(self.fold())
+        outputs: list[str] = []
+
+        def run(given: list[Tensor], state: EventState) -> tuple[list[Tensor], EventState]:
+            coming, state = session._advance(given[0], given[1], None, state)
+            parts = _parts(coming)
+            outputs[:] = parts
+            return list(parts.values()), state
+
+        examples = {"time": torch.zeros(1, dtype=torch.float64), "mark": torch.zeros(1, dtype=torch.int64)}
+        with torch.no_grad():
+            run(list(examples.values()), session.state)
+        kinds = [str(name) for name in (preprocessing or {}).get("mark_names", [])]
+        return WholeStep(
+            inputs=examples,
+            outputs=tuple(outputs),
+            run=run,
+            state=session.state,
+            largest=float(torch.finfo(torch.float64).max),
+            fingerprint=self.fingerprint(),
+            names={"mark_logits": kinds} if kinds and "mark_logits" in outputs else {},
+            notes={
+                "time": "when the event came, in the unit of the training data; later than the one before",
+                "mark": "its kind, from 0",
+                "log_weights": "of a mixture of log-normals, the distribution of the time to the next event",
+            },
+        )
 
     def check(self, events: Events, mask: Tensor | None, axes: tuple[str, ...]) -> None:
         """Raise unless gaps and marks fit together and hold what they may."""
@@ -177,9 +214,12 @@ class EventForecaster(nn.Module):
                 f"marks must be {letters} int64 like the gaps {tuple(gaps.shape)}; got {tuple(marks.shape)} "
                 f"{marks.dtype}. Without marks, give zeros."
             )
-        fine = (gaps >= 0.0) & (gaps < torch.inf) & (marks >= 0) & (marks < self.num_marks)  # NaN: False
         if mask is not None:
             check_mask(mask, gaps.shape, letters)
+        if is_traced():
+            return
+        fine = (gaps >= 0.0) & (gaps < torch.inf) & (marks >= 0) & (marks < self.num_marks)  # NaN: False
+        if mask is not None:
             fine = fine | ~mask
         if not bool(fine.all()):
             place = tuple((~fine).nonzero()[0].tolist())
@@ -201,16 +241,23 @@ class EventStream(Session[EventState]):
         model: a model for inference, usually folded.
         batch_size: how many streams go side by side; None: one, whose events lack that axis.
         start: when observation began; None: unknown, so that the first event has the gap 0.
+        engine: "torch", "native" or "auto".
     """
 
     def __init__(
-        self, model: "EventForecaster", *, batch_size: int | None = None, start: float | None = None
+        self,
+        model: "EventForecaster",
+        *,
+        batch_size: int | None = None,
+        start: float | None = None,
+        engine: str = "torch",
     ) -> None:
         self.forecaster = model
         self.start = start
         if start is not None and not math.isfinite(float(read_numbers("start", start))):
             raise DataError(f"start must be a finite time, or None if it is unknown; got {start}.")
-        super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # its step gives distributions
+        self._coming: NextEvent | None = None  # shows which parts an answer has
+        super().__init__(model, batch_size=batch_size, engine=engine)  # type: ignore[arg-type]  # its step gives distributions
 
     def push(  # type: ignore[override]  # an event is a time and a mark, and a distribution is no tensor
         self, time: Numbers, mark: Numbers | None = None, *, mask: Tensor | list[bool] | None = None
@@ -222,6 +269,10 @@ class EventStream(Session[EventState]):
             mark: (b,) kinds, 0 .. num_marks - 1, or one for all streams; None: there is only one kind.
             mask: (b,) bool; a stream with False has no event now.
         """
+        if mask is None and self._native is not None:
+            answer = self._push_fast(time, 0 if mark is None and self.forecaster.num_marks == 1 else mark)
+            if answer is not None:
+                return answer
         device = self._weight.device
         if mark is None and self.forecaster.num_marks > 1:
             raise DataError(
@@ -235,18 +286,95 @@ class EventStream(Session[EventState]):
         marks = kinds.to(torch.int64)
         state = self.state
         check_model_state(state, EventState, times.shape[0])
-        sets_clock = state.time.isnan() if real is None else state.time.isnan() & real
-        before = torch.where(sets_clock, times, state.time)
-        state = state._replace(time=before, start=torch.where(sets_clock, times, state.start))
-        gaps = times - before
-        self._require_later(gaps, real, times)
+        self._require_later(times - self._start_clock(times, state, real).time, real, times)
+        native = self._native
+        if native is not None and native.is_usable:
+            self._offer(times, marks, real)
+            answer = self._push_checked(times, marks, real)
+            if answer is not None:
+                return answer
         with torch.no_grad():
-            coming, new = self.forecaster.step(Events(gaps, marks), state, mask=real)
+            coming, new = self._advance(times, marks, real, state)
         self._require_finite_answer(new.output)
-        # Not time + gap, which rounds: the next gap is to be measured from the very time that was pushed.
-        self.state = new._replace(time=times.clone() if real is None else torch.where(real, times, new.time))
+        self.state = new
         self.count += 1
         return coming[0] if self.batch_size is None else coming
+
+    def _start_clock(self, times: Tensor, state: EventState, real: Tensor | None) -> EventState:
+        """Return the state, its clock set by the first event where it is unknown when observation began."""
+        sets_clock = state.time.isnan() if real is None else state.time.isnan() & real
+        return state._replace(
+            time=torch.where(sets_clock, times, state.time), start=torch.where(sets_clock, times, state.start)
+        )
+
+    def _advance(
+        self, times: Tensor, marks: Tensor, real: Tensor | None, state: EventState
+    ) -> tuple[NextEvent, EventState]:
+        """Take in events that have been checked."""
+        state = self._start_clock(times, state, real)
+        coming, new = self.forecaster.step(Events(times - state.time, marks), state, mask=real)
+        # Not time + gap, which rounds: the next gap is to be measured from the very time that was pushed.
+        return coming, new._replace(
+            time=times.clone() if real is None else torch.where(real, times, new.time)
+        )
+
+    def _offer(self, times: Tensor, marks: Tensor, real: Tensor | None) -> None:
+        """Make a program for events like these."""
+        assert self._native is not None
+        has_mask = real is not None
+
+        def run(inputs: list[Tensor], held: EventState) -> tuple[list[Tensor], EventState]:
+            found, new = self._advance(inputs[0], inputs[1], inputs[2] if has_mask else None, held)
+            self._coming = found
+            return list(_parts(found).values()), new
+
+        examples = [times[:1], torch.zeros_like(marks[:1])]
+        if real is not None:
+            examples.append(torch.ones_like(real[:1]))
+        self._native.compile(("mask",) if has_mask else (), run, examples, self.state, count=len(times))
+
+    def _push_checked(self, times: Tensor, marks: Tensor, real: Tensor | None) -> NextEvent | None:
+        """Take in checked events on the native engine; None: torch is to take them."""
+        native = self._native
+        assert native is not None
+        if not native.holds({} if real is None else {"mask": real}, len(times)):
+            return None
+        if not self._is_packed:
+            if not native.pack(self.state):
+                return None
+            self._is_packed = True
+        for place, value in zip(native.buffers.inputs, (times, marks, real), strict=False):
+            place.copy_(value)  # type: ignore[arg-type]  # there is a place for a mask only with a mask
+        return self._answer() if native.run() == 0 else None
+
+    def _push_fast(self, time: object, mark: object) -> NextEvent | None:
+        """Take in one event of one stream, given as plain numbers that are clearly fine."""
+        native = self._native
+        assert native is not None
+        is_plain = type(time) in (float, int) and type(mark) is int and self.batch_size is None
+        if not is_plain or self._coming is None or not self._is_packed or not native.holds({}, 1):
+            return None
+        before = float(native.held(self._time_place)[0])
+        if not (before < time < math.inf and 0 <= mark < self.forecaster.num_marks):  # type: ignore[operator]  # numbers
+            return None
+        inputs = native.buffers.input_arrays
+        inputs[0][0], inputs[1][0] = time, mark
+        return self._answer() if native.run() == 0 else None
+
+    def _answer(self) -> NextEvent:
+        """Return the answer of the native engine."""
+        assert self._native is not None
+        assert self._coming is not None
+        self._state = None
+        self.count += 1
+        coming = _with_parts(self._coming, self._native.outputs())
+        return coming[0] if self.batch_size is None else coming
+
+    @property
+    def _time_place(self) -> int:
+        """Return which leaf of the state is the time: the third from the end."""
+        assert self._native is not None
+        return self._native.num_leaves - 3
 
     @property
     def next_event(self) -> NextEvent:
@@ -298,6 +426,23 @@ class EventStream(Session[EventState]):
                 f"{float(self.state.time[stream])}: times must be finite and increase. Sort the events, "
                 f"and push events of one time as one."
             )
+
+
+def _parts(coming: NextEvent) -> dict[str, Tensor]:
+    """Return the tensors of an answer by name."""
+    found = {
+        field.name: getattr(coming.gap, field.name)
+        for field in fields(coming.gap)  # type: ignore[arg-type]  # distributions are dataclasses
+        if isinstance(getattr(coming.gap, field.name), Tensor)
+    }
+    return found if coming.mark_logits is None else {**found, "mark_logits": coming.mark_logits}
+
+
+def _with_parts(like: NextEvent, tensors: list[Tensor]) -> NextEvent:
+    """Return an answer of the same kind with other numbers."""
+    parts = dict(zip(_parts(like), tensors, strict=True))
+    logits = parts.pop("mark_logits", None)
+    return NextEvent(gap=replace(like.gap, **parts), mark_logits=logits)  # type: ignore[type-var]  # a dataclass
 
 
 @torch.no_grad()

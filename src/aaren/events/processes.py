@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aaren.datasets.ragged import offsets_from_lengths
+from aaren.datasets.numbers import offsets_from_lengths
 from aaren.errors import ConfigError, DataError
 from aaren.events.sequences import EventSequences, Times
 

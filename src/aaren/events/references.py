@@ -19,7 +19,7 @@ from aaren.nn.checks import check_model_state
 from aaren.nn.mixer import frozen_copy
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
-LAWS = ("poisson", "renewal")
+DISTRIBUTIONS = ("poisson", "renewal")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +31,8 @@ class EventReferenceConfig:
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown."""
-        if self.law not in LAWS:
-            raise unknown_name("law", self.law, LAWS)
+        if self.law not in DISTRIBUTIONS:
+            raise unknown_name("law", self.law, DISTRIBUTIONS)
         require_at_least(self, num_marks=1)
 
 
@@ -40,8 +40,8 @@ class EventReferenceConfig:
 class Exponential:
     """Gaps at a constant rate, without memory.
 
-    >>> law = Exponential(rates=torch.tensor([2.0], dtype=torch.float64))
-    >>> float(law.mean()), round(float(law.survival(0.5)), 6), round(float(law.quantile(0.5)), 6)
+    >>> gap = Exponential(rates=torch.tensor([2.0], dtype=torch.float64))
+    >>> float(gap.mean()), round(float(gap.survival(0.5)), 6), round(float(gap.quantile(0.5)), 6)
     (0.5, 0.367879, 0.346574)
     """
 
@@ -107,8 +107,8 @@ class EventReference(EventForecaster):
 
     >>> model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
     >>> model.fit(torch.tensor([0.5, 1.5]), torch.tensor([0, 0]))
-    >>> law, state = model.step(Events(torch.tensor([1.0]), torch.tensor([1])), model.init_state(1))
-    >>> law.mean(), law.mark_probabilities
+    >>> found, state = model.step(Events(torch.tensor([1.0]), torch.tensor([1])), model.init_state(1))
+    >>> found.mean(), found.mark_probabilities
     (tensor([1.], dtype=torch.float64), tensor([[0.7500, 0.2500]], dtype=torch.float64))
     """
 

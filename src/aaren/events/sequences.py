@@ -12,8 +12,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aaren.datasets.numbers import LARGEST, LARGEST_WHOLE, SMALLEST, reals, wholes
-from aaren.datasets.ragged import Integers, offsets_from_lengths
+from aaren.datasets.numbers import (
+    LARGEST,
+    LARGEST_WHOLE,
+    SMALLEST,
+    Integers,
+    offsets_from_lengths,
+    reals,
+    wholes,
+)
 from aaren.errors import DataError
 
 MAX_MARKS = 1_000_000  # kinds; more are ids, and a model has weights for every kind

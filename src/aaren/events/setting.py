@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aaren.datasets.dataset import Dataset, Fact
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from aaren.engine.experiment import Experiment, Json
     from aaren.events.batches import EventBatch
     from aaren.events.config import EventsConfig
+    from aaren.stream.rows import RowPath
 
 
 class EventSetting(Setting["EventsConfig", "EventBatch"]):
@@ -22,16 +24,29 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
     name = "events"
     title = "Event forecasting"
     short_title = "Events"
+    grid_place = 1
+    cell_keys = MappingProxyType({"rule": "censoring"})
+    in_data_units = ("rmse",)
+    extra_reports = ("test.gap_to_truth",)  # of generated processes, whose true distribution is known
+    model_labels = MappingProxyType(
+        {
+            "poisson": "Poisson",
+            "renewal": "renewal",
+            "gru": "GRU",
+            "aaren-decay": "Aaren, decay",
+        }
+    )
     report_note = (
         "After every event: when does the next one come, and of which kind? Log-likelihood and error "
-        "depend on the unit of time. The published unit is known for Sin alone, so elsewhere only "
-        "accuracies stand beside published ones; differences of log-likelihoods do not depend on the "
+        "depend on the unit of time. The published unit is known for Sin and probable for MIMIC; elsewhere "
+        "only accuracies stand beside published ones. Differences of log-likelihoods do not depend on the "
         "unit and are tested all the same."
     )
     suffixes = (".parquet", ".json", ".jsonl")
     saved_models = ("EventModel", "EventReference")
     reports = ("test.nll", "test.rmse", "test.accuracy")  # the last is NaN where there are no marks
     higher_is_better = ("test.accuracy",)
+    protocols = MappingProxyType({"smoke": 2, "cpu": 2, "paper": 2})  # docs/events.md says what each means
 
     @property
     def config_type(self) -> "type[EventsConfig]":
@@ -69,6 +84,10 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         marks = "no marks" if facts.get("marks") == 1 else f"{fact('marks')} marks"
         return f"{fact('sequences')} sequences, {fact('events')} events, {marks}"
 
+    def comparable(self, metric: str, facts: "Mapping[str, Json]") -> tuple[bool, str]:
+        numbers = facts.get("comparable")
+        return isinstance(numbers, list) and metric in numbers, str(facts.get("comparable_reason", ""))
+
     def predict(
         self,
         model: "nn.Module",
@@ -82,6 +101,11 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         from aaren.events.predict import forecast_file
 
         forecast_file(model, config, preprocessing, source=source, target=target)
+
+    def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
+        from aaren.events.rows import EventRows
+
+        return EventRows(model, preprocessing)
 
 
 SETTING = EventSetting()

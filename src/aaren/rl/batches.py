@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aaren.datasets.ragged import Integers
+from aaren.datasets.numbers import Integers
 from aaren.errors import ConfigError, ShapeError, unknown_name
 from aaren.rl.data import StateStatistics, Trajectories
 

@@ -22,6 +22,7 @@ class RlNetworkConfig:
     num_layers: int = 4
     dropout: float = 0.1
     max_steps: int = 4096  # rows of the timestep table
+    timestep_std: float = 1.0  # of its initial numbers; 1: as published
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +112,7 @@ class RlConfig:
             mixer=MIXERS.get(self.model, "aaren"),
             has_returns=not self.model.startswith("bc"),
             max_steps=network.max_steps,
+            timestep_std=network.timestep_std,
             context_steps=self.context_steps,
             return_scale=return_scale,
             target_return=target_return,

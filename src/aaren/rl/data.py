@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aaren.datasets import catalogue as registry
 from aaren.datasets.dataset import Dataset, Fact
-from aaren.datasets.numbers import flags, narrow, numeric, wholes
-from aaren.datasets.ragged import Integers, offsets_from_lengths
+from aaren.datasets.numbers import Integers, flags, narrow, numeric, offsets_from_lengths, wholes
 from aaren.errors import ConfigError, DataError, require_extra, unknown_name
 from aaren.files import folders, npz
 from aaren.files.archive import parsing, read_bytes, refuse_pickle, require_size

@@ -122,7 +122,7 @@ class Actions(NamedTuple):
     high: NDArray[np.float64]
 
 
-class Arena:
+class Simulator:
     """As many copies of an environment as episodes are played at once, made when first needed."""
 
     def __init__(self, environment_id: str, *, max_steps: int | None = None) -> None:

@@ -25,9 +25,9 @@ from aaren.rl.config import RlConfig
 from aaren.rl.data import Trajectories
 from aaren.rl.environments import (
     REFERENCE_RETURNS,
-    Arena,
     Outcome,
     Player,
+    Simulator,
     expects,
     is_built_in,
     score,
@@ -56,9 +56,9 @@ class RlExperiment(Experiment[TrajectoryBatch]):
 
     uses_all_parameters = False  # the base code's spare heads
 
-    def __init__(self, config: RlConfig, data: Trajectories, arena: Arena, *, seed: int) -> None:
-        self.config, self.data, self.arena, self.seed = config, data, arena, seed
-        self.scales = find_scales(config, data, arena)
+    def __init__(self, config: RlConfig, data: Trajectories, simulator: Simulator, *, seed: int) -> None:
+        self.config, self.data, self.simulator, self.seed = config, data, simulator, seed
+        self.scales = find_scales(config, data, simulator)
         self.failures: list[dict[str, Json]] = []
         self.training = TrajectoryBatches(
             data,
@@ -84,7 +84,7 @@ class RlExperiment(Experiment[TrajectoryBatch]):
 
     def build_model(self) -> nn.Module:
         """Build the model and give it the scales of the data."""
-        actions, scales = self.arena.actions, self.scales
+        actions, scales = self.simulator.actions, self.scales
         if self.config.is_reference:
             reference = ReferencePolicyConfig(action_size=actions.size, actions=actions.kind)
             if self.config.model == "behaviour":
@@ -135,7 +135,7 @@ class RlExperiment(Experiment[TrajectoryBatch]):
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Play episodes: those of a training moment, or, as test, always the same fresh ones."""
         if isinstance(model, BehaviourPolicy):
-            found = spread(self.arena.environment_id, self.data.returns)
+            found = spread(self.simulator.environment_id, self.data.returns)
             return {**found, "length": float(self.data.lengths.mean()), "failed": 0.0}
         update = moment.update if part == "validation" else 0
         place = (self.seed, PARTS.index(part), update)
@@ -143,14 +143,16 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             int(np.random.SeedSequence((*place, episode)).generate_state(1)[0])
             for episode in range(self.config.episodes)
         ]
-        outcomes = self.arena.play(self._player(model, place), seeds, observation_size=self.data.state_size)
+        outcomes = self.simulator.play(
+            self._player(model, place), seeds, observation_size=self.data.state_size
+        )
         self.failures += [
             {"part": part, "update": moment.update, "episode": number, "error": outcome.error}
             for number, outcome in enumerate(outcomes)
             if not outcome.is_whole
         ]
         asked = {"target": self.scales.target_return} if self.asks_for_returns else {}
-        return {**asked, **sum_up(self.arena.environment_id, outcomes)}
+        return {**asked, **sum_up(self.simulator.environment_id, outcomes)}
 
     def _player(self, model: nn.Module, place: tuple[int, ...]) -> Player:
         if isinstance(model, RandomPolicy):
@@ -161,22 +163,23 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             target_return=self.scales.target_return,
             context=self.config.acting_context,
             context_steps=self.config.context_steps,
+            engine="torch",  # whose last bits the records were made with
         )
         return _SessionPlayer(session)
 
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, the environment and its versions, what was asked for, and what failed."""
         row = lookup(self.config.dataset) if self.config.dataset else None
-        data, environment = self.data, self.arena.environment_id
+        data, environment = self.data, self.simulator.environment_id
         mean = float(data.returns.mean())
         return {
             "environment": environment,
             "simulator": cast("dict[str, Json]", simulator_versions()),
-            "episode_steps": self.arena.max_steps,
-            "observation_size": self.arena.observation_size,
+            "episode_steps": self.simulator.max_steps,
+            "observation_size": self.simulator.observation_size,
             "state_size": data.state_size,
-            "action_size": self.arena.actions.size,
-            "actions": self.arena.actions.kind,
+            "action_size": self.simulator.actions.size,
+            "actions": self.simulator.actions.kind,
             "trajectories": len(data),
             "transitions": data.num_transitions,
             "data_return": mean,
@@ -215,7 +218,7 @@ def open_trajectories(config: RlConfig) -> Trajectories:
     return found
 
 
-def open_arena(config: RlConfig, data: Trajectories) -> Arena:
+def open_simulator(config: RlConfig, data: Trajectories) -> Simulator:
     """Build the environment that the data is of, and check that it is."""
     environment_id = config.environment or data.environment
     if not environment_id:
@@ -229,27 +232,27 @@ def open_arena(config: RlConfig, data: Trajectories) -> Arena:
             f"Gymnasium's own. Nothing is imported because a file names it; if you trust it, name it "
             f"yourself: --set environment=ID."
         )
-    arena = Arena(environment_id, max_steps=config.episode_steps)
+    simulator = Simulator(environment_id, max_steps=config.episode_steps)
     kind = "box" if data.num_actions is None else "discrete"
-    is_smaller = kind == "discrete" and data.action_size <= arena.actions.size  # some may never be taken
+    is_smaller = kind == "discrete" and data.action_size <= simulator.actions.size  # some may never be taken
     fits = (
-        expects(environment_id, arena.observation_size, data.state_size)
-        and kind == arena.actions.kind
-        and (data.action_size == arena.actions.size or is_smaller)
+        expects(environment_id, simulator.observation_size, data.state_size)
+        and kind == simulator.actions.kind
+        and (data.action_size == simulator.actions.size or is_smaller)
     )
     if not fits:
         raise DataError(
             f"{data.name} has observations of {data.state_size} numbers and "
-            f"{_words(kind, data.action_size)}; {environment_id} has {arena.observation_size} and "
-            f"{_words(*arena.actions[:2])}: the data is of another environment. Name the right one: "
+            f"{_words(kind, data.action_size)}; {environment_id} has {simulator.observation_size} and "
+            f"{_words(*simulator.actions[:2])}: the data is of another environment. Name the right one: "
             f"--set environment=ID."
         )
-    return arena
+    return simulator
 
 
-def find_scales(config: RlConfig, data: Trajectories, arena: Arena) -> Scales:
+def find_scales(config: RlConfig, data: Trajectories, simulator: Simulator) -> Scales:
     """Take what is published for the robot; elsewhere, what the data shows."""
-    robot = arena.environment_id.lower().partition("-")[0]
+    robot = simulator.environment_id.lower().partition("-")[0]
     target = config.target_return
     if target is None:
         target = TARGETS.get(robot, float(data.returns.max()))
@@ -257,8 +260,8 @@ def find_scales(config: RlConfig, data: Trajectories, arena: Arena) -> Scales:
     if scale is None:
         is_published = robot in REFERENCE_RETURNS
         scale = PUBLISHED_SCALE if is_published else float(np.abs(data.returns).max()) or 1.0
-    low, high = arena.actions.low, arena.actions.high
-    if arena.actions.kind == "box":  # where the environment sets no bounds, those of the data hold
+    low, high = simulator.actions.low, simulator.actions.high
+    if simulator.actions.kind == "box":  # where the environment sets no bounds, those of the data hold
         taken = data.actions.astype(np.float64)
         low = np.where(np.isfinite(low), low, taken.min(axis=0))
         high = np.where(np.isfinite(high), high, taken.max(axis=0))

@@ -19,6 +19,7 @@ from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
+from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class DecisionModelConfig:
     mixer: str = "aaren"  # or softmax: the Decision Transformer
     has_returns: bool = True  # False: behaviour cloning, the same network without return tokens
     max_steps: int = 4096  # rows of the timestep table; later steps use its last row
+    timestep_std: float = 1.0  # of the table's initial numbers; 1, as published, drowns a state for long
     context_steps: int = 20  # K: steps in a window, and between resets
     return_scale: float = 1000.0  # returns-to-go are divided by it
     target_return: float = 0.0  # what a session asks for unless told otherwise
@@ -61,8 +63,9 @@ class DecisionModelConfig:
             for name in ("state_size", "action_size", "max_steps", "context_steps")
             if getattr(self, name) < 1
         ]
-        if not self.return_scale > 0.0:
-            faults.append(f"return_scale must be above 0; got {self.return_scale}")
+        for name in ("return_scale", "timestep_std"):
+            if not getattr(self, name) > 0.0:
+                faults.append(f"{name} must be above 0; got {getattr(self, name)}")
         if faults:
             raise ConfigError("; ".join(faults) + ".")
         if self.actions not in ACTIONS:
@@ -159,6 +162,8 @@ class DecisionModel(nn.Module):
         self.config = config
         width, state_size, action_size = config.width, config.state_size, config.action_size
         self.timestep_embedding = nn.Embedding(config.max_steps, width)
+        with torch.no_grad():
+            self.timestep_embedding.weight.mul_(config.timestep_std)
         self.return_embedding = nn.Linear(1, width) if config.has_returns else None
         self.state_embedding = nn.Linear(state_size, width)
         self.action_embedding: nn.Module = (
@@ -253,7 +258,7 @@ class DecisionModel(nn.Module):
         tokens, is_real = self._tokens(steps, previous, was_any, mask)
         skipped = 0
         if state is None or not bool(state.has_action.any()):
-            # Nobody has an action before the first step: leave its token out rather than mask it.
+            # There is no action before the first step: leave its token out rather than mask it.
             tokens, skipped = tokens[:, 1:], 1
             is_real = None if mask is None or is_real is None else is_real[:, 1:]
         elif is_real is not None and bool(is_real.all()):
@@ -275,8 +280,28 @@ class DecisionModel(nn.Module):
             mask: (b,) bool; a stream with False keeps its state.
         """
         whole = Steps(*(part.unsqueeze(1) for part in step))
+        if is_traced():
+            return self._step_tokens(whole, state, mask)
         outputs, state = self.forward(whole, state, mask=None if mask is None else mask.unsqueeze(1))
         return outputs.squeeze(1), state
+
+    def _step_tokens(
+        self, step: Steps, state: DecisionState, mask: Tensor | None
+    ) -> tuple[Tensor, DecisionState]:
+        """Take in one step per stream token by token, whatever the numbers: `step` for what records it."""
+        real = torch.ones_like(state.has_action) if mask is None else mask
+        previous = step._replace(actions=state.action.unsqueeze(1), timesteps=step.timesteps - 1)
+        tokens, is_real = self._tokens(step, previous, state.has_action.unsqueeze(1), real.unsqueeze(1))
+        assert is_real is not None
+        encoded, output = state.encoder, tokens[:, 0]
+        for place in range(tokens.shape[1]):
+            # Only the action before the first step may be missing, where no step is masked.
+            is_there = is_real[:, place] if place == 0 or mask is not None else None
+            output, encoded = self.encoder.step(tokens[:, place], encoded, mask=is_there)
+        action, has_action = step.actions.squeeze(1).to(state.action.dtype), real | state.has_action
+        if mask is not None:
+            action = torch.where(mask.view(-1, *[1] * (action.ndim - 1)), action, state.action)
+        return self._decode(output), DecisionState(encoded, action, has_action)
 
     def fold(self) -> "DecisionModel":
         """Return a frozen copy for inference; states pass between it and the original."""
@@ -295,6 +320,7 @@ class DecisionModel(nn.Module):
         target_return: float | None = None,
         context: str = "carried",
         context_steps: int | None = None,
+        engine: str = "auto",
     ) -> "PolicySession":
         """Open a session that acts: push observations and rewards, get actions.
 
@@ -303,6 +329,7 @@ class DecisionModel(nn.Module):
             target_return: What to ask for, in the environment's unit; default: as in training.
             context: "carried" (constant work per step), "reset" or "window": what is seen of the past.
             context_steps: K of window and reset; default: as in training.
+            engine: "native" (the C runtime), "torch", or "auto": native where the policy can be lowered.
         """
         from aaren.rl.session import PolicySession
 
@@ -312,6 +339,7 @@ class DecisionModel(nn.Module):
             target_return=target_return,
             context=context,
             context_steps=context_steps,
+            engine=engine,
         )
 
     def loss(self, steps: Steps, *, mask: Mask | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every policy must be measured against: random actions, and those who recorded the data.
+"""What every policy must be measured against: random actions, and the policy that recorded the data.
 
 Neither learns. `RandomPolicy` draws between the bounds; `BehaviourPolicy` only knows what the recorded
 episodes collected.

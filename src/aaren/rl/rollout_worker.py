@@ -108,7 +108,7 @@ class RolloutWorker:
     """The near end of such a process; close it after use."""
 
     def __init__(self, environment: str, uses: Sequence[PolicyUse], seed: int) -> None:
-        # Not a pipe: one that nobody empties would stop a talkative process.
+        # Not a pipe: one that is not read would block a process that writes a lot.
         self._told = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "aaren.rl.rollout_worker"],

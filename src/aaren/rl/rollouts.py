@@ -7,8 +7,10 @@ versions, which the file's record names. Trains nothing.
 
 A recipe names the public policies that stand in for D4RL's where its files are unavailable. Levels of score
 are alike; the algorithms are not: D4RL rolled out SAC policies, these come from PPO, TRPO, ARS, A2C, SAC and
-TQC. "Medium-replay" is equal shares of rollouts from snapshots of one training run, an approximation of
-D4RL's replay buffer, with neighbours filled in where the run leaves a hole. Actions are drawn, as in D4RL,
+TQC. "Medium-replay" is rollouts from snapshots of one training run, an approximation of D4RL's replay buffer,
+with neighbours filled in where the run leaves a hole. Its snapshots have equal numbers of episodes, because
+training draws episodes, not steps: with equal numbers of steps nearly all would be the short ones of policies
+that fall at once. Medium and expert have equal numbers of steps, as in D4RL. Actions are drawn, as in D4RL,
 except where a policy has mean actions only.
 """
 
@@ -63,7 +65,7 @@ def make(
     """Roll out a dataset such as "hopper-medium" into the data folder, as `rl/hopper-medium-regen.npz`.
 
     Whole episodes are kept, so the file holds up to one episode more than asked for. All behaviours have
-    equal shares, up to one episode.
+    equal shares, up to one episode: of the episodes in medium-replay, of the transitions elsewhere.
 
     Args:
         name: Robot and quality, with or without "-regen".
@@ -94,6 +96,8 @@ def make(
             for loaded, use in zip(behaviours, uses, strict=True)
         ],
     }
+    if recipe.takes_turns:
+        settings["shares"] = "episodes"
     filename = f"{recipe.name}.npz"
     found = folders.find("rl", filename)
     if found is not None:
@@ -103,9 +107,8 @@ def make(
         if target.is_file():  # another process has just made it
             return _require_same(target, settings)
         shards = EpisodeShards(target.parent / ".shards" / f"{recipe.name}-{_key(settings)}")
-        shares = [-(-transitions // len(uses))] * len(
-            uses
-        )  # at most: what one has too much, the next has less
+        count = 1 if recipe.takes_turns else len(uses)
+        shares = [-(-transitions // count)] * count  # at most: what one has too much, the next has less
         _run(recipe, uses, seed, shares, shards, progress, workers)
         _assemble(target, recipe, settings, list(zip(behaviours, uses, strict=True)), shards.episodes)
         shards.remove()
@@ -133,6 +136,7 @@ class Recipe(NamedTuple):
     name: str  # such as "hopper-medium-regen"
     environment: str  # Gymnasium id
     ingredients: tuple[Ingredient, ...]
+    takes_turns: bool = False  # one episode of each, and again; False: equal numbers of transitions
 
 
 def recipe_for(name: str) -> Recipe:
@@ -152,7 +156,8 @@ def recipe_for(name: str) -> Recipe:
         ingredients = (_MEDIUM[robot], _EXPERT[robot])
     else:
         ingredients = _REPLAY[robot]
-    return Recipe(f"{robot}-{quality}{SUFFIX}", ENVIRONMENTS[robot], ingredients)
+    name = f"{robot}-{quality}{SUFFIX}"
+    return Recipe(name, ENVIRONMENTS[robot], ingredients, takes_turns=quality == "medium-replay")
 
 
 ENVIRONMENTS = {
@@ -207,22 +212,35 @@ class EpisodeKey(NamedTuple):
     number: int
 
 
+def episode_at(share: int, place: int, *, turns: int) -> EpisodeKey:
+    """Say which episode is at a place of a share that so many behaviours fill in turn.
+
+    >>> [episode_at(0, place, turns=2) for place in (0, 1, 2)][1:]
+    [EpisodeKey(part=1, number=0), EpisodeKey(part=0, number=1)]
+    """
+    number, turn = divmod(place, turns)
+    return EpisodeKey(share * turns + turn, number)
+
+
 class RolloutSchedule:
-    """Hands out the episodes 0, 1, 2, ... of each behaviour until their lengths add up to its share.
+    """Hands out the episodes 0, 1, 2, ... of each share until their lengths add up to it.
+
+    A share is that of one behaviour, or of `turns` behaviours whose episodes alternate.
 
     >>> schedule = RolloutSchedule([5, 5], {EpisodeKey(0, 0): 7})
     >>> schedule.next(), schedule.transitions
     (EpisodeKey(part=1, number=0), 5)
     """
 
-    def __init__(self, shares: list[int], finished: Mapping[EpisodeKey, int]) -> None:
-        self._shares = shares
-        self._steps: list[dict[int, int]] = [{} for _ in shares]
+    def __init__(self, shares: list[int], finished: Mapping[EpisodeKey, int], *, turns: int = 1) -> None:
+        self._shares, self._turns = shares, turns
+        self._steps: list[dict[int, int]] = [{} for _ in shares]  # by the place in the share
         self._under_way: list[set[int]] = [set() for _ in shares]
         self._is_stopped = False
         self._changed = threading.Condition()
         for key, steps in finished.items():
-            self._steps[key.part][key.number] = steps
+            share, place = self._place(key)
+            self._steps[share][place] = steps
 
     @property
     def transitions(self) -> int:
@@ -237,9 +255,9 @@ class RolloutSchedule:
         """Give the next episode to run; None when there is nothing more to do."""
         with self._changed:
             while not self._is_stopped:
-                for part, share in enumerate(self._shares):
-                    if self._expected(part) < share:
-                        return self._hand_out(part)
+                for number, share in enumerate(self._shares):
+                    if self._expected(number) < share:
+                        return self._hand_out(number)
                 if not any(self._under_way):
                     break
                 self._changed.wait()
@@ -247,9 +265,10 @@ class RolloutSchedule:
 
     def finish(self, key: EpisodeKey, steps: int) -> None:
         """Note that an episode is done."""
+        share, place = self._place(key)
         with self._changed:
-            self._under_way[key.part].discard(key.number)
-            self._steps[key.part][key.number] = steps
+            self._under_way[share].discard(place)
+            self._steps[share][place] = steps
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -258,17 +277,21 @@ class RolloutSchedule:
             self._is_stopped = True
             self._changed.notify_all()
 
-    def _expected(self, part: int) -> float:
-        steps, under_way = self._steps[part], self._under_way[part]
+    def _place(self, key: EpisodeKey) -> tuple[int, int]:
+        share, turn = divmod(key.part, self._turns)
+        return share, key.number * self._turns + turn
+
+    def _expected(self, share: int) -> float:
+        steps, under_way = self._steps[share], self._under_way[share]
         mean = sum(steps.values()) / len(steps) if steps else _GUESS_STEPS
         return sum(steps.values()) + mean * len(under_way)
 
-    def _hand_out(self, part: int) -> EpisodeKey:
-        number = 0
-        while number in self._steps[part] or number in self._under_way[part]:
-            number += 1
-        self._under_way[part].add(number)
-        return EpisodeKey(part, number)
+    def _hand_out(self, share: int) -> EpisodeKey:
+        place = 0
+        while place in self._steps[share] or place in self._under_way[share]:
+            place += 1
+        self._under_way[share].add(place)
+        return episode_at(share, place, turns=self._turns)
 
 
 class EpisodeShards:
@@ -374,9 +397,8 @@ def _run(
     count: int,
 ) -> None:
     """Fill the shards: one thread per process asks the schedule, waits for its episode and keeps it."""
-    schedule = RolloutSchedule(
-        shares, {key: len(episode.rewards) for key, episode in shards.episodes.items()}
-    )
+    finished = {key: len(episode.rewards) for key, episode in shards.episodes.items()}
+    schedule = RolloutSchedule(shares, finished, turns=len(uses) // len(shares))
     failures: list[BaseException] = []
     keeping = threading.Lock()
 
@@ -419,19 +441,24 @@ def _assemble(
     behaviours: list[tuple[policies.Policy, PolicyUse]],
     episodes: dict[EpisodeKey, Episode],
 ) -> None:
-    """Put the first episodes of every behaviour into one file, with a record of what they are."""
+    """Put the first episodes of every share into one file, with a record of what they are."""
     transitions = int(str(settings["transitions"]))
+    shares = 1 if recipe.takes_turns else len(behaviours)
     chosen: list[Episode] = []
-    described: list[dict[str, object]] = []
+    taken: list[list[Episode]] = [[] for _ in behaviours]
     total = 0
-    for part, (policy, use) in enumerate(behaviours):
-        goal = round(transitions * (part + 1) / len(behaviours))
-        taken: list[Episode] = []
+    for share in range(shares):
+        goal = round(transitions * (share + 1) / shares)
+        place = 0
         while total < goal:
-            taken.append(episodes[EpisodeKey(part, len(taken))])
-            total += len(taken[-1].rewards)
-        chosen += taken
-        described.append(_describe(recipe, policy, use, taken))
+            key = episode_at(share, place, turns=len(behaviours) // shares)
+            chosen.append(episodes[key])
+            taken[key.part].append(chosen[-1])
+            total += len(chosen[-1].rewards)
+            place += 1
+    described = [
+        _describe(recipe, policy, use, own) for (policy, use), own in zip(behaviours, taken, strict=True)
+    ]
     record = {
         "name": recipe.name,
         "settings": settings,

@@ -20,6 +20,7 @@ from torch import Tensor
 from aaren.errors import ConfigError, DataError, ShapeError, unknown_name
 from aaren.nn import KVCache
 from aaren.nn.checks import wrong_kind
+from aaren.ops.tracing import is_traced
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
 from aaren.stream.session import Item, Session, largest, largest_of, read_numbers
 
@@ -39,6 +40,7 @@ class PolicySession(Session[PolicyState]):
         target_return: What to ask for, in the environment's unit; None: the model's own.
         context: "carried", "reset" or "window".
         context_steps: K of window and reset; None: the model's own.
+        engine: "torch", "native" or "auto".
 
     >>> from aaren.rl import DecisionModelConfig
     >>> model = DecisionModel(DecisionModelConfig(state_size=3, action_size=1, width=16, num_layers=1))
@@ -58,6 +60,7 @@ class PolicySession(Session[PolicyState]):
         target_return: float | None = None,
         context: str = "carried",
         context_steps: int | None = None,
+        engine: str = "torch",
     ) -> None:
         self.policy = model
         self.target_return = model.config.target_return if target_return is None else float(target_return)
@@ -68,7 +71,7 @@ class PolicySession(Session[PolicyState]):
                 f"{self.target_return}."
             )
         self.context = find_context(context, model, context_steps)
-        super().__init__(model, batch_size=batch_size)  # type: ignore[arg-type]  # steps are no tensors
+        super().__init__(model, batch_size=batch_size, engine=engine)  # type: ignore[arg-type]  # steps are no tensors
 
     def push(  # type: ignore[override]  # an observation and a reward come in, an action goes out
         self,
@@ -97,6 +100,9 @@ class PolicySession(Session[PolicyState]):
         if reward is not None:
             gained = self._read("reward", reward, (size,))
         left = state.return_to_go - gained
+        is_usual = real is None and action is None and self._native is not None
+        if is_usual and (actions := self._act_native(seen, gained)) is not None:
+            return actions
         carried_out = None if action is None else self._read("action", action, self._action_shape(size))
         with torch.no_grad():
             states = self._held("observation", seen, self.policy.normalise(seen), real)
@@ -117,10 +123,54 @@ class PolicySession(Session[PolicyState]):
             )
         self.state = PolicyState(memory, left, timestep)
         self.count += 1
+        return self._as_actions(chosen)
+
+    def _as_actions(self, chosen: Tensor) -> Actions:
         actions: Actions = chosen.cpu().numpy()
         if self.batch_size is not None:
             return actions
         return int(chosen[0]) if self.policy.config.is_discrete else actions[0]  # type: ignore[index]  # (1, a)
+
+    def _offer(self, seen: Tensor, gained: Tensor) -> None:
+        """Make a program of what a push does."""
+        assert self._native is not None
+
+        def run(inputs: list[Tensor], state: PolicyState) -> tuple[list[Tensor], PolicyState]:
+            left = state.return_to_go - inputs[1]
+            states, returns = self.policy.normalise(inputs[0]), self._scaled(left)
+            step = Steps(returns, states, self._not_chosen(state), state.timestep)
+            outputs, memory = self.context.act(step, state.memory, None)
+            chosen = self.policy.to_environment(outputs)
+            memory = self.context.record_actions(memory, self.policy.to_unit(chosen), None)
+            return [chosen, outputs, states, returns], PolicyState(memory, left, state.timestep + 1)
+
+        self._native.compile(
+            (),
+            run,
+            [seen[:1], gained[:1]],
+            self.state,
+            count=len(seen),
+            output_limits=(np.inf, np.inf, self._largest, self._largest),
+        )
+
+    def _act_native(self, seen: Tensor, gained: Tensor) -> Actions | None:
+        """Act on the native engine; None: torch is to do it, or to say what is wrong."""
+        native = self._native
+        assert native is not None
+        self._offer(seen, gained)
+        if not native.is_usable or not native.holds({}, len(seen)):
+            return None
+        if not self._is_packed:
+            if not native.pack(self.state):
+                return None
+            self._is_packed = True
+        for place, value in zip(native.buffers.inputs, (seen, gained), strict=True):
+            place.copy_(value)
+        if native.run():
+            return None
+        self._state = None
+        self.count += 1
+        return self._as_actions(native.output())
 
     def replay(self, observations: Item, actions: Item, rewards: Item) -> None:
         """Take over episodes that somebody else began, as if every step had been pushed.
@@ -288,7 +338,7 @@ class CarriedContext(Context):
             is_due = (step.timesteps % self.reset_every == 0) & memory.has_action
             if mask is not None:
                 is_due &= mask
-            if bool(is_due.any()):
+            if is_traced() or bool(is_due.any()):
                 memory = _where(is_due, self.model.init_state(len(is_due)), memory)
         return self.model.step(step, memory, mask=mask)
 
