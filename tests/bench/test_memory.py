@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aaren.bench import memory
-from aaren.bench.process import MemoryExhaustedError
+from aaren.bench.memory import MemoryExhaustedError
 
 pytestmark = pytest.mark.skipif(not memory.can_measure(), reason="needs /proc, as on Linux")
 MEGABYTE = 1 << 20

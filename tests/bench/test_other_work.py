@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench import other_work
-from aaren.bench.other_work import CpuTimes, OtherWork, other_share, read_cpu_times
+from aaren.bench import record as record_module
 from aaren.bench.publish import Benchmark, Destinations, page_text, run
-from aaren.bench.record import BenchRecord, OnStep, Row, describe, read_record
+from aaren.bench.record import (
+    BenchRecord,
+    CpuTimes,
+    OnStep,
+    OtherWork,
+    Row,
+    describe,
+    other_share,
+    read_cpu_times,
+    read_record,
+)
 from aaren.bench.table import Table, at_least, targets_table, time_ratio
 from aaren.errors import DataError
 
@@ -75,7 +84,7 @@ def test_work_of_strangers_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = OtherWork()
     before = read_cpu_times().used
     child = subprocess.Popen([sys.executable, "-c", BURN.format(1.0)])
-    monkeypatch.setattr(other_work, "_own_ticks", lambda: 0)
+    monkeypatch.setattr(record_module, "_own_ticks", lambda: 0)
     begin = replace_own(watch._begin)
     child.wait(timeout=60)
     watch._begin = begin
@@ -99,7 +108,7 @@ def test_shares_stay_between_nothing_and_all() -> None:
 
 
 def test_without_proc_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(other_work, "_PROC", tmp_path)
+    monkeypatch.setattr(record_module, "_PROC", tmp_path)
     assert OtherWork().shares() is None
 
 
@@ -111,7 +120,7 @@ def test_idle_steal_and_other_cores_are_told_apart(monkeypatch: pytest.MonkeyPat
     (tmp_path / str(os.getpid())).mkdir()
     stat = f"{os.getpid()} (a name (odd)) R 1 " + " ".join(["0"] * 9) + f" {tick} {tick} {tick} 0 20 0"
     (tmp_path / str(os.getpid()) / "stat").write_text(stat)
-    monkeypatch.setattr(other_work, "_PROC", tmp_path)
+    monkeypatch.setattr(record_module, "_PROC", tmp_path)
     times = read_cpu_times()
     assert times is not None
     assert (times.used, times.own, times.cores) == (63.0, 3.0, 1)
@@ -121,7 +130,7 @@ def test_a_run_on_a_busy_machine_warns_first_and_is_void(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readings = iter([CpuTimes(0.0, 0.0, 0.0, 2), CpuTimes(1.0, 1.0, 0.0, 2), CpuTimes(2.0, 1.1, 0.0, 2)])
-    monkeypatch.setattr(other_work, "read_cpu_times", lambda: next(readings))
+    monkeypatch.setattr(record_module, "read_cpu_times", lambda: next(readings))
 
     def measure(_settings: int, on_step: OnStep) -> BenchRecord:
         on_step(0, 1, "measuring")

@@ -2,15 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.publish import Benchmark, Destinations, main, page_marks, publish, read_generated
+from aaren.bench.publish import Benchmark, Destinations, main
 from aaren.bench.record import BenchRecord, OnStep, read_record
-from aaren.bench.table import Table
-from aaren.errors import ConfigError, DataError
+from aaren.bench.table import Table, text_table
+from aaren.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COMMAND = "python benchmarks/it.py"
-BEGIN, END = page_marks(COMMAND)
-RECORD = BenchRecord(kind="it", command=COMMAND, settings={}, measurements=[])
 
 
 def measure(settings: str, on_step: OnStep) -> BenchRecord:
@@ -19,20 +17,12 @@ def measure(settings: str, on_step: OnStep) -> BenchRecord:
 
 
 def tables(record: BenchRecord) -> list[Table]:
-    return [Table(title="sizes", columns=("the size",), rows=[(str(record.settings.get("size")),)])]
+    return [text_table(title="sizes", columns=("the size",), rows=[(str(record.settings.get("size")),)])]
 
 
 BENCHMARK = Benchmark(
     kind="it", command=COMMAND, settings="large", quick="small", measure=measure, tables=tables
 )
-
-
-def test_only_the_part_between_the_marks_changes(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    publish(BENCHMARK, RECORD, Destinations(page=page))
-    assert "| None |" in read_generated(page, COMMAND)
-    assert page.read_text() == f"before\n{BEGIN}\n{read_generated(page, COMMAND)}{END}\nafter\n"
 
 
 def test_a_script_measures_and_shows_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,16 +52,3 @@ def test_a_script_says_what_is_wrong_and_exits_with_2(
 def test_there_is_no_figure_and_that_is_said_before_measuring(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tables and no figure"):
         Destinations(figure=tmp_path / "x").check(BENCHMARK)
-
-
-@pytest.mark.parametrize("text", ["nothing", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
-def test_missing_or_swapped_marks_are_told(text: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(text)
-    with pytest.raises(DataError, match="must hold these two lines, once each and in this order"):
-        read_generated(page, COMMAND)
-
-
-def test_missing_page_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="--page needs an existing Markdown file"):
-        read_generated(tmp_path / "none.md", COMMAND)

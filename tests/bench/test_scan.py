@@ -5,8 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
-from aaren.bench.process import MemoryExhaustedError
-from aaren.bench.publish import page_marks
+from aaren.bench.memory import MemoryExhaustedError
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
 from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build
@@ -169,23 +168,15 @@ def test_quick_run_measures_every_cell(quick_record: BenchRecord) -> None:
 
 @pytest.mark.slow
 def test_quick_run_can_be_written_shown_and_drawn(quick_record: BenchRecord, tmp_path: Path) -> None:
-    path, page = tmp_path / "scan.json", tmp_path / "page.md"
+    path = tmp_path / "scan.json"
     quick_record.write(path)
-    begin, end = page_marks("aaren bench scan")
-    page.write_text(f"# Page\n\n{begin}\nold\n{end}\n\nThe end.\n")
-    arguments = ["bench", "show", str(path), "--figure", str(tmp_path / "scan"), "--page", str(page)]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app, ["bench", "show", str(path), "--figure", str(tmp_path / "scan")])
     assert result.exit_code == 0, result.output
     assert "causal SDPA" in result.stdout
     assert "skipped: needs CUDA" in result.stdout
     assert "13 of 13 targets need the whole run: aaren bench scan" in result.stdout
     assert (tmp_path / "scan.png").stat().st_size > 10_000
     assert "<svg" in (tmp_path / "scan.svg").read_text()
-    text = page.read_text()
-    assert "old" not in text
-    assert text.startswith("# Page\n")
-    assert text.endswith("The end.\n")
-    assert "| **fused** |" in text
     assert read_record(path) == quick_record
 
 
@@ -193,10 +184,3 @@ def test_contradicting_sizes_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "scan", "--quick", "--long"])
     assert isinstance(result.exception, ConfigError)
     assert "give only one of them" in str(result.exception)
-
-
-def test_a_page_without_marks_is_refused_before_measuring(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# No marks\n")
-    result = CliRunner().invoke(app, ["bench", "scan", "--quick", "--page", str(page)])
-    assert "must hold these two lines" in str(result.exception)

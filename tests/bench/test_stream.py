@@ -4,7 +4,6 @@ import pytest
 from typer.testing import CliRunner
 
 from aaren.bench.memory import can_measure
-from aaren.bench.publish import page_marks, page_text
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.stream import (
     LONG,
@@ -25,7 +24,7 @@ from aaren.bench.stream_contenders import (
     SMALL,
     TRANSFORMER,
 )
-from aaren.bench.stream_view import BENCHMARK, draw, targets
+from aaren.bench.stream_view import draw, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 
@@ -172,9 +171,8 @@ def test_figure_is_drawn_where_the_transformer_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_quick_run_measures_and_shows_everything(tmp_path: Path) -> None:
-    path, page = tmp_path / "stream.json", tmp_path / "page.md"
-    page.write_text("\n".join(["# Page", "", *page_marks("aaren bench stream"), ""]))
-    arguments = ["bench", "stream", "--quick", "--record", str(path), "--page", str(page)]
+    path = tmp_path / "stream.json"
+    arguments = ["bench", "stream", "--quick", "--record", str(path)]
     result = CliRunner().invoke(app, [*arguments, "--figure", str(tmp_path / "stream")])
     assert result.exit_code == 0, result.output
     record = read_record(path, kind="stream")
@@ -193,7 +191,6 @@ def test_quick_run_measures_and_shows_everything(tmp_path: Path) -> None:
         assert len(sizes) == 1
     assert "3,152,384" in result.stdout
     assert "3,152,896" in result.stdout
-    assert page_text(BENCHMARK, record) in page.read_text()
     assert (tmp_path / "stream.svg").exists()
 
 

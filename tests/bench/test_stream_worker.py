@@ -1,8 +1,8 @@
 import pytest
 
 from aaren.bench.memory import can_measure
+from aaren.bench.stream import EARLY_TOKENS, stream_worker
 from aaren.bench.stream_contenders import FOLDED, SMALL, TRANSFORMER
-from aaren.bench.stream_worker import EARLY_TOKENS, stream_worker
 
 
 def test_a_transformers_state_and_process_grow_with_its_tokens() -> None:

@@ -3,34 +3,34 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from aaren.bench.table import Table, format_bytes, format_ratio, format_seconds
+from aaren.bench.table import format_bytes, format_ratio, format_seconds, text_table, to_markdown, to_rich
 
-TABLE = Table(
-    title="Times", columns=("", "median"), rows=[("copy", "1 ms"), ("a|b", "")], bold_rows=frozenset({"copy"})
+TABLE = text_table(
+    title="Times", columns=("", "median"), rows=[("copy", "1 ms"), ("a|b", "")], bold_rows=["copy"]
 )
 
 
 def test_markdown() -> None:
-    assert TABLE.to_markdown() == (
+    assert to_markdown(TABLE) == (
         "**Times**\n\n|  | median |\n| :-- | --: |\n| **copy** | **1 ms** |\n| a\\|b |  |\n"
     )
 
 
 def test_a_note_stands_below_the_rows_or_in_their_place() -> None:
-    noted = replace(TABLE, note="and 3 more")
-    assert noted.to_markdown().endswith("| a\\|b |  |\n\nand 3 more\n")
-    alone = replace(noted, rows=[])
-    assert alone.to_markdown() == "and 3 more\n"
+    noted = replace(TABLE, notes=["and 3 more"])
+    assert to_markdown(noted).endswith("| a\\|b |  |\n\nand 3 more\n")
+    alone = replace(noted, rows=[], is_dim=[])
+    assert to_markdown(alone) == "and 3 more\n"
     out = io.StringIO()
-    Console(file=out, width=60).print(noted.to_rich(), alone.to_rich())
+    Console(file=out, width=60).print(to_rich(noted), to_rich(alone))
     assert out.getvalue().count("and 3 more") == 2
 
 
 def test_terminal() -> None:
     out = io.StringIO()
-    Console(file=out, width=60).print(TABLE.to_rich())
+    Console(file=out, width=60).print(to_rich(TABLE))
     assert "Times" in out.getvalue()
-    assert "│ copy │   1 ms │" in out.getvalue()
+    assert "  copy     1 ms" in out.getvalue()
 
 
 def test_units_change_where_three_digits_end() -> None:

@@ -7,7 +7,7 @@ import event_training
 import policy
 from aaren.bench import scan, stream_view, train
 from aaren.bench.record import BenchRecord, number, read_record
-from aaren.bench.table import Ratio, Target, at_least, at_most, targets_table, within
+from aaren.bench.table import Ratio, Target, at_least, at_most, targets_table, to_markdown, within
 
 
 def test_limits_belong_to_what_is_promised() -> None:
@@ -25,18 +25,18 @@ def test_a_ratio_of_scattered_times_says_so() -> None:
 def test_table_stresses_what_was_missed_and_counts_what_was_not_measured() -> None:
     judged = [at_least("slow", 1.0, 2.0), at_least("absent", None, 2.0), at_least("fast", 3.0, 2.0)]
     table = targets_table(judged, whole_run="aaren bench it")
-    assert [row[0] for row in table.rows] == ["slow", "fast"]
-    assert table.bold_rows == {"slow"}
-    assert "| **1.00x** | **missed** |" in table.to_markdown()
-    assert table.note == "1 of 3 targets need the whole run: aaren bench it"
-    assert targets_table(judged[:1]).note == ""
+    assert [row[0].text for row in table.rows] == ["slow", "fast"]
+    assert [row[0].text for row in table.rows if row[0].is_bold] == ["slow"]
+    assert "| **1.00x** | **missed** |" in to_markdown(table)
+    assert table.notes == ["1 of 3 targets need the whole run: aaren bench it"]
+    assert targets_table(judged[:1]).notes == []
 
 
 def test_a_missed_target_of_a_noisy_measurement_is_void_and_not_stressed() -> None:
     noisy = Target(name="a", wanted="w", measured="117x", is_met=False, void="noisy")
     table = targets_table([noisy, Target(name="b", wanted="w", measured="2x", is_met=False)])
-    assert [row[-1] for row in table.rows] == ["void: noisy", "missed"]
-    assert table.bold_rows == {"b"}
+    assert [row[-1].text for row in table.rows] == ["void: noisy", "missed"]
+    assert [row[0].text for row in table.rows if row[0].is_bold] == ["b"]
 
 
 @pytest.mark.parametrize(

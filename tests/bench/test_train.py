@@ -74,7 +74,7 @@ def test_bad_settings_are_refused() -> None:
     assert "give only one of them" in str(result.exception)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quick_run_writes_its_record(tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     result = CliRunner().invoke(app, ["bench", "train", "--quick", "--record", str(path)])

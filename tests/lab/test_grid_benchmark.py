@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.publish import page_text, read_generated
-from aaren.bench.record import BenchRecord, number, read_record
+from aaren.bench.record import BenchRecord, number
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,11 +57,3 @@ def test_targets(grid) -> None:
         ("1.94x", "met"),
     ]
     assert len(grid.tables(record)) == 2
-
-
-def test_page_shows_the_committed_record(grid) -> None:
-    record = read_record(ROOT / "results" / "bench" / "grid.json", kind="grid")
-    shown = read_generated(ROOT / "docs" / "lab.md", grid.COMMAND)
-    assert shown == page_text(grid.BENCHMARK, record), (
-        "python benchmarks/grid.py --show results/bench/grid.json --page docs/lab.md"
-    )

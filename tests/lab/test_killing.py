@@ -49,6 +49,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_replaced_and_its_run_ends_with_the_same_bits(
     planned: Planned, notes: Notes, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +9,12 @@ import pytest
 from aaren.datasets.catalogue import lookup
 from aaren.engine.config import EngineConfig
 from aaren.engine.presets import make_run
-from aaren.engine.run import train
+from aaren.engine.record import RunRecord
+from aaren.engine.run import blank_record, train
 from aaren.engine.setting import find_setting
 from aaren.engine.use import Sweep, sweep_run
 from aaren.errors import ConfigError
+from aaren.files.archive import content_sha256
 from aaren.lab.plan import (
     PlannedRun,
     Request,
@@ -20,10 +22,12 @@ from aaren.lab.plan import (
     find_status,
     how_to_get,
     identity,
+    needs_more_seeds,
     parse_shard,
     plan,
 )
 from aaren.lab.records import FoundRecord
+from support import toy_task
 
 Planned = Callable[..., PlannedRun]
 
@@ -153,6 +157,110 @@ def test_a_finished_run_counts_whatever_its_folder_and_threads(planned: Planned,
     train(config, tmp_path / "runs" / "elsewhere")
     found = find_status([run, planned(1)], tmp_path / "runs")
     assert (found.finished, found.waiting) == ([run], [planned(1)])
+
+
+def test_a_run_of_another_protocol_does_not_count(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = planned(0)
+    train(old.config, old.folder)
+    record = json.loads((old.folder / "record.json").read_text())
+    del record["protocol"], record["config"]["protocol"]  # as records were written before there were numbers
+    (old.folder / "record.json").write_text(json.dumps(record))
+    assert find_status([planned(0)], tmp_path / "runs").finished == [old]
+    monkeypatch.setattr(toy_task.SETTING, "protocols", {"custom": 2}, raising=False)
+    new = planned(0)
+    assert (old.config.protocol, new.config.protocol) == (1, 2)
+    assert new.folder != old.folder
+    assert find_status([new], tmp_path / "runs").waiting == [new]
+    with pytest.raises(ConfigError, match=r"asks for protocol 1 .* runs protocol 2 at profile custom"):
+        train(old.config, tmp_path / "again")
+
+
+def test_a_run_of_other_data_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AAREN_DATA", str(tmp_path / "data"))
+    (run,) = plan(
+        Request(profile="smoke", datasets=("ETTh1",), models=("linear",), seeds=1), tmp_path / "runs"
+    )[:1]
+    path = tmp_path / "data" / "forecasting" / "ETTh1.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("date,OT\n")
+    record = replace(
+        blank_record(run.config, command=""), status="finished", data={path.name: content_sha256(path)}
+    )
+    record.write(run.folder / "record.json")
+    assert find_status([run], tmp_path / "runs").finished == [run]
+    path.write_text("date,OT\n2020-01-01,1\n")
+    (waiting,) = find_status([run], tmp_path / "runs").waiting
+    assert waiting.folder.name.startswith(f"{run.folder.name}-data")  # the old record stays where it is
+    assert replace(waiting, folder=run.folder) == run
+    path.unlink()
+    assert find_status([run], tmp_path / "runs").finished == [run]  # nothing on disk to compare with
+
+
+def with_scores(run: PlannedRun, values: Sequence[float]) -> list[RunRecord]:
+    blank = blank_record(run.config, command="")
+    return [
+        replace(blank, seed=seed, metrics={"test": {"accuracy": value}}, facts={"test_cases": 1000})
+        for seed, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leads", "wanted"),
+    [
+        ((0.000, 0.008, -0.008), True),  # open, and five seeds give ± 0.76 points of the 1 that matter
+        ((0.000, 0.001, -0.001), False),  # within the margin already
+        ((0.100, 0.108, 0.092), False),  # better already
+        ((0.000, 0.020, -0.020), False),  # five seeds would not do
+        ((0.000, 0.008), False),  # three come first
+    ],
+)
+def test_more_seeds_only_where_they_can_decide(
+    planned: Planned, leads: tuple[float, ...], wanted: bool
+) -> None:
+    aaren = with_scores(planned(0), [0.5 + lead for lead in leads])
+    transformer = with_scores(planned(0), [0.5] * len(leads))
+    assert needs_more_seeds(aaren, transformer, "test.accuracy") is wanted
+
+
+def test_auto_gives_pairs_three_seeds_or_five_and_all_else_one(tmp_path: Path) -> None:
+    request = Request(settings=("classification",), profile="paper", seeds="auto", datasets=("Handwriting",))
+    before = plan(request, tmp_path)
+    for run in before:
+        cell = run.config.cell()
+        if cell["model"] in ("aaren", "transformer") and cell["recipe"] == "radam-halving":
+            lead = 0.0 if cell["model"] == "transformer" else 0.008 * (run.config.seed - 1)
+            record = with_scores(run, [0.5 + lead])[0]
+            rule = 0.0 if cell["rule"] == "protocol" else lead * 9.0  # the clean rule scatters too much
+            metrics = {"test": {"accuracy": 0.5 + lead + rule}}
+            replace(record, status="finished", seed=run.config.seed, metrics=metrics).write(
+                run.folder / "record.json"
+            )
+    counts: dict[str, int] = {}
+    for run in plan(request, tmp_path):
+        counts[" ".join(map(str, run.config.cell().values()))] = run.config.seed + 1
+    assert {name: count for name, count in counts.items() if count == 5} == {
+        "Handwriting aaren protocol radam-halving": 5,
+        "Handwriting transformer protocol radam-halving": 5,
+    }
+    assert counts["Handwriting aaren clean radam-halving"] == 3
+    assert counts["Handwriting aaren protocol adam-halving"] == 3
+    assert counts["Handwriting minirocket protocol radam-halving"] == 1
+    assert max(run.config.seed for run in before) == 2
+
+
+def test_settings_are_run_in_the_order_of_their_places() -> None:
+    runs = plan(Request(profile="cpu", seeds=1), OUT)
+    assert list(dict.fromkeys(run.config.setting for run in runs)) == [
+        "events",
+        "classification",
+        "rl",
+        "forecasting",
+    ]
+    horizons = [run.config.cell()["horizon"] for run in runs if run.config.setting == "forecasting"]
+    papers = horizons[: horizons.index(720)]
+    assert papers == sorted(papers)  # all datasets at 96, then 192, 336, 720
 
 
 def test_a_finished_run_waits_for_a_sweep_that_it_lacks(planned: Planned, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_worker_that_sees_the_results_works_there_until_the_token_changes(
     assert json.loads((run.folder / "record.json").read_text())["resumed"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_grid_on_ray_with_a_killed_worker_equals_a_local_one(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

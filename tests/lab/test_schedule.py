@@ -1,5 +1,6 @@
 """The scheduler with real worker processes, in trouble too. Kills from outside are in test_killing.py."""
 
+import _multiprocessing
 import json
 import os
 import resource
@@ -87,6 +88,7 @@ def test_a_run_that_kills_its_workers_is_given_up(
     )
 
 
+@pytest.mark.long
 def test_a_run_that_gets_on_may_lose_any_number_of_workers(
     troubled: Planned, notes: Notes, workers: LocalWorkers
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_hanging_run_is_ended_by_its_timeout_and_stops_nothing(
     assert schedule.runs[0].deaths == 1  # another try would hang as well
 
 
+@pytest.mark.long
 def test_a_run_without_progress_loses_its_workers_and_is_given_up(
     troubled: Planned, notes: Notes, workers: LocalWorkers
 ) -> None:
@@ -339,3 +342,15 @@ def test_an_unknown_time(planned: Planned) -> None:
     assert schedule.seconds_left() is None
     schedule.runs[0].state = "failed"
     assert schedule.seconds_left() == 0.0
+
+
+def test_what_libraries_keep_until_the_end_of_a_run_is_given_back(
+    troubled: Planned, workers: LocalWorkers
+) -> None:
+    workers.submit(troubled("semaphore", epochs=1))
+    ended: list[Ended] = []
+    while not ended:
+        ended = workers.wait(1.0)
+    assert ended[0].code == Exit.FINISHED
+    with pytest.raises(FileNotFoundError):
+        _multiprocessing.sem_unlink(ended[0].text)  # its name, which the run printed

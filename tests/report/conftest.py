@@ -5,10 +5,12 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aaren.engine.record import RunRecord
+from aaren.report.names import setting_of
 
 REPORTS = {
     "forecasting": ["test.mse", "test.mae"],
@@ -53,6 +55,7 @@ def make_run(
     date: str = "2026-01-01T00:00:00+00:00",
     data: dict[str, str] | None = None,
     status: str = "finished",
+    protocol: int | None = None,  # None: today's
 ) -> Path:
     reports = REPORTS[setting]
     metrics: dict[str, dict[str, float]] = {"test": dict(test or {}), "best": {}, "last": {}}
@@ -62,7 +65,8 @@ def make_run(
     place = {"dataset": dataset, **({"horizon": horizon} if horizon else {}), "model": model}
     place |= {**LATER.get(setting, {}), **(cell or {})}
     words = [str(word) for word in place.values()]
-    folder = root / setting / "-".join([*words, profile, f"seed{seed}", *changed])
+    last = [] if protocol is None else [f"protocol{protocol}"]
+    folder = root / setting / "-".join([*words, profile, f"seed{seed}", *changed, *last])
     record = RunRecord(
         status=status,
         setting=setting,
@@ -83,6 +87,7 @@ def make_run(
         seconds={"training": 100.0, "inside_updates": 90.0, "looking": 15.0, "saving": 5.0},
         curve="curve.jsonl" if curve else None,
         data=data or {},
+        protocol=setting_of(setting).protocol(profile) if protocol is None else protocol,
         facts=dict(facts or {}),
         error=None if status == "finished" else "DataError: no such column",
         date=date,
@@ -144,8 +149,9 @@ def make_results(root: Path) -> Path:
                         figures={"column": "OT", "windows": windows} if seed == 0 else None,
                         data={f"{dataset}.csv": "0" * 64},
                     )
-            make_run(root, "forecasting", dataset, "linear", level, 0.8 * level, horizon=horizon)
-            make_run(root, "forecasting", dataset, "naive-last", 2 * level, level, horizon=horizon)
+            same: dict[str, Any] = {"horizon": horizon, "data": {f"{dataset}.csv": "0" * 64}}
+            make_run(root, "forecasting", dataset, "linear", level, 0.8 * level, **same)
+            make_run(root, "forecasting", dataset, "naive-last", 2 * level, level, **same)
     make_run(
         root,
         "forecasting",

@@ -17,7 +17,7 @@ BENCHES = Path(__file__).parents[2] / "results" / "bench"
 def page_file(full_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
     shutil.copytree(BENCHES, root / "bench")
-    _, (page, _) = write_report([full_results, root], root / "report")
+    _, (page, *_) = write_report([full_results, root], root / "report")
     return page
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aaren.errors import DataError
-from aaren.report.markdown import BEGIN, END, render_section, write_readme
+from aaren.report.markdown import BEGIN, END, render_section, render_summary, write_readme
 from aaren.report.rows import read_results
 
 WriteRun = Callable[..., Path]
@@ -30,20 +30,20 @@ def test_who_loses_to_something_simple_is_seen_to_lose(
             write_run(tmp_path, "forecasting", "ETTh1", model, mse, mse, horizon=horizon)
     write_run(tmp_path, "forecasting", "ETTh2", "aaren", 0.5, 0.5, horizon=96)
     words = "Simple references, run in 3 rows, are ahead of both models in 2: linear (2)."
-    assert words in render_section(read_results(tmp_path))
+    assert words in render_summary(read_results(tmp_path))
 
 
 def test_a_reference_that_loses_is_said_to_lose(tmp_path: Path, write_run: Callable[..., Path]) -> None:
     for model, accuracy in (("aaren", 0.9), ("transformer", 0.8), ("majority", 0.2)):
         write_run(tmp_path, "classification", "JapaneseVowels", model, accuracy, profile="paper")
     words = "Simple references, run in 1 row, are ahead of both models in none."
-    assert words in render_section(read_results(tmp_path))
+    assert words in render_summary(read_results(tmp_path))
 
 
-def test_the_readme_section_says_profile_stand_ins_and_what_was_not_run(full_results: Path) -> None:
-    section = render_section(read_results(full_results))
+def test_the_summary_says_profile_stand_ins_and_what_was_not_run(full_results: Path) -> None:
+    section = render_summary(read_results(full_results))
     assert (
-        "**Reinforcement learning**, score, best evaluation (higher is better), regenerated data;" in section
+        "**Reinforcement learning**, score, fresh episodes (higher is better), regenerated data;" in section
     )
     assert "Aaren, published, on D4RL" in section
     assert "profile `cpu`" in section
@@ -53,7 +53,7 @@ def test_the_readme_section_says_profile_stand_ins_and_what_was_not_run(full_res
 
 def test_a_setting_without_runs_is_said_to_be_not_run(tmp_path: Path, write_run: WriteRun) -> None:
     write_run(tmp_path, "events", "sin", "aaren", 0.7)
-    section = render_section(read_results(tmp_path))
+    section = render_summary(read_results(tmp_path))
     assert "**Time-series forecasting**: not run." in section
     assert "**Reinforcement learning**: not run." in section
 
@@ -63,7 +63,9 @@ def test_the_readme_is_rewritten_between_its_marks(full_results: Path, tmp_path:
     readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     assert write_readme([full_results], readme)
     text = readme.read_text()
-    assert text.startswith(f"before\n{BEGIN}\n\n**As good")
+    assert text.startswith(f"before\n{BEGIN}\n\n![Aaren's advantage")
+    assert "**As good as Transformers?** " in text
+    assert "(results/report/tables.md)" in text
     assert text.endswith(f"{END}\nafter\n")
     assert not write_readme([full_results], readme)
     readme.write_text("no marks")
@@ -85,8 +87,8 @@ def test_a_profile_with_changed_rows_alone_says_so(tmp_path: Path, write_run: Wr
         write_run(
             tmp_path, "rl", "hopper-medium-regen", model, 50.0, profile="paper", changed=("task.updates",)
         )
-    assert "**Reinforcement learning**, profile `paper`" in render_section(read_results(tmp_path))
-    assert "none was run here as it stands" in render_section(read_results(tmp_path))
+    assert "**Reinforcement learning**, profile `paper`" in render_summary(read_results(tmp_path))
+    assert "none was run here as it stands" in render_summary(read_results(tmp_path))
 
 
 def test_the_results_of_a_readme_carry_no_markup_of_records(tmp_path: Path, write_run: WriteRun) -> None:
@@ -95,7 +97,7 @@ def test_the_results_of_a_readme_carry_no_markup_of_records(tmp_path: Path, writ
         record = json.loads((path / "record.json").read_text())
         record["profile"] = f"cpu{HOSTILE}"
         (path / "record.json").write_text(json.dumps(record))
-    section = render_section(read_results(tmp_path))
+    section = render_summary(read_results(tmp_path)) + render_section(read_results(tmp_path))
     assert "alert(2)" in section
     outside_code = section.replace(f"`cpu{HOSTILE.replace('`', chr(39))}`", "")
     assert "](javascript" not in outside_code

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from aaren.cli.main import app
 from aaren.errors import ConfigError, DataError
-from aaren.report.markdown import render_section
+from aaren.report.markdown import render_summary
 from aaren.report.page import write_report
 from aaren.report.rows import read_results
 
@@ -21,13 +21,13 @@ WriteRun = Callable[..., Path]
 def test_equal_records_give_equal_reports(full_results: Path, tmp_path: Path) -> None:
     _, first = write_report([full_results], tmp_path / "a")
     _, second = write_report([full_results], tmp_path / "b")
-    assert [path.name for path in first] == ["index.html", "tables.md"]
+    assert [path.name for path in first] == ["index.html", "tables.md", "verdict.svg"]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
 
 def test_broken_and_foreign_records_are_named_and_left_out(full_results: Path, tmp_path: Path) -> None:
-    results, (page, tables) = write_report([full_results], tmp_path / "report")
+    results, (page, tables, _) = write_report([full_results], tmp_path / "report")
     reasons = {problem.path.parent.name: problem.reason for problem in results.problems}
     assert reasons == {
         "cut-off": "it is not JSON: cut off, or something else wrote it",
@@ -63,7 +63,7 @@ def test_broken_files_beside_a_record_leave_no_figure(tmp_path: Path, write_run:
     )
     (folder / "figures.json").write_text("{")
     (folder / "curve.jsonl").write_text('{"update": 1, "validation": {"mse": 1.0}}\n{"upd')
-    _, (page, _) = write_report([tmp_path / "runs"], tmp_path / "report")
+    _, (page, *_) = write_report([tmp_path / "runs"], tmp_path / "report")
     text = page.read_text()
     assert 'data-figure="forecasting-forecasts"' not in text
     assert 'data-figure="forecasting-curves"' not in text
@@ -89,7 +89,7 @@ def test_the_command_prints_verdict_and_paths(full_results: Path, tmp_path: Path
     lines = result.stdout.splitlines()
     assert lines[0].startswith("As good as Transformers? ")
     assert lines[1] == "Cheaper? not measured."
-    assert lines[2:] == [str(tmp_path / "out" / "index.html"), str(tmp_path / "out" / "tables.md")]
+    assert lines[2:] == [str(tmp_path / "out" / name) for name in ("index.html", "tables.md", "verdict.svg")]
     assert "left out" in result.stderr
 
 
@@ -140,7 +140,7 @@ def test_a_record_cannot_put_markup_into_the_report(tmp_path: Path, write_run: W
     broken = tmp_path / "<img src=x onerror=alert(4)>" / "record.json"
     broken.parent.mkdir()
     broken.write_text(json.dumps({"kind": "run", "format": f"<script>{HOSTILE}"}))
-    _, (page, tables) = write_report([tmp_path], tmp_path / "report")
+    _, (page, tables, _) = write_report([tmp_path], tmp_path / "report")
     text = page.read_text()
     # What belongs to the page: its own scripts and, inside plotly's, whatever it needs.
     library = text.split("</head>")[1].partition("<script>")[2].partition("</script>")[0]
@@ -170,7 +170,7 @@ def test_an_unknown_setting_is_displayed_and_never_imported(
         (folder / "record.json").write_text(json.dumps(record | own))
         curve = (folder / "curve.jsonl").read_text().replace('"nll"', f'"{validation}"')
         (folder / "curve.jsonl").write_text(curve)
-    _, (page, tables) = write_report([tmp_path / "runs"], tmp_path / "report")
+    _, (page, tables, _) = write_report([tmp_path / "runs"], tmp_path / "report")
     text = page.read_text()
     assert '<section id="own_setting"><h2>own_setting</h2>' in text
     assert 'id="own_setting-cpu-main-test-f1"' in text
@@ -178,13 +178,13 @@ def test_an_unknown_setting_is_displayed_and_never_imported(
     assert 'data-figure="own_setting-curves"' in text
     assert f'{{"text": "{title}"}}' in text
     assert "## own_setting" in tables.read_text()
-    assert "**own_setting**, f1 (higher is better)" in render_section(read_results(tmp_path / "runs"))
+    assert "**own_setting**, f1 (higher is better)" in render_summary(read_results(tmp_path / "runs"))
 
 
 def test_a_setting_of_unknown_models_has_a_table_and_learning_curves(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
     write_run(tmp_path / "runs", "events", "mine", "simple", 0.7, curve=[0.9, 0.8])
-    _, (page, tables) = write_report([tmp_path / "runs"], tmp_path / "report")
+    _, (page, tables, _) = write_report([tmp_path / "runs"], tmp_path / "report")
     assert 'data-figure="events-curves"' in page.read_text()
     assert "| mine | – | – | **0.700** | simple |" in tables.read_text()

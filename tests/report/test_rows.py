@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aaren.lab.records import collect
-from aaren.report.rows import Row, arrange
+from aaren.report.rows import Row, arrange, read_results
 
 WriteRun = Callable[..., Path]
 
@@ -74,3 +74,38 @@ def test_datasets_come_in_the_order_of_the_paper(tmp_path: Path, write_run: Writ
 def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path, write_run: WriteRun) -> None:
     write_run(tmp_path, "events", "sin", "aaren", 0.7, 1.2, float("nan"))
     assert rows_of(tmp_path)[0].values("aaren", "test.accuracy") == {}
+
+
+def test_protocols_never_share_a_row(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run(tmp_path, "events", "sin", "aaren", 0.9, seed=0, protocol=1)
+    new = {seed: 0.7 + seed / 100 for seed in range(1, 5)}
+    for seed, value in new.items():
+        write_run(tmp_path, "events", "sin", "aaren", value, seed=seed, protocol=99)
+    newer, older = rows_of(tmp_path)
+    assert (newer.key.protocol, newer.values("aaren", "test.nll")) == (99, new)
+    assert (older.key.protocol, older.values("aaren", "test.nll")) == (1, {0: 0.9})
+    assert newer.key.name == "sin (protocol 99)"  # not today's either
+
+
+def test_data_of_another_checksum_is_another_row(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed, digest in enumerate("aaab"):
+        data = {"ETTh1.csv": digest * 64}
+        write_run(tmp_path, "forecasting", "ETTh1", "aaren", seed, horizon=96, seed=seed, data=data)
+    rows = {row.key.name: row.values("aaren", "test.mse") for row in rows_of(tmp_path)}
+    assert sorted(rows.values(), key=len) == [{3: 3.0}, {0: 0.0, 1: 1.0, 2: 2.0}]
+    assert all(name.startswith("ETTh1, 96 (data ") for name in rows)
+
+
+def test_a_row_is_superseded_once_the_newer_protocol_has_its_models(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    models = ("aaren", "transformer", "gru")
+    old = [write_run(tmp_path, "events", "sin", model, 0.9, protocol=1) for model in models]
+    write_run(tmp_path, "events", "hawkes", "aaren", 0.9, protocol=1)
+    write_run(tmp_path, "events", "sin", "aaren", 0.7, protocol=2)
+    found = read_results(tmp_path)
+    assert ([row.key.dataset for row in found.rows], found.superseded) == (["sin", "sin", "hawkes"], [])
+    write_run(tmp_path, "events", "sin", "transformer", 0.7, protocol=2)
+    found = read_results(tmp_path)
+    assert [(row.key.dataset, row.key.protocol) for row in found.rows] == [("sin", 2), ("hawkes", 1)]
+    assert {run.path.parent for run in found.superseded} == set(old)

@@ -4,17 +4,17 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from aaren.report.names import TRUTH, metric
+from aaren.bench.table import Cell, Column, Table, to_markdown
+from aaren.report.names import metric
 from aaren.report.rows import read_results
-from aaren.report.table import Cell, Column, Table, to_markdown
 from aaren.report.tables import (
     baseline_table,
     comparison_table,
     data_table,
-    episodes_table,
     machine_table,
     overview_table,
     runs_table,
+    samples_table,
     work_table,
 )
 
@@ -36,7 +36,7 @@ def test_both_models_beside_the_published_numbers(full_results: Path) -> None:
     assert first[-2:] == ["0.53 ± 0.04", "0.54 ± 0.01"]
     assert (sum(table.is_dim), len(table.rows)) == (32 - 9, 32)
     gap = next(row for row, is_dim in zip(texts(table), table.is_dim, strict=True) if is_dim)
-    assert gap == ["ETTh1, 720", *["–"] * 5, "not run", "0.67 ± 0.05", "0.70 ± 0.05"]
+    assert gap == ["ETTh1, 720", *["–"] * 6, "not run", "0.67 ± 0.05", "0.70 ± 0.05"]
 
 
 def test_one_seed_has_no_deviation_no_interval_and_no_bold(full_results: Path) -> None:
@@ -44,7 +44,7 @@ def test_one_seed_has_no_deviation_no_interval_and_no_bold(full_results: Path) -
     row = next(row for row in table.rows if row[0].text == "ETTh1, 336")
     assert "±" not in row[1].text
     assert not row[1].is_bold
-    assert row[6].text == "one seed"
+    assert row[7].text == "one seed"
 
 
 def test_changed_rows_stand_apart_with_what_was_changed(full_results: Path) -> None:
@@ -113,7 +113,7 @@ def test_every_run_is_listed_with_its_command(full_results: Path) -> None:
     table = runs_table(results, "forecasting")
     assert len(table.rows) == 3 * 2 * 11 + 18 + 1
     assert table.rows[0][-1].text.startswith("aaren train forecasting ETTh1 --model aaren --profile cpu")
-    assert texts(data_table(results))[0] == ["ETTh1.csv", "0" * 64, "22"]
+    assert texts(data_table(results))[0] == ["ETTh1.csv", "0" * 64, "28"]
     assert texts(machine_table(results))[0][:3] == ["a processor", "2", "8"]
     assert texts(work_table(results))[0][:5] == ["Time-series forecasting", "cpu", "85", "3", "5"]
 
@@ -143,7 +143,7 @@ def test_distance_to_the_true_process_is_shown_for_every_model(tmp_path: Path, w
             task={"censoring": "none", "selection": "nll"},
             test={"gap_to_truth": gap},
         )
-    table = baseline_table(read_results(tmp_path), "events", "cpu", TRUTH)
+    table = baseline_table(read_results(tmp_path), "events", "cpu", metric("test.gap_to_truth"))
     assert texts(table) == [
         ["hawkes", "rule=clean, selection=nll", "0.090", "0.080", "0.010", "0.020", "Aaren, decay"]
     ]
@@ -188,15 +188,15 @@ def test_held_out_cases_are_not_called_test(tmp_path: Path, write_run: WriteRun)
     table = comparison_table(results, "classification", "cpu", "", metric("test.accuracy"))
     row = next(row for row in table.rows if row[0].text == "heartbeat-train")
     assert row[0].note == "Heartbeat, held-out part of TRAIN"
-    assert [cell.text for cell in row[5:]] == ["–", "one seed", "–", "–"]  # no margin, nothing published
+    assert [cell.text for cell in row[5:]] == ["± 1.00", "–", "one seed", "–", "–"]  # nothing published
     assert any("tested on a held-out part of TRAIN" in note for note in table.notes)
     assert "+0.00" in texts(overview_table(results))[0][3]  # and no part of the average
 
 
 def test_policies_are_compared_episode_by_episode(full_results: Path) -> None:
-    table = episodes_table(read_results(full_results), "rl", "cpu")
+    table = samples_table(read_results(full_results), "rl", "cpu")
     assert table is not None
     first = [cell.text for cell in table.rows[0]]
     assert first[:4] == ["halfcheetah-medium-regen", "", "3", "30"]
     assert all("[" in text for text in first[4:])
-    assert episodes_table(read_results(full_results), "rl", "paper") is None
+    assert samples_table(read_results(full_results), "rl", "paper") is None

@@ -7,7 +7,13 @@ import pytest
 
 from aaren.bench.record import BenchRecord
 from aaren.report.rows import read_results
-from aaren.report.verdict import first_comparisons, judge_cheaper, judge_comparable
+from aaren.report.verdict import (
+    first_comparisons,
+    judge_cheaper,
+    judge_comparable,
+    pool_settings,
+    show_margins,
+)
 
 WriteRun = Callable[..., Path]
 
@@ -21,10 +27,11 @@ def pairs(root: Path, write_run: WriteRun, *differences: float, dataset: str = "
 def test_nothing_is_decided_by_one_seed(tmp_path: Path, write_run: WriteRun) -> None:
     pairs(tmp_path, write_run, 0.01)
     verdict = judge_comparable(read_results(tmp_path))
-    assert (verdict.word, verdict.kind) == ("not decided", "open")
+    assert (verdict.word, verdict.kind) == ("not decided yet: 0 of 1 comparisons are", "open")
     assert verdict.sentences == [
-        "Both models were trained on 1 of the paper's 38 datasets (profile cpu).",
+        "Classification, accuracy, %: one dataset, nothing to pool.",
         "1 comparison with one seed or without a margin cannot be tested: Aaren's mean is ahead in 1.",
+        "Both models were trained on 1 of the paper's 38 datasets (profile cpu).",
     ]
 
 
@@ -33,7 +40,7 @@ def test_nothing_is_decided_by_one_seed(tmp_path: Path, write_run: WriteRun) -> 
     [
         ((0.001, 0.002, 0.0), "yes, in the one decided comparison", "good"),
         ((-0.2, -0.21, -0.19), "no: in 0 of 1 decided comparisons only", "bad"),
-        ((-0.2, 0.2, 0.0), "not decided", "open"),
+        ((-0.2, 0.2, 0.0), "not decided yet: 0 of 1 comparisons are", "open"),
     ],
 )
 def test_words(
@@ -49,11 +56,14 @@ def test_losses_are_counted_beside_wins(tmp_path: Path, write_run: WriteRun) -> 
     pairs(tmp_path, write_run, -0.2, -0.21, -0.19, dataset="JapaneseVowels")
     verdict = judge_comparable(read_results(tmp_path))
     assert (verdict.word, verdict.kind) == ("in part: in 1 of 2 decided comparisons", "mixed")
-    assert "within the paper's margin in 1, better in 0, worse in 1; 0 undecided" in verdict.sentences[1]
+    assert verdict.sentences[1] == (
+        "Of 2 comparisons with an interval, Aaren is within the margin in 1 (of them better in 0, worse in "
+        "0), better by more in 0, worse in 1; 0 open."
+    )
 
 
 def test_stand_ins_are_counted_apart(full_results: Path) -> None:
-    first = judge_comparable(read_results(full_results)).sentences[0]
+    first = judge_comparable(read_results(full_results)).sentences[-1]
     assert first == (
         "Both models were trained on 8 of the paper's 38 datasets, and on partial or regenerated stand-ins "
         "for 3 more (profiles cpu and paper)."
@@ -64,7 +74,7 @@ def test_smoke_runs_decide_nothing_beside_serious_ones(tmp_path: Path, write_run
     pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
     for model in ("aaren", "transformer"):
         write_run(tmp_path, "events", "sin", model, 1.0, profile="smoke")
-    assert judge_comparable(read_results(tmp_path)).sentences[0].endswith("(profile cpu).")
+    assert judge_comparable(read_results(tmp_path)).sentences[-1].endswith("(profile cpu).")
 
 
 def bench(root: Path, kind: str, rows: list[dict[str, float | str]]) -> None:
@@ -103,10 +113,25 @@ def test_a_row_at_two_profiles_counts_once_where_it_has_most_seeds(
     assert (one.key.profile, len(one.differences)) == ("cpu", 3)
 
 
-def test_few_decided_rows_are_no_good_news(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_setting_is_pooled_over_its_datasets(tmp_path: Path, write_run: WriteRun) -> None:
+    pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
+    pairs(tmp_path, write_run, 0.002, 0.003, 0.001, dataset="JapaneseVowels")
+    pairs(tmp_path, write_run, 0.001, 0.001, 0.002, dataset="Heartbeat")
+    found = judge_comparable(read_results(tmp_path))
+    assert found.word == "yes, in all 3 decided comparisons"
+    (one,) = pool_settings(first_comparisons(read_results(tmp_path)))
+    assert one.pooled is not None
+    assert one.pooled.interval.mean == pytest.approx(0.144, abs=0.01)  # margins of one point
+    assert found.sentences[0] == (
+        f"Classification, accuracy, %: {show_margins(one.pooled.interval)} margins over 3 datasets and 9 "
+        "pairs of runs; better, within the margin."
+    )
+    assert one.outcome == "better_within"
+
+
+def test_few_decided_rows_are_no_yes(tmp_path: Path, write_run: WriteRun) -> None:
     pairs(tmp_path, write_run, 0.001, 0.002, 0.0)
     for dataset in ("JapaneseVowels", "Heartbeat"):
         pairs(tmp_path, write_run, 0.01, dataset=dataset)
     verdict = judge_comparable(read_results(tmp_path))
-    assert verdict.word == "yes, in the one decided comparison (2 of 3 not decided or not tested)"
-    assert verdict.kind == "mixed"
+    assert (verdict.word, verdict.kind) == ("not decided yet: 1 of 3 comparisons are", "open")

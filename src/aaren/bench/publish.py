@@ -1,4 +1,4 @@
-"""The harness: run a benchmark, and from its record make the tables, the JSON, the figure and the page.
+"""The harness: run a benchmark, and from its record make the tables, the JSON and the figure.
 
 A benchmark is one `Benchmark`; `aaren bench` runs those of the package and `main` is the command line of the
 scripts in `benchmarks/`. Results go to stdout, progress and file names to stderr.
@@ -17,10 +17,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from aaren.bench import figure
-from aaren.bench.other_work import BUSY_SHARE, OtherWork
-from aaren.bench.record import BenchRecord, OnStep, busy_words, check_writable, describe, read_record
-from aaren.bench.table import Table
-from aaren.errors import AarenError, ConfigError, DataError
+from aaren.bench.record import (
+    BUSY_SHARE,
+    BenchRecord,
+    OnStep,
+    OtherWork,
+    busy_words,
+    check_writable,
+    describe,
+    read_record,
+)
+from aaren.bench.table import Table, to_markdown, to_rich
+from aaren.errors import AarenError, ConfigError
 
 SettingsT = TypeVar("SettingsT")
 Draw: TypeAlias = Callable[[BenchRecord, Path], tuple[Path, Path]]  # saves the figure as PNG and SVG
@@ -47,7 +55,6 @@ class Destinations:
 
     record: Path | None = None
     figure: Path | None = None  # without suffix: .png and .svg are made
-    page: Path | None = None  # an existing Markdown page with marks
 
     def check(self, benchmark: Benchmark[SettingsT]) -> None:
         """Fail now rather than after minutes of measuring."""
@@ -57,8 +64,6 @@ class Destinations:
             if benchmark.draw is None:
                 raise ConfigError(f"{benchmark.command} makes tables and no figure: leave out --figure.")
             figure.require_matplotlib()
-        if self.page is not None:
-            read_generated(self.page, benchmark.command)
 
 
 def run(
@@ -100,11 +105,10 @@ def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) ->
         parser.add_argument("--threads", type=int, choices=range(1, 1025), metavar="N", help="of torch")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the measurements there, as JSON")
     parser.add_argument("--figure", type=Path, metavar="BASE", help="draw to BASE.png and BASE.svg")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this Markdown page")
     parser.add_argument("--show", type=Path, metavar="RECORD", help="show a record again, without measuring")
     parser.set_defaults(threads=None)
     typed = parser.parse_args(words)
-    destinations = Destinations(record=typed.record, figure=typed.figure, page=typed.page)
+    destinations = Destinations(record=typed.record, figure=typed.figure)
     try:
         if typed.show is not None:
             show(benchmark, read_record(typed.show, kind=benchmark.kind), destinations)
@@ -129,56 +133,19 @@ def publish(benchmark: Benchmark[SettingsT], record: BenchRecord, destinations: 
         written.append(destinations.record)
     console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
     for table in benchmark.tables(record):
-        console.print(table.to_rich())
+        console.print(to_rich(table))
         console.print()
     console.print(describe(record), soft_wrap=True)
     if destinations.figure is not None and benchmark.draw is not None:
         written += benchmark.draw(record, destinations.figure)
-    if destinations.page is not None:
-        head, _, tail = _split(destinations.page, benchmark.command)
-        text = f"{head}{page_text(benchmark, record)}{tail}"
-        destinations.page.write_text(text, encoding="utf-8")
-        written.append(destinations.page)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
 
 
 def page_text(benchmark: Benchmark[SettingsT], record: BenchRecord) -> str:
-    """Return the generated part of a documentation page."""
-    tables = "\n".join(table.to_markdown() for table in benchmark.tables(record))
+    """Return tables and origin of a record as Markdown, for a page of the documentation."""
+    tables = "\n".join(to_markdown(table) for table in benchmark.tables(record))
     return f"\n{describe(record)}\n\n{tables}\n"
-
-
-def page_marks(command: str) -> tuple[str, str]:
-    """Return the line above the generated part of a page, and the line below it.
-
-    >>> page_marks("aaren bench scan")[1]
-    '<!-- end: aaren bench scan -->'
-    """
-    return f"<!-- begin: written by {command} --page; do not edit -->", f"<!-- end: {command} -->"
-
-
-def read_generated(path: Path, command: str) -> str:
-    """Return what stands between the marks of a command."""
-    return _split(path, command)[1]
-
-
-def _split(path: Path, command: str) -> tuple[str, str, str]:
-    """Return the page up to and with the first mark, the generated part, and the rest."""
-    if not path.is_file():
-        raise DataError(f"no page at {path}; --page needs an existing Markdown file with the marks in it.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text in UTF-8; --page rewrites Markdown.") from error
-    begin, end = page_marks(command)
-    begin += "\n"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise DataError(
-            f"{path} must hold these two lines, once each and in this order: {begin.strip()} and {end}"
-        )
-    start, stop = text.index(begin) + len(begin), text.index(end)
-    return text[:start], text[start:stop], text[stop:]
 
 
 @contextmanager

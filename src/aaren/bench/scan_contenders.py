@@ -1,7 +1,7 @@
-"""Who takes part in `aaren bench scan`: each contender's inputs and its one call, from a name and a shape.
+"""The contenders of `aaren bench scan`: each one's inputs and its one call, from a name and a shape.
 
 All are built from the same seeded values. Results come back as tensors, so that the caller can compare them
-with a float64 run of the same contender. Knows nothing of timing or memory.
+with a float64 run of the same contender.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from aaren.errors import unknown_name
 from aaren.ops import scan_attention
-from aaren.ops.state import ScanState
+from aaren.ops.state import Items, ScanState
 
 Results: TypeAlias = tuple[Tensor, ...]  # outputs, then the gradients of the inputs
 Call: TypeAlias = Callable[[], Results]
@@ -129,49 +129,28 @@ def _build_copy(name: str, shape: Shape, direction: str, dtype: torch.dtype, ent
 
 def _build_kernel(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
     """Call the compiled kernel on buffers that exist, without torch's operators and autograd around it."""
-    from aaren.ops.cpu import fused_rows
+    from aaren.ops.cpu import fused
 
     values, grad = _values_and_gradient(shape, dtype, entries)
-    scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries).flatten(0, 1)
-    values, grad = values.flatten(0, 1), grad.flatten(0, 1)
-    bounds = fused_rows.sequence_bounds(None, entries, shape.length)
+    scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
+    items = Items(scores, values)
     empty = ScanState.empty((entries, shape.heads), shape.width)
-    state = ScanState(*(part.clone() for part in empty))
-    outputs, grad_values = torch.zeros_like(values), torch.zeros_like(values)
-    grad_scores, no_decay = torch.zeros_like(scores), scores[:0]
+    state, grad_state = (ScanState(*(part.clone() for part in empty)) for _ in range(2))
+    outputs, grad_values, grad_scores = (torch.zeros_like(x) for x in (values, values, scores))
     gates, forgets = scores.double(), scores.double()
-    first_outputs, carry = torch.zeros_like(empty.w), torch.zeros_like(empty.w)
-    carry_sum = torch.zeros_like(empty.u)
+    grads = (grad, torch.zeros_like(empty.u), torch.zeros_like(empty.w))  # none of the final state
+    found = (grad_scores, grad_values, grad_scores, *grad_state)
 
     def forward() -> Results:
         for part, start in zip(state, empty, strict=True):
             part.copy_(start)
-        fused_rows.forward(scores, values, None, None, bounds, state, outputs, gates, forgets)
-        return (outputs.view(entries, *shape[1:]),)
+        fused.forward(items, empty, (outputs, *state, gates, forgets))
+        return (outputs,)
 
     def forward_backward() -> Results:
-        (result,) = forward()
-        carry.zero_()
-        carry_sum.zero_()
-        fused_rows.backward(
-            grad,
-            values,
-            outputs,
-            gates,
-            forgets,
-            bounds,
-            first_outputs,
-            carry,
-            carry_sum,
-            grad_scores,
-            grad_values,
-            no_decay,
-        )
-        return (
-            result,
-            grad_scores.view(entries, *shape[1:3]),
-            grad_values.view(entries, *shape[1:]),
-        )
+        forward()
+        fused.backward(grads, items, empty, (outputs, gates, forgets, state.u), found)
+        return outputs, grad_scores, grad_values
 
     return forward if direction == FORWARD else forward_backward
 
@@ -185,6 +164,35 @@ def _build_scan(name: str, shape: Shape, direction: str, dtype: torch.dtype, ent
         grad,
         direction,
     )
+
+
+def _build_paper_scan(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
+    values, grad = _values_and_gradient(shape, dtype, entries)
+    scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
+    return _as_user(lambda *inputs: paper_scan(inputs[0], inputs[1]), (scores, values), grad, direction)
+
+
+def paper_scan(scores: Tensor, values: Tensor) -> Tensor:
+    """Attend to every prefix as the paper's Algorithm 1 says: Hillis and Steele's scan, in the inputs' dtype.
+
+    What one writes from the paper, and no more: no mask, decay or state. Offsets begin at 1, not at 2 as
+    printed, and there is no m_0.
+
+    >>> paper_scan(torch.zeros(1, 3, 1), torch.tensor([1.0, 3.0, 8.0]).view(1, 3, 1, 1)).flatten()
+    tensor([1., 2., 4.])
+    """
+    m, u, w = scores, torch.ones_like(scores), values
+    offset = 1
+    while offset < scores.shape[1]:
+        highest = torch.maximum(m[:, :-offset], m[:, offset:]).detach()  # gradients cancel
+        before, here = torch.exp(m[:, :-offset] - highest), torch.exp(m[:, offset:] - highest)
+        joined_u = u[:, :-offset] * before + u[:, offset:] * here
+        joined_w = w[:, :-offset] * before.unsqueeze(-1) + w[:, offset:] * here.unsqueeze(-1)
+        m = torch.cat([m[:, :offset], highest], dim=1)
+        u = torch.cat([u[:, :offset], joined_u], dim=1)
+        w = torch.cat([w[:, :offset], joined_w], dim=1)
+        offset *= 2
+    return w / u.unsqueeze(-1)
 
 
 def _build_sdpa(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
@@ -249,6 +257,9 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "fused": Contender(label="fused", build=_build_scan, goes_long=True),
     "chunked": Contender(label="chunked", build=_build_scan, goes_long=True),
+    "paper_scan": Contender(
+        label="paper's scan", build=_build_paper_scan, time_growth=_levels, memory_growth=_levels
+    ),
     "hillis_steele": Contender(
         label="hillis_steele", build=_build_scan, time_growth=_levels, memory_growth=_levels
     ),
@@ -267,6 +278,6 @@ CONTENDERS: dict[str, Contender] = {
 
 def truth_name(name: str, shape: Shape) -> str:
     """Return who, in float64, is the truth for a contender: itself, or for scans the definition if short."""
-    if CONTENDERS[name].build not in (_build_scan, _build_kernel):
+    if CONTENDERS[name].build not in (_build_scan, _build_kernel, _build_paper_scan):
         return name
     return "naive" if shape.length <= NAIVE_TRUTH_LENGTH else "fused"

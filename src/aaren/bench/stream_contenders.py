@@ -1,4 +1,4 @@
-"""Who takes part in `aaren bench stream` and `aaren bench train`, and at which sizes. Knows no clock.
+"""The contenders of `aaren bench stream` and `aaren bench train`, and their sizes.
 
 Every contender is an `Encoder` that differs from the others in its mixer alone. There is no dropout: it would
 cost the Transformer its fast attention kernel in training and is off in a stream anyway.

@@ -29,6 +29,7 @@ from aaren.bench.table import (
     format_seconds,
     judge,
     targets_table,
+    text_table,
     time_ratio,
 )
 
@@ -177,11 +178,11 @@ def _table(record: BenchRecord, size: str, tokens: int) -> Table:
     rows = [row for row in _stream_rows(record, size) if row["tokens"] == tokens]
     by_name = {str(row["contender"]): row for row in rows}
     folded = by_name.get(FOLDED)
-    return Table(
+    return text_table(
         title=f"After {tokens:,} tokens: {size_title(size)}",
         columns=COLUMNS,
         rows=[_cells(by_name[name], folded) for name in LABELS if name in by_name],
-        bold_rows=frozenset({LABELS[FOLDED]}),
+        bold_rows=[LABELS[FOLDED]],
     )
 
 
@@ -215,7 +216,7 @@ def _many_streams_table(record: BenchRecord) -> Table:
         )
         for row in rows
     ]
-    return Table(
+    return text_table(
         title=f"Many streams stepped together: {', '.join(size_title(size) for size in sorted(sizes))}",
         columns=("", "one step", "tokens per second", "/ one stream"),
         rows=cells,

@@ -1,13 +1,16 @@
-"""Tables for the terminal and for pages, numbers with their units, and targets: what should be reached.
+"""Tables as values, written as Markdown and for the terminal; numbers with their units; targets.
 
 A target is met, missed, not run, or void: no verdict is given on times of a busy machine or on times whose
 quartiles lie far apart.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from typing import Literal, NamedTuple
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -18,44 +21,153 @@ NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the mac
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """A titled table of finished text; the first column is left-aligned, the others right-aligned.
+class Column:
+    """The head of a column."""
 
-    Without rows, its note stands in the table's place.
-    """
+    label: str
+    group: str = ""  # a head above the head, shared by neighbours
+    kind: Literal["text", "prose", "number"] = "number"  # prose may be broken into lines
+    help: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """What stands in one cell."""
+
+    text: str = ""
+    key: float | str | None = None  # what the column is sorted by; gaps last
+    is_bold: bool = False
+    kind: str = ""  # a CSS class
+    note: str = ""  # small, below the text
+    help: str = ""
+    link: str = ""  # to a place on the page; not in Markdown
+    is_code: bool = False
+
+    @classmethod
+    def of(cls, value: float | str, *, is_code: bool = False) -> "Cell":
+        """Show a value as it is, and sort by it."""
+        return cls(text=str(value), key=value, is_code=is_code)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A titled table."""
 
     title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    bold_rows: frozenset[str] = frozenset()  # first cells of the rows to stress
-    note: str = ""  # one line below
+    columns: Sequence[Column]
+    rows: list[list[Cell]] = field(default_factory=list)
+    is_dim: list[bool] = field(default_factory=list)  # per row: a gap
+    notes: list[str] = field(default_factory=list)  # below the table, or in its place if it has no rows
+    name: str = ""  # unique on a page
 
-    def to_rich(self) -> RenderableType:
-        """Return the table for the terminal."""
-        if self.note and not self.rows:
-            return Text(self.note)
-        table = RichTable(title=self.title, title_justify="left", title_style="bold", header_style="dim")
-        for index, column in enumerate(self.columns):
-            # Text right-aligned and never cut: a number without its end is a wrong number.
-            table.add_column(
-                column, justify="left" if index == 0 else "right", overflow="fold", no_wrap=index == 0
-            )
-        for row in self.rows:
-            table.add_row(*row, style="bold" if row[0] in self.bold_rows else None)
-        return Group(table, Text(self.note)) if self.note else table
+    def add(self, *cells: Cell, is_dim: bool = False) -> None:
+        """Append a row."""
+        self.rows.append(list(cells))
+        self.is_dim.append(is_dim)
 
-    def to_markdown(self) -> str:
-        """Return the table for a page, its title as bold text above."""
-        if self.note and not self.rows:
-            return f"{self.note}\n"
-        lines = [f"**{self.title}**", "", _markdown_row(self.columns)]
-        lines.append(_markdown_row([":--", *["--:"] * (len(self.columns) - 1)]))
-        for row in self.rows:
-            cells = [f"**{cell}**" if cell and row[0] in self.bold_rows else cell for cell in row]
-            lines.append(_markdown_row(cells))
-        if self.note:
-            lines += ["", self.note]
-        return "\n".join(lines) + "\n"
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """Return the heads above the heads, each with the number of columns below it; empty without any."""
+        spans = [
+            (group, len(list(below))) for group, below in groupby(column.group for column in self.columns)
+        ]
+        return spans if any(group for group, _ in spans) else []
+
+
+def text_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    bold_rows: Sequence[str] = (),
+    note: str = "",
+) -> Table:
+    """Make a table of finished text: the first column is left-aligned, the others right-aligned.
+
+    Args:
+        title: Above the table.
+        columns: Their heads.
+        rows: Their cells.
+        bold_rows: First cells of the rows to stress.
+        note: Below the table.
+    """
+    table = Table(
+        title=title,
+        columns=[
+            Column(label=label, kind="number" if place else "text") for place, label in enumerate(columns)
+        ],
+        notes=[note] if note else [],
+    )
+    for row in rows:
+        table.add(*(Cell(text=text, is_bold=row[0] in bold_rows) for text in row))
+    return table
+
+
+def to_rich(table: Table, *, title: str = "") -> RenderableType:
+    """Draw a table for the terminal, gaps dim; a number is never cut: without its end it is a wrong one."""
+    notes = [Text(note, style="dim") for note in table.notes]
+    if notes and not table.rows:
+        return Group(*notes)
+    drawn = RichTable(
+        title=Text(title or table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
+    )
+    for place, column in enumerate(table.columns):
+        # Our own models need no group: what stands beside them says that it was published.
+        label = f"{column.group}: {column.label}" if column.group.startswith("published") else column.label
+        justify: Literal["left", "right"] = "left" if column.kind == "text" else "right"
+        drawn.add_column(Text(label), justify=justify, overflow="fold", no_wrap=place == 0)
+    for row, is_dim in zip(table.rows, table.is_dim, strict=True):
+        drawn.add_row(*map(_rich_cell, row), style="dim" if is_dim else None)
+    return Group(drawn, *notes)
+
+
+def _rich_cell(cell: Cell) -> Text:
+    return Text(
+        f"{cell.text} ({cell.note})" if cell.note else cell.text, style="bold" if cell.is_bold else ""
+    )
+
+
+def to_markdown(table: Table) -> str:
+    """Write a table as Markdown, its title as bold text above and its notes below."""
+    if table.notes and not table.rows:
+        return "".join(f"{markdown_text(note)}\n" for note in table.notes)
+    heads = [f"{column.group}: {column.label}" if column.group else column.label for column in table.columns]
+    lines = [f"**{markdown_text(table.title)}**", ""] if table.title else []
+    lines.append(_markdown_row([markdown_text(head) for head in heads]))
+    lines.append(_markdown_row(["--:" if column.kind == "number" else ":--" for column in table.columns]))
+    lines += [_markdown_row([_markdown_cell(cell) for cell in row]) for row in table.rows]
+    for note in table.notes:
+        lines += ["", markdown_text(note)]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    r"""Write text into Markdown so that it stays text: no HTML, no link, one line.
+
+    >>> markdown_text("<img src=x> [a](javascript:b)")
+    '&lt;img src=x&gt; [a]\\(javascript:b)'
+    """
+    return escape(" ".join(text.split()), quote=False).replace("](", "]\\(")
+
+
+def markdown_code(text: str) -> str:
+    """Write text as code in one line of Markdown; a backtick in it cannot end it.
+
+    >>> markdown_code("a`b<i>")
+    "`a'b<i>`"
+    """
+    return "`" + " ".join(text.replace("`", "'").split()) + "`"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_code(cell.text) if cell.is_code else markdown_text(cell.text)
+    if cell.is_bold and text:
+        text = f"**{text}**"
+    return f"{text} ({markdown_text(cell.note)})" if cell.note else text
 
 
 def format_seconds(seconds: float) -> str:
@@ -238,11 +350,11 @@ def targets_table(
     measured = [target for target in targets if target.is_met is not None]
     absent = len(targets) - len(measured)
     note = f"{absent} of {len(targets)} targets need the whole run: {whole_run}" if absent else ""
-    return Table(
-        title=title,
-        columns=("target", "wanted", "measured", "verdict"),
-        rows=[(target.name, target.wanted, target.measured or "", target.verdict) for target in measured],
-        bold_rows=frozenset(target.name for target in measured if target.verdict == "missed"),
+    return text_table(
+        title,
+        ("target", "wanted", "measured", "verdict"),
+        [(target.name, target.wanted, target.measured or "", target.verdict) for target in measured],
+        bold_rows=[target.name for target in measured if target.verdict == "missed"],
         note=note,
     )
 
@@ -251,7 +363,3 @@ def _three_digits(number: float) -> str:
     if number >= 99.95:
         return f"{number:,.0f}"
     return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"

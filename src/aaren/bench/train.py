@@ -26,6 +26,7 @@ from aaren.bench.table import (
     format_ratio,
     format_seconds,
     targets_table,
+    text_table,
     time_ratio,
 )
 from aaren.bench.timing import time_interleaved
@@ -129,7 +130,7 @@ def prepare_step(size: str, contender: str, batch_size: int, length: int) -> Cal
 def _start_fork_server() -> None:
     """Load once what optimisers load at first use, seconds of it, instead of in every measuring process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch._dynamo", "aaren.nn", "aaren.ops.cpu.fused_rows"])
+    context.set_forkserver_preload(["torch._dynamo", "aaren.nn", "aaren.ops.cpu.fused"])
     forkserver.ensure_running()
 
 
@@ -190,11 +191,11 @@ def _table(record: BenchRecord, length: int) -> Table:
     rows = [row for row in record.measurements if row["length"] == length]
     sequences = counted(rows[0]["batch_size"], "sequence")
     baseline = record.find(contender=AAREN, length=length)
-    return Table(
+    return text_table(
         title=f"One training step, {sequences} of {length:,} items: {record.settings['model']}",
         columns=COLUMNS,
         rows=[_cells(row, baseline) for row in rows],
-        bold_rows=frozenset({LABELS[AAREN]}),
+        bold_rows=[LABELS[AAREN]],
     )
 
 

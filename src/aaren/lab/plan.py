@@ -3,28 +3,37 @@
 One seed of every cell comes first, then the next seed: a grid that is stopped early has gaps nowhere.
 """
 
+import hashlib
 import json
+import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from aaren.datasets.catalogue import lookup
 from aaren.datasets.dataset import Dataset
 from aaren.datasets.fetch import on_disk
 from aaren.datasets.settings import BUILT_IN, setting_names
-from aaren.engine.config import PROFILES, RunConfig, from_mapping
+from aaren.datasets.verify import checksums
+from aaren.engine.config import PROFILES, RunConfig, from_record
 from aaren.engine.presets import make_run
+from aaren.engine.record import RunRecord
 from aaren.engine.run import MODEL
 from aaren.engine.setting import CellGroup, find_setting, import_setting
 from aaren.engine.use import Sweep
 from aaren.errors import ConfigError, unknown_name
 from aaren.fields import flatten, to_mapping
+from aaren.lab.margins import fixed_margin
+from aaren.lab.published import MODELS
 from aaren.lab.records import Collected, FoundRecord, collect, seconds_of
+from aaren.lab.statistics import half_width, interval, judge, summarise
 
 MAX_SEEDS = 1000
+FIRST_SEEDS, AUTO_SEEDS = 3, 5  # of --seeds auto
 SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a smoke test
 
 # Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
@@ -37,7 +46,7 @@ class Request:
 
     settings: tuple[str, ...] = ()
     profile: str = "cpu"
-    seeds: int | None = None  # how many; None: as many as the profile has
+    seeds: int | Literal["auto"] | None = None  # how many; None: as many as the profile has; auto: see `plan`
     models: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     shard: tuple[int, int] = (1, 1)  # part i of n
@@ -46,7 +55,7 @@ class Request:
         """Check what needs no registry."""
         if self.profile not in PROFILES:
             raise unknown_name("profile", self.profile, PROFILES)
-        if self.seeds is not None and not 1 <= self.seeds <= MAX_SEEDS:
+        if self.seeds not in (None, "auto") and not 1 <= int(self.seeds) <= MAX_SEEDS:
             raise ConfigError(f"--seeds must be 1 to {MAX_SEEDS}; got {self.seeds}.")
 
 
@@ -76,6 +85,9 @@ def identity(config: RunConfig) -> str:
 def plan(request: Request, out: Path) -> list[PlannedRun]:
     """List the runs of a request, one seed of every cell first.
 
+    With `seeds="auto"` Aaren and the Transformer get three seeds, and five where the records in `out` say
+    that five can decide what three do not (`needs_more_seeds`); all other models get one.
+
     A shard takes every n-th run of the whole list, finished or not, so that shards never meet.
     """
     cells = _cells(request)
@@ -85,15 +97,78 @@ def plan(request: Request, out: Path) -> list[PlannedRun]:
             f"{' or '.join(request.datasets) or 'any dataset'} at profile {request.profile}: "
             "leave out --models or --datasets."
         )
-    num_seeds = request.seeds or SEEDS[request.profile]
+
+    def planned(cell: _Cell, seed: int) -> PlannedRun:
+        return _planned(cell, cells[cell], profile=request.profile, seed=seed, out=out)
+
+    if request.seeds == "auto":
+        counts = _auto_seeds(cells, planned, out)
+    else:
+        counts = dict.fromkeys(cells, request.seeds or SEEDS[request.profile])
+    counts = {cell: 1 if cell.is_seedless else count for cell, count in counts.items()}
     runs = [
-        _planned(cell, sweeps, profile=request.profile, seed=seed, out=out)
-        for seed in range(num_seeds)
-        for cell, sweeps in cells.items()
-        if seed == 0 or not cell.is_seedless
+        planned(cell, seed) for seed in range(max(counts.values())) for cell in cells if seed < counts[cell]
     ]
     part, parts = request.shard
     return runs[part - 1 :: parts]
+
+
+def parse_seeds(text: str) -> int | Literal["auto"] | None:
+    """Read the number of seeds, or `auto`; nothing: as many as the profile has.
+
+    >>> parse_seeds("5"), parse_seeds("auto"), parse_seeds("")
+    (5, 'auto', None)
+    """
+    if text == "auto":
+        return "auto"
+    if not text:
+        return None
+    if text.isdecimal() and len(text) < 20:
+        return int(text)
+    raise ConfigError(f"--seeds must be a number or auto; got {text!r}.")
+
+
+def needs_more_seeds(aaren: Sequence[RunRecord], transformer: Sequence[RunRecord], report: str) -> bool:
+    """Tell whether a row is open after its first seeds, and five seeds can narrow its interval enough.
+
+    That is, if five seeds' interval, with today's standard deviation, is narrower than the margin on either
+    side. Where it is not, more than five would be needed, and the row stays open.
+    """
+    ours, theirs = ({run.seed: run.metric(report) for run in runs} for runs in (aaren, transformer))
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < FIRST_SEEDS:
+        return False
+    differences = [ours[seed] - theirs[seed] for seed in seeds]
+    name = report.rpartition(".")[2]
+    level = fmean(theirs[seed] for seed in seeds)
+    margin = fixed_margin(name, transformer=level, facts=transformer[0].facts)
+    deviation = summarise(differences).deviation
+    if margin is None or deviation is None or not math.isfinite(deviation):
+        return False
+    return judge(interval(differences), margin) == "undecided" and half_width(deviation, AUTO_SEEDS) < margin
+
+
+def _auto_seeds(
+    cells: Iterable["_Cell"], planned: Callable[["_Cell", int], PlannedRun], out: Path
+) -> dict["_Cell", int]:
+    """Return how many seeds each cell gets: three or five for a pair, else one."""
+    records = {_identity(item): item.record for item in (collect(out).records if out.is_dir() else [])}
+    counts: dict[_Cell, int] = {}
+    for cell in cells:
+        if cell.model not in MODELS:
+            counts[cell] = 1
+            continue
+        aaren, transformer = (
+            [
+                records[key]
+                for seed in range(FIRST_SEEDS)
+                if (key := identity(planned(replace(cell, model=model), seed).config)) in records
+            ]
+            for model in MODELS
+        )
+        is_open = needs_more_seeds(aaren, transformer, find_setting(cell.setting).reports[0])
+        counts[cell] = AUTO_SEEDS if is_open else FIRST_SEEDS
+    return counts
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -152,7 +227,8 @@ def _settings(request: Request) -> list[str]:
             import_setting(name)
         return list(dict.fromkeys(request.settings))
     of_datasets = dict.fromkeys(lookup(name).setting for name in request.datasets)
-    return list(of_datasets) or [name for name in setting_names() if find_setting(name).grid(request.profile)]
+    names = [name for name in setting_names() if find_setting(name).grid(request.profile)]
+    return list(of_datasets) or sorted(names, key=lambda name: find_setting(name).grid_place)
 
 
 def _datasets(names: Sequence[str], groups: Mapping[str, Sequence[CellGroup]]) -> dict[str, list[str]]:
@@ -227,21 +303,33 @@ class GridStatus:
 def find_status(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False) -> GridStatus:
     """Compare planned runs with a results folder and with the data on disk.
 
-    A record counts for every planned run that computes the same, whatever its folder is called and with
-    however many threads it was run; where only a sweep is missing, the run waits for that. A record that
-    cannot be read is never overwritten: it may be a newer version's.
+    A record counts for every planned run that computes the same by the same protocol from the same data,
+    whatever its folder is called and with however many threads it was run; where only a sweep is missing, the
+    run waits for that. A record that cannot be read is never overwritten: it may be a newer version's.
     """
     collected = collect(out) if out.is_dir() else Collected(records=[], problems=[])
-    done = {_identity(item): item for item in collected.records}
+    done: dict[str, list[FoundRecord]] = {}
+    for item in collected.records:
+        done.setdefault(_identity(item), []).append(item)
     problems = {problem.path.parent: problem for problem in collected.problems}
     found = GridStatus()
     has_data: dict[str, bool] = {}
-    for run in runs:
+    on_disk_now: dict[str, dict[str, str]] = {}  # checksums by dataset
+    for planned in runs:
+        same = done.get(identity(planned.config), [])
+        if same and planned.dataset not in on_disk_now:
+            on_disk_now[planned.dataset] = _checksums(planned)
+        now = on_disk_now.get(planned.dataset, {})
+        record = next((item for item in reversed(same) if is_of_data(item.record, now)), None)
+        run = planned
+        if record is None and any(item.path.parent == run.folder for item in same):
+            # The folder holds a run of other data, which must not be lost.
+            digest = hashlib.sha256(json.dumps(now, sort_keys=True).encode()).hexdigest()[:8]
+            run = replace(planned, folder=run.folder.with_name(f"{run.folder.name}-data{digest}"))
         problem = problems.get(run.folder)
-        record = done.get(identity(run.config))
         if record is not None and _lacks_a_sweep(run, record) and _has_data(run):
             # Where, and as, it was run.
-            config = from_mapping(record.record.config)
+            config = from_record(record.record.config)
             found.waiting.append(replace(run, folder=record.path.parent, config=config))
         elif record is not None:
             found.finished.append(run)
@@ -255,6 +343,11 @@ def find_status(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = F
             found.without_data.setdefault(run.dataset, []).append(run)
     found.estimates = estimate(found.waiting, collected.records)
     return found
+
+
+def is_of_data(record: RunRecord, checksums: Mapping[str, str]) -> bool:
+    """Tell whether a run read these files; a file that is not on disk now is not compared."""
+    return all(checksums.get(name, digest) == digest for name, digest in record.data.items())
 
 
 def estimate(runs: Sequence[PlannedRun], records: Sequence[FoundRecord]) -> dict[Path, float]:
@@ -293,6 +386,10 @@ def _has_data(run: PlannedRun) -> bool:
     return dataset.is_generated or bool(on_disk(dataset, or_shipped=True))
 
 
+def _checksums(run: PlannedRun) -> dict[str, str]:
+    return checksums(lookup(run.dataset)) if run.config.setting in BUILT_IN and _has_data(run) else {}
+
+
 def _lacks_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
     """Tell whether a finished run still has to be swept; one without its weights cannot be."""
     folder = found.path.parent
@@ -302,6 +399,7 @@ def _lacks_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
 def _identity(item: FoundRecord) -> str:
     """Return what a record's run computed; one whose config this version cannot build matches nothing."""
     try:
-        return identity(from_mapping(item.record.config))
+        config = from_record(item.record.config)
     except ConfigError:
         return ""
+    return identity(config) if config.protocol == item.record.protocol else ""

@@ -37,7 +37,7 @@ class _Future(Protocol):
 
 
 def run_task(run: PlannedRun, threads: int, token: str) -> Answer:
-    """Carry out a run on a node; return how it ended, and the run's files if nobody else can see them."""
+    """Carry out a run on a node; return how it ended, and the run's files if the node does not share them."""
     is_seen = _read_token(run.folder) == token
     there = run if is_seen else replace(run, folder=own_folder(run, token))
     notes: list[str] = []
@@ -162,7 +162,7 @@ def _connect(ray: "ModuleType", address: str, *, cpus: int, variables: dict[str,
 
 
 def _require_listener(address: str) -> None:
-    """Fail within seconds where nobody listens: Ray itself tries for many minutes."""
+    """Fail within seconds where nothing answers: Ray itself retries for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()

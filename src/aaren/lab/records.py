@@ -1,6 +1,6 @@
 """Collect the records of runs from folders; what cannot be used is named and left out, never guessed at.
 
-Reads `record.json` files and nothing else; knows nothing of tables.
+Reads `record.json` files and nothing else.
 """
 
 import os
@@ -45,7 +45,7 @@ def collect(*folders: Path) -> Collected:
     """Read every run record below some folders: finished ones, and what is wrong with the others.
 
     A record that was cut off, that something else wrote, that a newer version wrote, or whose run failed, is
-    a problem. Records of benchmarks are neither. A run that is still going on has no record yet.
+    a problem. Records of benchmarks are neither. A run that is still running has no record yet.
     """
     records: list[FoundRecord] = []
     problems: list[Problem] = []
@@ -75,9 +75,19 @@ def collect(*folders: Path) -> Collected:
     return Collected(records=records, problems=problems)
 
 
-def seconds_of(record: RunRecord) -> float:
-    """Return the time that a run took, without its test."""
+def wall_seconds(record: RunRecord) -> float:
+    """Return the wall time that a run took, without its test."""
     return sum(record.seconds.get(account, 0.0) for account in _ACCOUNTS)
+
+
+def core_seconds(record: RunRecord) -> float:
+    """Return the CPU seconds of a run, without its test; of records that have none the wall time."""
+    return record.seconds.get("cpu") or wall_seconds(record)
+
+
+def seconds_of(record: RunRecord) -> float:
+    """Return the time that a run takes on a quiet machine, as far as its record tells."""
+    return wall_seconds(record) if record.threads > 1 else core_seconds(record)
 
 
 def first_line(text: str) -> str:

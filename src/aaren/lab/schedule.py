@@ -26,7 +26,7 @@ MAX_DEATHS = 3  # workers that a run may lose without progress
 MAX_ATTEMPTS = 5  # at a run that another process holds
 IN_USE_SECONDS = 3.0  # between two attempts
 WAIT_SECONDS = 0.2
-PROGRESS_SECONDS = 1.0  # between two looks into the running runs' folders
+PROGRESS_SECONDS = 1.0  # between two readings of the running runs' folders
 MIN_ESTIMATE = 5.0  # seconds of an estimate that says how good estimates are
 LOCK_FOLDER = ".grid"
 

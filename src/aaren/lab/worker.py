@@ -102,8 +102,12 @@ def main(run: PlannedRun, threads: int, scratch: Path, environment: Mapping[str,
         code, error = carry_out(run, threads=threads, is_pause_wanted=is_pause_wanted, say=say)
     with contextlib.suppress(OSError, ValueError):
         print(error, file=sys.stderr, flush=True)
-    # All is on the disk; taking torch down module by module would keep the grid waiting for a second.
-    os._exit(code)
+    # All is on the disk. A fork server's child ends without taking torch down module by module, but first
+    # gives back what libraries keep until the end, such as semaphores; no thread may hold it up for long.
+    last = threading.Timer(GRACE_SECONDS, os._exit, args=(code,))
+    last.daemon = True
+    last.start()
+    raise SystemExit(code)
 
 
 class _Notes(Observer):

@@ -1,4 +1,4 @@
-"""Who carries out runs: processes on this machine, or Ray tasks (`aaren.lab.ray_workers`). One run each."""
+"""Workers, one run each: processes on this machine, or Ray tasks (`aaren.lab.ray_workers`)."""
 
 import itertools
 import multiprocessing

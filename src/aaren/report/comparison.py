@@ -1,19 +1,17 @@
-"""Aaren against Transformer: row by row with the paper's margin, in bold by its rule, and on average.
+"""Aaren against Transformer: row by row against a fixed margin, in bold by the paper's rule, and on average.
 
-The margin is the paper's own: it prints both models in bold, as equals, when mean ± standard deviation of one
-touches that of the other, so a difference up to the sum of both published deviations counts as none.
+The paper's own margin stands beside: it prints both models in bold, as equals, when mean ± standard deviation
+of one touches that of the other, so a difference up to the sum of both published deviations counts as none.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from aaren.lab import published
+from aaren.lab.margins import fixed_margin
 from aaren.lab.published import PublishedCell
-from aaren.report.names import GAP, PAIR, Metric, half_digit, is_stand_in, metric, papers_name
-from aaren.report.rows import Results, Row, RowKey
-from aaren.report.statistics import (
+from aaren.lab.statistics import (
     ONE_SIDED_LEVEL,
     Interval,
     Outcome,
@@ -21,21 +19,32 @@ from aaren.report.statistics import (
     equivalence_p,
     interval,
     judge,
+    seeds_to_decide,
     summarise,
     welch_equivalence_p,
 )
+from aaren.report.names import (
+    GAP,
+    PAIR,
+    Metric,
+    half_digit,
+    is_stand_in,
+    metric,
+    other_data_reason,
+    papers_name,
+    setting_of,
+    stand_in_note,
+)
+from aaren.report.rows import Results, Row, RowKey
 
 OUTCOMES: dict[Outcome, str] = {
     "equivalent": "within the margin",
+    "better_within": "better, within the margin",
+    "worse_within": "worse, within the margin",
     "better": "Aaren better",
     "worse": "Aaren worse",
-    "undecided": "undecided",
+    "undecided": "open",
     "untested": "not tested",
-}
-# Settings in which a stand-in's numbers are not the paper's, nor on its scale; and why.
-_OTHER_DATA = {
-    "forecasting": "not the series of the paper's {}",
-    "classification": "tested on a held-out part of TRAIN, the published {} on TEST",
 }
 
 
@@ -49,7 +58,8 @@ class Comparison:
     transformer: Summary | None
     differences: dict[int, float]  # by seed, in the metric's own direction: Aaren - Transformer
     difference: Interval | None
-    margin: float | None
+    margin: float | None  # fixed beforehand; see `aaren.lab.margins`
+    published_margin: float | None  # the sum of both published standard deviations
     p_value: float | None  # of the equivalence test
     outcome: Outcome
     published: dict[str, PublishedCell]  # by model; empty where ours is not the same number
@@ -61,9 +71,9 @@ class Comparison:
         return self.aaren is None and self.transformer is None
 
     @property
-    def is_of_held_out_cases(self) -> bool:
-        """Tell whether the row was tested on a few cases of TRAIN: too few to be averaged with others."""
-        return self.key.setting == "classification" and is_stand_in(self.key.dataset)
+    def is_averaged(self) -> bool:
+        """Tell whether the row counts in averages over its table."""
+        return setting_of(self.key.setting).averages_stand_ins or not is_stand_in(self.key.dataset)
 
     @property
     def advantage(self) -> Interval | None:
@@ -79,7 +89,22 @@ class Comparison:
             return "not run" if self.is_gap else "one model only"
         if self.outcome == "untested":
             return "one seed" if self.difference.is_open else "no margin"
+        if self.outcome == "undecided":
+            needed = self.seeds_needed
+            return f"open: {'over 1,000' if needed is None else f'about {needed:,}'} seeds"
         return OUTCOMES[self.outcome]
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """Return how many seeds would decide an open row, if mean and standard deviation stay; None: many."""
+        assert self.margin is not None
+        return seeds_to_decide(summarise(list(self.differences.values())), self.margin)
+
+    @property
+    def in_margins(self) -> list[float]:
+        """Return the advantage of each seed, divided by the margin; nothing without a margin."""
+        sign = -1.0 if self.metric.is_lower_better else 1.0
+        return [sign * one / self.margin for one in self.differences.values()] if self.margin else []
 
     @property
     def bold(self) -> tuple[bool, bool]:
@@ -107,7 +132,7 @@ def compare_rows(
 ) -> list[Comparison]:
     """Compare both models in every row that has either, and the paper's rows that have none, as gaps.
 
-    A smoke run has no gaps: nobody wants all of the paper's table run for seconds.
+    A smoke run has no gaps: it is not meant to fill the paper's table.
     """
     rows = [
         row
@@ -126,7 +151,8 @@ def compare(row: Row, metric: Metric) -> Comparison:
     seeds = sorted(by_model["aaren"].keys() & by_model["transformer"].keys())
     differences = {seed: by_model["aaren"][seed] - by_model["transformer"][seed] for seed in seeds}
     difference = interval(list(differences.values())) if differences else None
-    margin = find_margin(row, metric)
+    transformer = _summary(by_model["transformer"])
+    margin = fixed_margin(metric.name, transformer=transformer.mean if transformer else None, facts=row.facts)
     outcome: Outcome = "untested"
     if difference is not None:
         outcome = judge(turned(difference) if metric.is_lower_better else difference, margin)
@@ -135,10 +161,11 @@ def compare(row: Row, metric: Metric) -> Comparison:
         key=row.key,
         metric=metric,
         aaren=_summary(by_model["aaren"]),
-        transformer=_summary(by_model["transformer"]),
+        transformer=transformer,
         differences=differences,
         difference=difference,
         margin=margin,
+        published_margin=find_margin(row, metric),
         p_value=equivalence_p(list(differences.values()), margin) if differences and margin else None,
         outcome=outcome,
         published=cells,
@@ -147,7 +174,7 @@ def compare(row: Row, metric: Metric) -> Comparison:
 
 
 def turned(one: Interval) -> Interval:
-    """Look at an interval from the other side.
+    """Change the sign of an interval.
 
     >>> turned(Interval(mean=1.0, low=0.5, high=1.5, count=3))
     Interval(mean=-1.0, low=-1.5, high=-0.5, count=3)
@@ -174,52 +201,35 @@ def margin_of(cells: dict[str, PublishedCell]) -> float | None:
 
 
 def find_margin(row: Row, metric: Metric) -> float | None:
-    """Return what difference does not matter in a row; None where the paper gives no measure for it.
+    """Return the published margin of a row; None where the paper gives no measure for it.
 
     A log-likelihood moves with the unit of time, its differences do not; a root mean squared error is in that
     unit, so its margin holds only where the unit is the published one.
     """
-    if row.key.setting == "events" and metric.name == "rmse" and not _is_same_number(row, metric):
+    setting = setting_of(row.key.setting)
+    if metric.name in setting.in_data_units and not setting.comparable(metric.name, row.facts)[0]:
         return None
-    if row.key.setting in _OTHER_DATA and is_stand_in(row.key.dataset):
+    if other_data_reason(row.key.setting, row.key.dataset):
         return None
     return margin_of(published_pair(row.key, metric))
 
 
 def find_published(row: Row, metric: Metric) -> tuple[dict[str, PublishedCell], str]:
     """Return the published numbers that may stand beside a row's, and what to say about them."""
-    key, facts = row.key, row.facts
+    key = row.key
     cells = published_pair(key, metric)
     if not row.runs:
         return cells, ""
-    if key.setting == "events":
-        reason = str(facts.get("comparable_reason", ""))
-        if not _is_same_number(row, metric):
-            return {}, reason
-        return cells, f"stands for {papers_name(key.dataset)}" if is_stand_in(key.dataset) else reason
-    if key.setting in _OTHER_DATA and is_stand_in(key.dataset):
-        return {}, _OTHER_DATA[key.setting].format(papers_name(key.dataset))
+    is_same, why = setting_of(key.setting).comparable(metric.name, row.facts)
+    if not is_same:
+        return {}, why
+    if reason := other_data_reason(key.setting, key.dataset):
+        return {}, reason
     if not cells:
         return {}, "not in the paper"
-    if key.setting == "rl":
-        return cells, "regenerated data" if is_stand_in(key.dataset) else ""
-    return cells, ""
+    return cells, stand_in_note(key.setting, key.dataset) or why
 
 
-# Which pairs the paper prints with one side bold, read from its tables: all others have both.
-PRINTED_ONE_SIDED = MappingProxyType(
-    {
-        ("events", "taxi", None, "nll"): "transformer",
-        ("events", "uber", None, "rmse"): "aaren",
-        ("forecasting", "ETTm1", 96, "mse"): "transformer",
-        ("forecasting", "ETTm1", 96, "mae"): "transformer",
-        ("forecasting", "Weather", 336, "mae"): "aaren",
-        ("forecasting", "Traffic", 96, "mae"): "transformer",
-        ("forecasting", "Traffic", 192, "mae"): "transformer",
-        ("forecasting", "Traffic", 336, "mae"): "transformer",
-        ("forecasting", "ECL", 96, "mae"): "transformer",
-    }
-)
 _ROUNDING = 1e-9  # 0.44 + 0.01 and 0.48 - 0.02 are printed decimals, not binary fractions
 
 
@@ -269,7 +279,7 @@ def check_published() -> PublishedCheck:
         )
         side = {(True, True): "both", (True, False): "aaren", (False, True): "transformer"}[found]
         sides[side] += 1
-        if side != PRINTED_ONE_SIDED.get(cell, "both"):
+        if side != published.PRINTED_ONE_SIDED.get(cell, "both"):
             name = ", ".join(str(word) for word in cell[1:] if word is not None)
             exceptions.append(f"{name}: {describe(aaren)} and {describe(transformer)}")
         margin = margin_of({"aaren": aaren, "transformer": transformer})
@@ -320,7 +330,7 @@ def average_difference(comparisons: Sequence[Comparison]) -> AverageDifference |
     usable = [
         (one, abs(one.transformer.mean) if is_relative else 1.0)
         for one in comparisons
-        if one.differences and one.transformer is not None and not one.is_of_held_out_cases
+        if one.differences and one.transformer is not None and one.is_averaged
     ]
     usable = [(one, base) for one, base in usable if base]  # nothing is a percentage of zero
     if not usable:
@@ -362,11 +372,6 @@ def show_interval(one: Interval | None, number: Metric, *, scale: float | None =
     if one.low is None or one.high is None:
         return show(one.mean)
     return f"{show(one.mean)} [{show(one.low)}, {show(one.high)}]"
-
-
-def _is_same_number(row: Row, metric: Metric) -> bool:
-    comparable = row.facts.get("comparable")
-    return isinstance(comparable, list) and metric.name in comparable
 
 
 def _summary(by_seed: dict[int, float]) -> Summary | None:

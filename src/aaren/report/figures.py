@@ -14,8 +14,10 @@ from aaren.bench.stream import longest
 from aaren.bench.stream_contenders import AAREN as AAREN_NAME
 from aaren.bench.stream_contenders import FOLDED, GRU, LSTM, PAPER
 from aaren.bench.stream_contenders import TRANSFORMER as TRANSFORMER_NAME
-from aaren.classification.experiment import curve_of
 from aaren.engine.experiment import Json
+from aaren.engine.metrics import curve_of
+from aaren.lab.margins import WORDS
+from aaren.lab.statistics import Interval, Outcome
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
 from aaren.report.figure import (
     AAREN,
@@ -45,7 +47,6 @@ from aaren.report.rows import (
     read_figures,
     read_sweep,
 )
-from aaren.report.statistics import Interval, Outcome
 from aaren.report.verdict import first_comparisons
 
 Layout: TypeAlias = Mapping[str, Json]
@@ -53,6 +54,8 @@ MOST_POINTS = 150  # of a learning curve
 _FURTHEST = 4.0  # margins: beyond, an interval runs out of the picture and its end is in the table
 _OUTCOME_COLOURS: dict[Outcome, str] = {
     "equivalent": GOOD,
+    "better_within": GOOD,
+    "worse_within": GOOD,
     "better": GOOD,
     "worse": BAD,
     "undecided": MUTED,
@@ -101,7 +104,7 @@ def setting_figures(results: Results, setting: str) -> list[Figure]:
 
 
 def margin_figure(results: Results) -> Figure | None:
-    """Draw every difference with its interval, in units of the paper's margin."""
+    """Draw every difference with its interval, in units of the margin."""
     views, firsts = [], [one for one in first_comparisons(results) if one.margin]
     for profile in dict.fromkeys(one.key.profile for one in firsts):
         chosen = [one for one in firsts if one.key.profile == profile]
@@ -122,11 +125,11 @@ def margin_figure(results: Results) -> Figure | None:
         return None
     return Figure(
         name="margins",
-        title="Is Aaren within the paper's margin?",
+        title="Every row, by every number",
         caption=(
-            "Aaren's advantage over the Transformer (right: Aaren is better), divided by the margin: the sum "
-            "of both published standard deviations. Bars are 90 % intervals over seeds; inside the band, "
-            "equivalence is shown at 5 %. A hollow dot is one seed: no interval."
+            f"Aaren's advantage over the Transformer (right: Aaren is better), divided by the margin "
+            f"({WORDS}). Bars are 90 % intervals over seeds; inside the band, equivalence is shown at 5 %. A "
+            "hollow dot is one seed: no interval."
         ),
         views=views,
     )

@@ -1,10 +1,12 @@
-"""The report as Markdown: all tables, and the short results section of a README. And how to read them."""
+"""The report as Markdown: all tables, and the results section of a README. And how to read them."""
 
 from collections import Counter
 from pathlib import Path
 
+from aaren.bench.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 from aaren.datasets.settings import BUILT_IN
 from aaren.files.marked import read_marked, write_marked
+from aaren.lab.margins import WORDS
 from aaren.report.comparison import (
     Comparison,
     average_difference,
@@ -19,25 +21,25 @@ from aaren.report.names import (
     PROFILES,
     Metric,
     is_ours,
-    is_stand_in,
     model_label,
     notes_of,
+    setting_of,
+    stand_in_note,
     title_of,
 )
 from aaren.report.rows import Results, Row, require_results
-from aaren.report.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 from aaren.report.tables import (
     best_model,
-    is_regenerated,
+    origin_of,
     overview_table,
     profile_tables,
-    stand_in_note,
     summary_cells,
     work_table,
 )
-from aaren.report.verdict import Verdict, verdicts
+from aaren.report.verdict import Verdict, first_comparisons, pool_settings, verdicts
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"  # of the results section of a README
+REPORT = "results/report"  # where a README finds the report of its repository
 NOTHING_AS_PUBLISHED = "Of the paper's rows none was run here as it stands."
 HOW_TO_READ = [
     (
@@ -52,15 +54,22 @@ HOW_TO_READ = [
     ),
     (
         "Margin.",
-        "The paper prints two models as equals when their intervals mean ± standard deviation touch, that is "
-        "when their means differ by no more than the sum of both deviations. That sum, from the published "
-        "table, is the margin; a deviation printed as 0.00 counts as 0.005.",
+        f"A difference that would not matter, fixed before the runs that are judged by it: {WORDS}. Beside "
+        "it stands the paper's own: it prints two models as equals when their means differ by no more than "
+        "the sum of both standard deviations (0.00 counts as 0.005). That one rewards scatter: nothing is "
+        "judged by it.",
     ),
     (
         "Judgement.",
         "Within the margin: the 90 % interval lies inside ± margin, which is two one-sided t tests "
-        "(TOST) passed at 5 %. Better or worse: it does not, and excludes zero. Undecided: neither; more "
-        "seeds would tell.",
+        '(TOST) passed at 5 %; it is "better, within the margin" if it also excludes zero. Better or worse: '
+        "it is not inside, and excludes zero. Open: neither; so many seeds would decide it if mean and "
+        "standard deviation stay.",
+    ),
+    (
+        "Pooled.",
+        "Over the datasets of a setting, in margins: a random-effects model (Paule-Mandel variance, "
+        "Hartung-Knapp interval at 90 %), horizons of a dataset averaged, against the same margin.",
     ),
     (
         "Bold.",
@@ -96,7 +105,7 @@ def render_markdown(results: Results) -> str:
     """Return all tables with what is needed to read them."""
     parts = ["# Results\n"]
     parts += [f"{_verdict_line(verdict, verdict.word)}\n" for verdict in verdicts(results)]
-    parts.append(to_markdown(overview_table(results)))
+    parts += [to_markdown(overview_table(results)), "## In short\n", render_summary(results)]
     for setting in results.settings():
         parts.append(f"## {markdown_text(title_of(setting))}\n")
         parts += [f"{note}\n" for note in notes_of(setting)]
@@ -105,7 +114,7 @@ def render_markdown(results: Results) -> str:
             found = profile_tables(results, setting, profile)
             if not found.main:
                 parts.append(f"{NOTHING_AS_PUBLISHED}\n")
-            tables = (*found.main, *found.episodes, *found.changed, *found.baselines)
+            tables = (*found.main, *found.samples, *found.changed, *found.baselines)
             parts += [to_markdown(table) for table in tables]
     parts.append("## How to read this\n")
     parts += [f"**{head}** {words}\n" for head, words in HOW_TO_READ]
@@ -135,10 +144,27 @@ def writable(text: str) -> str:
 
 
 def render_section(results: Results) -> str:
-    """Return what stands between the marks of a README: one compact table per setting and profile."""
+    """Return what stands between the marks of a README: the verdict's figure, its sentences, a link."""
+    figure = f"![Aaren's advantage over the Transformer by dataset, in margins]({REPORT}/verdict.svg)"
+    comparable, cheaper = verdicts(results)
+    counts = next((words for words in comparable.sentences if words.startswith("Of ")), "")
     parts = [
-        _verdict_line(verdict, verdict.word[:1].upper() + verdict.word[1:]) for verdict in verdicts(results)
+        figure,
+        markdown_text(
+            f"**{comparable.claim}** {comparable.word[:1].upper()}{comparable.word[1:]}. {counts}".strip()
+        ),
+        markdown_text(" ".join(comparable.sentences[: len(pool_settings(first_comparisons(results)))])),
+        markdown_text(
+            f"**{cheaper.claim}** {cheaper.word[:1].upper()}{cheaper.word[1:]}. {' '.join(cheaper.sentences)}"
+        ),
+        f"All rows, published numbers and what was not run: [tables]({REPORT}/tables.md).",
     ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def render_summary(results: Results) -> str:
+    """Return one compact table per setting and profile, with what was not run in words."""
+    parts = []
     for setting in dict.fromkeys([*BUILT_IN, *results.settings()]):
         profiles = [name for name in results.profiles(setting) if name != "smoke"]
         if not profiles:
@@ -155,7 +181,8 @@ def _verdict_line(verdict: Verdict, word: str) -> str:
 def _readme_profile(results: Results, setting: str, profile: str) -> list[str]:
     """Show one table, its missing rows in words, and the mean difference."""
     title = f"**{markdown_text(title_of(setting))}**"
-    about = f"profile {markdown_code(profile)}: {PROFILES.get(profile, '')}."
+    name = markdown_code(profile) if profile in PROFILES else markdown_text(profile)
+    about = f"profile {name}: {PROFILES.get(profile, '')}."
     for number in results.metrics(setting):
         found = compare_rows(results, setting, profile, "", number)
         run = [one for one in found if not one.is_gap]
@@ -163,8 +190,8 @@ def _readme_profile(results: Results, setting: str, profile: str) -> list[str]:
             break
     else:
         return [f"{title}, {about} {NOTHING_AS_PUBLISHED}"]
-    is_remade = any(is_regenerated(one) for one in run)
-    published = "published, on D4RL" if is_remade else "published"
+    origin = origin_of(run)
+    published = f"published, on {origin}" if origin else "published"
     table = Table(
         name="",
         title="",
@@ -181,9 +208,9 @@ def _readme_profile(results: Results, setting: str, profile: str) -> list[str]:
     )
     for one in run:
         table.add(*_readme_cells(one))
-    regenerated = ", regenerated data" if is_remade else ""
+    ours = f", {setting_of(setting).stand_in_note}" if origin else ""
     better = "lower" if number.is_lower_better else "higher"
-    head = f"{title}, {markdown_text(number.label)} ({better} is better){regenerated}; {about}"
+    head = f"{title}, {markdown_text(number.label)} ({better} is better){ours}; {about}"
     parts = [" ".join([head, *notes_of(setting, cautions_only=True)]), to_markdown(table)]
     words = []
     average = average_difference(found)
@@ -201,9 +228,7 @@ def _readme_profile(results: Results, setting: str, profile: str) -> list[str]:
 
 
 def _readme_cells(one: Comparison) -> list[Cell]:
-    note = ""
-    if is_stand_in(one.key.dataset) and not is_regenerated(one):
-        note = stand_in_note(one.key)
+    note = "" if origin_of([one]) else stand_in_note(one.key.setting, one.key.dataset)
     return [
         Cell(text=one.key.name, note=note),
         *summary_cells(one),

@@ -4,10 +4,12 @@ A setting that is not installed is called by the name in its record; it is never
 """
 
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from aaren.datasets.catalogue import DATASETS, EXTRAS
+from aaren.datasets.settings import BUILT_IN
 from aaren.engine.setting import Setting, find_setting
 from aaren.errors import ConfigError
 from aaren.lab import published
@@ -23,28 +25,36 @@ PROFILES = MappingProxyType(
         "custom": "runs from configs of their own",
     }
 )
-MODELS = MappingProxyType(
-    {
-        "aaren": "Aaren",
-        "transformer": "Transformer",
-        "linear": "linear",
-        "naive-last": "last value",
-        "naive-seasonal": "last season",
-        "streaming": "Aaren, streaming",
-        "streaming-carried": "Aaren, streaming, carried",
-        "majority": "majority class",
-        "dtw": "1-NN DTW",
-        "minirocket": "MiniRocket",
-        "poisson": "Poisson",
-        "renewal": "renewal",
-        "gru": "GRU",
-        "aaren-decay": "Aaren, decay",
-        "bc": "cloning, Aaren",
-        "bc-transformer": "cloning, Transformer",
-        "behaviour": "the data's own",
-        "random": "random actions",
-    }
-)
+
+
+class _NotInstalled(Setting[Any, Any]):
+    """A setting that a record names and that is not installed: shown by its name and the defaults."""
+
+    reports = ()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def config_type(self) -> type[Any]:
+        raise ConfigError(f"the setting {self.name!r} is not installed.")
+
+    def make_experiment(self, config: object, *, seed: int) -> NoReturn:
+        del config, seed
+        raise ConfigError(f"the setting {self.name!r} is not installed.")
+
+    def cell(self, config: object) -> NoReturn:
+        del config
+        raise ConfigError(f"the setting {self.name!r} is not installed.")
+
+
+def setting_of(name: str) -> Setting[Any, Any]:
+    """Return a setting that is installed or imported already; of any other, the defaults."""
+    try:
+        found: object = find_setting(name)
+    except ConfigError:
+        found = None
+    return found if isinstance(found, Setting) else _NotInstalled(name)
 
 
 def title_of(setting: str) -> str:
@@ -53,28 +63,50 @@ def title_of(setting: str) -> str:
     >>> title_of("events"), title_of("no.such.module")
     ('Event forecasting', 'no.such.module')
     """
-    found = _known(setting)
-    return (found.title if found is not None else "") or setting
+    return setting_of(setting).title or setting
 
 
 def short_title_of(setting: str) -> str:
     """Return what a setting is called in a menu or a table."""
-    found = _known(setting)
-    return (found.short_title if found is not None else "") or title_of(setting)
+    return setting_of(setting).short_title or title_of(setting)
 
 
 def notes_of(setting: str, *, cautions_only: bool = False) -> list[str]:
     """Return what is said above a setting's tables; the cautions stand wherever its numbers do."""
-    found = _known(setting)
-    if found is None:
-        return []
+    found = setting_of(setting)
     notes = [found.report_caution] if cautions_only else [found.report_note, found.report_caution]
     return [note for note in notes if note]
 
 
 def model_label(model: str) -> str:
-    """Return what a model is called for people."""
-    return MODELS.get(model, model)
+    """Return what a model is called for people.
+
+    >>> model_label("transformer"), model_label("dtw"), model_label("mine")
+    ('Transformer', '1-NN DTW', 'mine')
+    """
+    return _labels().get(model, model)
+
+
+@cache
+def _labels() -> dict[str, str]:
+    settings = [find_setting(name) for name in BUILT_IN]
+    own = {model: label for setting in settings for model, label in setting.model_labels.items()}
+    return {"aaren": "Aaren", "transformer": "Transformer", **own}
+
+
+def stand_in_note(setting: str, dataset: str) -> str:
+    """Say what the data of a row is, where it stands for a dataset of the paper; empty where it does not."""
+    return setting_of(setting).stand_in_note.format(papers_name(dataset)) if is_stand_in(dataset) else ""
+
+
+def other_data_reason(setting: str, dataset: str) -> str:
+    """Say why published numbers cannot stand beside a row that stands for one of theirs; empty: they can."""
+    return setting_of(setting).stand_in_reason.format(papers_name(dataset)) if is_stand_in(dataset) else ""
+
+
+def stand_in_origin(setting: str, dataset: str) -> str:
+    """Say what the published numbers beside a row are of, where its data was made in place of theirs."""
+    return setting_of(setting).stand_in_origin if is_stand_in(dataset) else ""
 
 
 def is_ours(model: str) -> bool:
@@ -120,12 +152,9 @@ _KNOWN = {
     "accuracy": ("accuracy, %", False, 100.0, "points", 2),
     "score": ("score", False, 1.0, "points", 1),
     "return": ("return", False, 1.0, "", 1),
+    "gap_to_truth": ("nats per event above the true process", True, 1.0, "", 3),
 }
 _GROUPS = {"test": "", "best": ", best evaluation", "last": ", last evaluation"}
-# Of generated event processes alone: how far a model is from the distribution that made the data.
-TRUTH = Metric(
-    report="test.gap_to_truth", label="nats per event above the true process", is_lower_better=True
-)
 
 
 def metric(report: str, *, is_higher_better: bool = False) -> Metric:
@@ -183,12 +212,3 @@ def is_known(dataset: str) -> bool:
 def is_stand_in(dataset: str) -> bool:
     """Tell whether a dataset is a part, a sample or a remake of one of the paper's."""
     return dataset in _STAND_INS
-
-
-def _known(setting: str) -> Setting[Any, Any] | None:
-    """Return a setting that is installed or imported already."""
-    try:
-        found: object = find_setting(setting)
-    except ConfigError:
-        return None
-    return found if isinstance(found, Setting) else None

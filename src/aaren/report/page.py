@@ -10,6 +10,7 @@ from pathlib import Path
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import replacing
 from aaren.report.figures import margin_figure, resource_figures, setting_figures
+from aaren.report.forest import CAPTION, LOOK, panels, picture
 from aaren.report.markdown import (
     HOW_TO_READ,
     NOTHING_AS_PUBLISHED,
@@ -27,19 +28,26 @@ from aaren.report.tables import (
     runs_table,
     work_table,
 )
-from aaren.report.verdict import NUM_DATASETS, verdicts
+from aaren.report.verdict import NUM_DATASETS, first_comparisons, pool_settings, verdicts
 
-PAGE, TABLES = "index.html", "tables.md"
+PAGE, TABLES, FOREST = "index.html", "tables.md", "verdict.svg"
 TITLE = "Attention as an RNN, checked"
 _PURPOSE = "the interactive page of a report"
 
 
 def write_report(folders: list[Path], target: Path) -> tuple[Results, list[Path]]:
-    """Read records below some folders and write the page and the tables; returns what was used."""
+    """Read records below some folders; write the page, the tables and the verdict's figure.
+
+    Returns what was used, and the files.
+    """
     if target.is_file():
         raise ConfigError(f"{target} is a file: -o needs a folder to write {PAGE} and {TABLES} into.")
     results = require_results(folders)
-    texts = {target / PAGE: render_page(results), target / TABLES: render_markdown(results)}
+    texts = {
+        target / PAGE: render_page(results),
+        target / TABLES: render_markdown(results),
+        target / FOREST: picture(pool_settings(first_comparisons(results))),
+    }
     try:
         for path, text in texts.items():
             with replacing(path) as temporary:
@@ -70,6 +78,8 @@ def render_page(results: Results) -> str:
         title=TITLE,
         num_datasets=NUM_DATASETS,
         verdicts=verdicts(results),
+        forest=panels(pool_settings(first_comparisons(results))),
+        forest_caption=CAPTION,
         settings=[
             {
                 "name": setting,
@@ -95,7 +105,7 @@ def render_page(results: Results) -> str:
         machines=machine_table(results),
         data=data_table(results),
         problems=results.problems,
-        style=(templates / "page.css").read_text(encoding="utf-8"),
+        style=(templates / "page.css").read_text(encoding="utf-8") + LOOK,
         script=(templates / "page.js").read_text(encoding="utf-8"),
         plotly=plotly.get_plotlyjs(),
         figures={figure.name: figure.to_json() for figure in drawn},

@@ -1,30 +1,36 @@
 """From the files of runs to the rows of a report: which runs share a row, and what was kept beside them.
 
-Runs of different profiles never share a row, nor do runs whose keys were changed by hand.
+Runs of different profiles, protocols or data never share a row, nor do runs whose keys were changed by hand.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from aaren.bench.record import BenchRecord
 from aaren.bench.record import read_record as read_bench
 from aaren.datasets.settings import setting_names
+from aaren.engine.config import FIRST_PROTOCOL
 from aaren.engine.experiment import Json
 from aaren.engine.record import RunRecord, parse_json
 from aaren.engine.run import FIGURES
 from aaren.errors import DataError
 from aaren.lab import published
 from aaren.lab.records import FoundRecord, Problem, collect
-from aaren.report.names import PAIR, PROFILES, Metric, metric, papers_name
+from aaren.report.names import (
+    PAIR,
+    PROFILES,
+    Metric,
+    metric,
+    papers_name,
+    setting_of,
+)
 
 BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders
-# What a cell says beside dataset, horizon and model when everything is as published.
-_USUAL = {"rule": "protocol", "recipe": "radam-halving"}
-_SAID_BY = {"rule=clean": "censoring"}  # events: the rule for the end of a sequence is that key
-_CAUSAL = "-causal"  # models of classification that can run over a stream
 _SAME_RESULT = ("engine.", "seed")  # keys that do not change what is computed
 _STILL_MATTERS = ("engine.autocast",)
 
@@ -38,6 +44,9 @@ class RowKey:
     variant: str  # "" as published; else what differs: "rule=clean"
     dataset: str
     horizon: int | None
+    protocol: int = FIRST_PROTOCOL
+    data: str = ""  # eight digits of the checksums of all files that were read
+    remark: str = field(default="", compare=False)  # where protocol or data need saying
 
     @property
     def name(self) -> str:
@@ -46,10 +55,16 @@ class RowKey:
         >>> RowKey(setting="forecasting", profile="cpu", variant="", dataset="ETTh1", horizon=96).name
         'ETTh1, 96'
         """
-        return self.dataset if self.horizon is None else f"{self.dataset}, {self.horizon}"
+        name = self.dataset if self.horizon is None else f"{self.dataset}, {self.horizon}"
+        return f"{name} ({self.remark})" if self.remark else name
 
     @property
-    def order(self) -> tuple[int, str, int, str, int, str, int]:
+    def cell(self) -> tuple[str, str, str, str, int | None]:
+        """Return what rows have in common that differ by protocol or data only."""
+        return self.setting, self.profile, self.variant, self.dataset, self.horizon
+
+    @property
+    def order(self) -> tuple[int, str, int, str, int, str, int, int, str]:
         """Return what rows are sorted by: datasets as in the paper, what stands for one in its place."""
         return (
             _index(setting_names(), self.setting),
@@ -59,6 +74,8 @@ class RowKey:
             _index(_in_the_paper(self.setting), papers_name(self.dataset)),
             self.dataset,
             self.horizon or 0,
+            -self.protocol,
+            self.data,
         )
 
 
@@ -84,16 +101,19 @@ class Row:
         return sorted(self.runs.get(model, {}).items())
 
     def is_judged_by(self, report: str) -> bool:
-        """Tell whether a number means something here.
+        """Tell whether a number is shown here: not where there is one that the setting prefers to it."""
+        better = setting_of(self.key.setting).only_without.get(report)
+        return better is None or not any(self.values(model, better) for model in self.runs)
 
-        A return is in a unit of its own for every environment: only where there is no normalised score.
-        """
-        return report != "test.return" or not any(self.values(model, "best.score") for model in self.runs)
+    @property
+    def found(self) -> Iterator[FoundRecord]:
+        """Walk through all runs of the row."""
+        return (run for by_seed in self.runs.values() for run in by_seed.values())
 
     @property
     def records(self) -> Iterator[RunRecord]:
         """Walk through all records of the row."""
-        return (run.record for by_seed in self.runs.values() for run in by_seed.values())
+        return (run.record for run in self.found)
 
     @property
     def facts(self) -> Mapping[str, Json]:
@@ -108,6 +128,9 @@ class Results:
     rows: list[Row]
     problems: list[Problem]
     benches: dict[str, BenchRecord] = field(default_factory=dict)
+    superseded: list[FoundRecord] = field(
+        default_factory=list
+    )  # of an older protocol than their row's newest
 
     def settings(self) -> list[str]:
         """Return the settings that something was run of, in the order of the report."""
@@ -134,7 +157,11 @@ class Results:
     def metrics(self, setting: str) -> list[Metric]:
         """Return the numbers that a setting is judged by, as its records say."""
         records = [record for row in self.select(setting) for record in row.records]
-        names = dict.fromkeys(name for record in records for name in record.reports)
+        known = setting_of(setting).reports  # today's order, whatever a record's was
+        names = sorted(
+            dict.fromkeys(name for record in records for name in record.reports),
+            key=lambda name: _index(known, name),
+        )
         higher = {name for record in records for name in record.higher_is_better}
         return [metric(name, is_higher_better=name in higher) for name in names]
 
@@ -143,6 +170,7 @@ def read_results(*folders: Path) -> Results:
     """Read run records below some folders, and the benchmarks in their `bench` folders."""
     collected = collect(*folders)
     rows, doubles = arrange(collected.records)
+    rows, superseded = drop_superseded(rows)
     problems = [*collected.problems, *doubles]
     benches: dict[str, BenchRecord] = {}
     for kind in BENCHES:
@@ -156,7 +184,7 @@ def read_results(*folders: Path) -> Results:
                 continue
             if benches.setdefault(kind, found) is not found:
                 problems.append(Problem(path=path, reason="the benchmark of a folder named before it counts"))
-    return Results(rows=rows, problems=problems, benches=benches)
+    return Results(rows=rows, problems=problems, benches=benches, superseded=superseded)
 
 
 def require_results(folders: list[Path]) -> Results:
@@ -173,7 +201,10 @@ def require_results(folders: list[Path]) -> Results:
 
 
 def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
-    """Put every run into its row; of two runs of one row, model and seed the later one counts."""
+    """Put every run into its row; of two runs of one row, model and seed the later one counts.
+
+    A row whose protocol is not today's says so, and so does one of several that differ in their data alone.
+    """
     rows: dict[RowKey, Row] = {}
     problems = []
     for run in sorted(found, key=lambda run: (run.record.date, str(run.path))):
@@ -184,24 +215,56 @@ def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
             reason = f"a later run of the same row and seed counts: {run.path.parent.name}"
             problems.append(Problem(path=older.path, reason=reason))
         by_seed[run.record.seed] = run
-    return sorted(rows.values(), key=lambda row: row.key.order), problems
+    contents: dict[tuple[object, ...], set[str]] = {}
+    for key in rows:
+        contents.setdefault((*key.cell, key.protocol), set()).add(key.data)
+    named = []
+    for key, row in rows.items():
+        is_todays = key.protocol == setting_of(key.setting).protocol(key.profile)
+        words = [] if is_todays else [f"protocol {key.protocol}"]
+        words += [f"data {key.data or 'none'}"] * (len(contents[*key.cell, key.protocol]) > 1)
+        named.append(replace(row, key=replace(key, remark=", ".join(words))))
+    return sorted(named, key=lambda row: row.key.order), problems
+
+
+def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[FoundRecord]]:
+    """Tell rows that are shown from records of an older protocol that a newer one has taken the place of.
+
+    That is so as soon as the newer row has Aaren and the Transformer, whichever of them the older one has.
+    """
+    newest: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        first = newest.setdefault(row.key.cell, row)
+        if row.key.protocol > first.key.protocol:
+            newest[row.key.cell] = row
+    kept: list[Row] = []
+    superseded: list[FoundRecord] = []
+    for row in rows:
+        newer = newest[row.key.cell]
+        is_old = row.key.protocol < newer.key.protocol and newer.runs.keys() >= row.runs.keys() & set(PAIR)
+        if is_old:
+            superseded += row.found
+        else:
+            kept.append(row)
+    return kept, superseded
 
 
 def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
     """Say which row a run belongs to, and under which model."""
     cell = record.cell
     model = str(cell.get("model", ""))
-    words = []
-    if model.endswith(_CAUSAL):
-        model = model.removesuffix(_CAUSAL)
-        words.append("embedding=causal")
+    words, setting = [], setting_of(record.setting)
+    for suffix, meaning in setting.model_suffixes.items():
+        if model.endswith(suffix):
+            model = model.removesuffix(suffix)
+            words.append(meaning)
     words += [
         f"{name}={value}"
         for name, value in cell.items()
-        if name not in ("dataset", "horizon", "model") and _USUAL.get(name) != value
+        if name not in ("dataset", "horizon", "model") and setting.usual_cell.get(name) != value
     ]
     said = {word.partition("=")[0] for word in words}
-    said |= {_SAID_BY[word] for word in words if word in _SAID_BY}
+    said |= {key for name, key in setting.cell_keys.items() if name in said}
     for key in record.changed:
         name = key.rpartition(".")[2]
         matters = key in _STILL_MATTERS or not key.startswith(_SAME_RESULT)
@@ -214,6 +277,8 @@ def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
         variant=", ".join(words),
         dataset=str(cell.get("dataset", "")),
         horizon=None if horizon is None else int(horizon),
+        protocol=record.protocol,
+        data=_digest(record.data),
     )
     return row_key, model
 
@@ -290,6 +355,10 @@ def _value(config: Mapping[str, Json], key: str) -> Json:
 
 def _text(value: Json) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if value is None else str(value)
+
+
+def _digest(data: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8] if data else ""
 
 
 @cache

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aaren.bench.table import Cell, Column, Table
 from aaren.datasets.catalogue import lookup
 from aaren.engine.record import RunRecord
+from aaren.lab.margins import WORDS
 from aaren.lab.published import PublishedCell
+from aaren.lab.records import core_seconds
+from aaren.lab.statistics import Interval, Summary, bootstrap_difference
 from aaren.report.comparison import (
     OUTCOMES,
     AverageDifference,
@@ -22,25 +26,25 @@ from aaren.report.names import (
     GAP,
     PAIR,
     PROFILES,
-    TRUTH,
     Metric,
     is_known,
     is_ours,
     is_stand_in,
     metric,
     model_label,
-    papers_name,
+    setting_of,
     short_title_of,
+    stand_in_note,
+    stand_in_origin,
     title_of,
 )
 from aaren.report.rows import Results, Row, RowKey
-from aaren.report.statistics import Interval, Summary, bootstrap_difference
-from aaren.report.table import Cell, Column, Table
-from aaren.rl.environments import REFERENCE_RETURNS, normalised_score
 
 _FAR = 3.0  # published standard deviations from the published mean that are worth a remark
-_RETURN = "return_"  # and a number: the test metric of one fresh episode
-_EPISODE_BASELINES = {"transformer": "Transformer", "bc": "cloning, same network without returns"}
+_TIMES = (
+    "Times are CPU seconds of the run, evaluations and checkpoints included, the test not; of records "
+    "that hold no CPU seconds they are wall time, other work on the machine included."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +52,7 @@ class ProfileTables:
     """All tables of a setting at a profile."""
 
     main: list[Table]  # the paper's table, by every number
-    episodes: list[Table]
+    samples: list[Table]  # single observations, such as episodes
     changed: list[Table]  # rows in which something differs from the published protocol
     baselines: list[Table]
 
@@ -57,11 +61,12 @@ def profile_tables(results: Results, setting: str, profile: str) -> ProfileTable
     """Make all tables of which something was run."""
     metrics = results.metrics(setting)
     changed = [comparison_table(results, setting, profile, None, number) for number in metrics]
-    baselines = [baseline_table(results, setting, profile, number) for number in (*metrics, TRUTH)]
-    episodes = episodes_table(results, setting, profile)
+    extra = map(metric, setting_of(setting).extra_reports)
+    baselines = [baseline_table(results, setting, profile, number) for number in (*metrics, *extra)]
+    samples = samples_table(results, setting, profile)
     return ProfileTables(
         main=main_tables(results, setting, profile),
-        episodes=[] if episodes is None else [episodes],
+        samples=[] if samples is None else [samples],
         changed=[table for table in changed if table is not None],
         baselines=[table for table in baselines if table is not None],
     )
@@ -84,8 +89,8 @@ def comparison_table(
         return None
     has_published = any(one.published for one in found)
     paper = "published"
-    if any(is_regenerated(one) for one in found):
-        paper = "published, on D4RL; ours: regenerated data"
+    if origin := origin_of(found):
+        paper += f", on {origin}; ours: {setting_of(setting).stand_in_note}"
     table = Table(
         name=_name(setting, profile, "variants" if is_varied else "main", number.report),
         title=number.label,
@@ -96,19 +101,27 @@ def comparison_table(
             Column(label="Transformer", group="ours"),
             Column(label="seeds", group="ours"),
             Column(label="Aaren \u2212 Transformer [90 %]", group="difference"),
-            Column(label="margin", group="difference", help="Sum of both published standard deviations."),
+            Column(label="margin", group="difference", help=f"Fixed before the runs: {WORDS}."),
+            Column(
+                label="published margin",
+                group="difference",
+                help="Sum of both published standard deviations; nothing is judged by it.",
+            ),
             Column(label="judgement", kind="text", group="difference"),
             *(Column(label=model_label(model), group=paper) for model in PAIR if has_published),
         ],
     )
     for one in found:
-        margin = None if one.is_gap else one.margin
+        margins = (None, None) if one.is_gap else (one.margin, one.published_margin)
         table.add(
             _name_cell(one.key),
             *([Cell.of(one.key.variant)] if is_varied else []),
             *summary_cells(one),
             Cell(text=show_interval(one.difference, number), key=_mean_of(one.difference)),
-            Cell(text=GAP if margin is None else f"± {number.show(margin)}", key=margin),
+            *(
+                Cell(text=GAP if margin is None else f"± {number.show(margin)}", key=margin)
+                for margin in margins
+            ),
             _judgement_cell(one),
             *(_published_cell(one, model, one.published.get(model)) for model in PAIR if has_published),
             is_dim=one.is_gap,
@@ -185,16 +198,9 @@ def best_model(row: Row, number: Metric, models: Iterable[str] | None = None) ->
     return (min if number.is_lower_better else max)(known, key=lambda model: known[model])
 
 
-def is_regenerated(one: Comparison) -> bool:
-    """Tell whether a row is on data that was rolled out anew, in place of D4RL's."""
-    return one.key.setting == "rl" and is_stand_in(one.key.dataset)
-
-
-def stand_in_note(key: RowKey) -> str:
-    """Say what the data of a row is, where it stands for a dataset of the paper."""
-    name = papers_name(key.dataset)
-    # The archive's TEST part of it is unavailable.
-    return f"{name}, held-out part of TRAIN" if key.setting == "classification" else f"stands for {name}"
+def origin_of(found: Iterable[Comparison]) -> str:
+    """Say what published numbers are of, where ours are on data that was made in its place; else nothing."""
+    return next(filter(None, (stand_in_origin(one.key.setting, one.key.dataset) for one in found)), "")
 
 
 def overview_table(results: Results) -> Table:
@@ -208,7 +214,7 @@ def overview_table(results: Results) -> Table:
             Column(label="pairs"),
             Column(label="over all pairs [90 %]", help="Every dataset, horizon and seed is one observation."),
             Column(label="over datasets [90 %]", help="Every dataset is one observation: the cautious one."),
-            *_numbers("within", "better", "worse", "undecided"),
+            *_numbers("within", "better, within", "worse, within", "better", "worse", "open"),
             Column(label="untested", help="One seed, or no margin."),
         ],
         notes=[
@@ -231,29 +237,26 @@ def overview_table(results: Results) -> Table:
     return table
 
 
-def episodes_table(results: Results, setting: str, profile: str) -> Table | None:
-    """Compare policies episode by episode: a bootstrap over seeds and, within each, over fresh episodes.
-
-    A policy's return differs from episode to episode at least as much as from seed to seed, so a t interval
-    over a few seeds leaves most of what is known unused.
-    """
-    number = metric("test.score")
+def samples_table(results: Results, setting: str, profile: str) -> Table | None:
+    """Compare models by single observations: a bootstrap over seeds and, within each, over observations."""
+    about = setting_of(setting).sample_table
+    if about is None:
+        return None
+    number = metric(about.report)
     table = Table(
-        name=_name(setting, profile, "episodes"),
-        title="Score of fresh episodes, bootstrap over seeds and episodes",
+        name=_name(setting, profile, about.name),
+        title=about.title,
         columns=[
             _text("dataset"),
             _text("changed"),
-            *_numbers("seeds", "episodes"),
-            *_numbers(*(f"Aaren \u2212 {name} [90 %]" for name in _EPISODE_BASELINES.values())),
+            *_numbers("seeds", about.name),
+            *_numbers(*(f"Aaren \u2212 {name} [90 %]" for name in about.baselines.values())),
         ],
-        notes=[
-            "With one seed the interval knows nothing of how much seeds differ: it is of these weights alone."
-        ],
+        notes=[about.note] if about.note else [],
     )
     for row in results.select(setting, profile):
-        ours = episode_scores(row, "aaren")
-        leads = [bootstrap_difference(ours, episode_scores(row, other)) for other in _EPISODE_BASELINES]
+        ours = samples_by_seed(row, "aaren")
+        leads = [bootstrap_difference(ours, samples_by_seed(row, other)) for other in about.baselines]
         if any(leads):
             table.add(
                 Cell.of(row.key.name),
@@ -265,21 +268,11 @@ def episodes_table(results: Results, setting: str, profile: str) -> Table | None
     return table if table.rows else None
 
 
-def episode_scores(row: Row, model: str) -> dict[int, NDArray[np.float64]]:
-    """Return the normalised scores of a model's fresh episodes by seed; failed episodes have none."""
-    environment = str(row.facts.get("environment", ""))
-    if environment.lower().partition("-")[0] not in REFERENCE_RETURNS:
-        return {}
-    found = {}
-    for seed, run in row.by_seed(model):
-        returns = [
-            float(value)
-            for name, value in run.record.metrics.get("test", {}).items()
-            if name.startswith(_RETURN) and name.removeprefix(_RETURN).isdigit() and value is not None
-        ]
-        if returns:
-            found[seed] = np.array([normalised_score(environment, total) for total in returns])
-    return found
+def samples_by_seed(row: Row, model: str) -> dict[int, NDArray[np.float64]]:
+    """Return the single observations of a model's runs by seed, of the runs that have any."""
+    samples, facts = setting_of(row.key.setting).samples, row.facts
+    found = {seed: samples(run.record.metrics.get("test", {}), facts) for seed, run in row.by_seed(model)}
+    return {seed: np.array(values) for seed, values in found.items() if values}
 
 
 def runs_table(results: Results, setting: str) -> Table:
@@ -301,7 +294,7 @@ def runs_table(results: Results, setting: str) -> Table:
                 record = run.record
                 number = metric(next(iter(record.reports), ""))
                 value = row.values(model, number.report).get(seed)
-                minutes = total_seconds(record) / 60.0
+                minutes = core_seconds(record) / 60.0
                 table.add(
                     Cell(text=row.key.name, key=_sort_key(row.key), note=row.key.variant),
                     Cell.of(model_label(model)),
@@ -320,12 +313,17 @@ def runs_table(results: Results, setting: str) -> Table:
 def work_table(results: Results) -> Table:
     """Say how many runs of each setting and profile there are and how long they took together."""
     numbers = ("runs", "datasets", "most seeds", "hours in all", "longest, minutes")
-    table = Table(name="work", title="", columns=[_text("setting"), _text("profile"), *_numbers(*numbers)])
+    table = Table(
+        name="work",
+        title="",
+        columns=[_text("setting"), _text("profile"), *_numbers(*numbers)],
+        notes=[_TIMES],
+    )
     for setting in results.settings():
         for profile in results.profiles(setting):
             rows = results.select(setting, profile)
             records = [record for row in rows for record in row.records]
-            minutes = [total_seconds(record) / 60.0 for record in records]
+            minutes = [core_seconds(record) / 60.0 for record in records]
             table.add(
                 Cell(text=title_of(setting), key=setting),
                 Cell(text=profile, key=[*PROFILES, profile].index(profile)),
@@ -382,11 +380,6 @@ def machine_table(results: Results) -> Table:
     return table
 
 
-def total_seconds(record: RunRecord) -> float:
-    """Return how long a run took, evaluations and checkpoints included."""
-    return sum(record.seconds.get(name, 0.0) for name in ("training", "looking", "saving"))
-
-
 def _averages(results: Results) -> Iterable[tuple[str, str, str, AverageDifference]]:
     """Sum up every setting, profile, variant and number."""
     for setting in results.settings():
@@ -416,9 +409,7 @@ def _judgement_cell(one: Comparison) -> Cell:
 
 
 def _name_cell(key: RowKey) -> Cell:
-    note = ""
-    if is_stand_in(key.dataset):
-        note = "regenerated data" if key.setting == "rl" else stand_in_note(key)
+    note = stand_in_note(key.setting, key.dataset)
     return Cell(text=key.name, key=_sort_key(key), link=f"#runs-{key.setting}", note=note)
 
 
@@ -433,7 +424,8 @@ def _remarks(found: Sequence[Comparison]) -> list[str]:
     remarks = [
         f"{name}: {about.remark}."
         for name, about in ((name, lookup(name)) for name in datasets)
-        if about.remark and (about.is_generated or about.stands_for) and about.setting != "rl"
+        if about.remark and (about.is_generated or about.stands_for)
+        if not setting_of(about.setting).stand_in_remark
     ]
     reasons: dict[str, list[str]] = {}
     for one in run:
@@ -441,8 +433,8 @@ def _remarks(found: Sequence[Comparison]) -> list[str]:
             reasons.setdefault(one.remark, []).append(one.key.name)
     for reason, names in reasons.items():
         remarks.append(f"Nothing published beside {', '.join(dict.fromkeys(names))}: {reason}.")
-    if any(is_regenerated(one) for one in run):
-        remarks.append("Regenerated data: rolled out from public policies in MuJoCo -v4; it is not D4RL's.")
+    stand_ins = (one.key.setting for one in run if is_stand_in(one.key.dataset))
+    remarks += filter(None, (setting_of(name).stand_in_remark for name in dict.fromkeys(stand_ins)))
     return remarks
 
 

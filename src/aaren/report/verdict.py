@@ -1,18 +1,20 @@
 """The claim, and what our runs say to it, in sentences that are computed from records and benchmarks."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from aaren.bench.record import BenchRecord, number
 from aaren.bench.stream_contenders import AAREN, FOLDED, PAPER, TRANSFORMER
 from aaren.bench.table import format_bytes, format_ratio
 from aaren.datasets.catalogue import DATASETS
+from aaren.lab.statistics import Interval, Outcome, Pooled, judge, pool, seeds_to_decide_pooled
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
-from aaren.report.names import is_stand_in, papers_name
+from aaren.report.names import is_stand_in, papers_name, setting_of, short_title_of
 from aaren.report.rows import Results, RowKey
-from aaren.report.statistics import Outcome
 
 MOSTLY = 0.9  # share of decided comparisons from which a claim is called mostly supported
 NUM_DATASETS = len(DATASETS)
+WITHIN: tuple[Outcome, ...] = ("equivalent", "better_within", "worse_within")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,22 +33,100 @@ def verdicts(results: Results) -> list[Verdict]:
 
 
 def judge_comparable(results: Results) -> Verdict:
-    """Count in how many rows Aaren is equivalent to the Transformer, better, worse, or nothing is decided."""
+    """Pool every setting, and count in how many rows Aaren is equivalent, better, worse, or all is open."""
     found = first_comparisons(results)
-    word, kind = _word(found)
+    pools = pool_settings(found)
+    word, kind = _word(found, pools)
     return Verdict(
         claim="As good as Transformers?",
         word=word,
         kind=kind,
-        sentences=[_coverage(found), *_counts(found)] if found else ["No row has both models yet."],
+        sentences=[*(one.sentence for one in pools), *_counts(found), _coverage(found)]
+        if found
+        else ["No row has both models yet."],
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettingPool:
+    """All rows of a setting by its first number, and the estimate over its datasets, in margins."""
+
+    setting: str
+    comparisons: list[Comparison]
+    pooled: Pooled | None  # of fewer than two datasets there is none
+
+    @property
+    def outcome(self) -> Outcome:
+        """Judge the pooled estimate; it is in margins, so its margin is 1."""
+        return "untested" if self.pooled is None else judge(self.pooled.interval, 1.0)
+
+    @property
+    def label(self) -> str:
+        """Name the number that it is about."""
+        return self.comparisons[0].metric.label
+
+    @property
+    def by_dataset(self) -> dict[str, list[Comparison]]:
+        """Return the rows of each dataset: its horizons."""
+        found: dict[str, list[Comparison]] = {}
+        for one in self.comparisons:
+            found.setdefault(one.key.dataset, []).append(one)
+        return found
+
+    @property
+    def sentence(self) -> str:
+        """Say what is known of the setting as a whole."""
+        name = f"{short_title_of(self.setting)}, {self.label}"
+        if self.pooled is None:
+            return f"{name}: one dataset, nothing to pool."
+        over = f"over {self.pooled.interval.count} datasets and {self.pooled.seeds} pairs of runs"
+        words = f"{name}: {show_margins(self.pooled.interval)} margins {over}"
+        if self.outcome == "undecided":
+            return f"{words}; open: {self._cure}."
+        return f"{words}; {OUTCOMES[self.outcome].replace('Aaren ', '')}."
+
+    @property
+    def _cure(self) -> str:
+        if all(len(one.differences) == 1 for one in self.comparisons):
+            return "no row has more than one seed"
+        seeds = seeds_to_decide_pooled(_by_seed(self), 1.0)
+        return "only more datasets would decide it" if seeds is None else f"about {seeds:,} seeds a row would"
+
+
+def pool_settings(found: Sequence[Comparison]) -> list[SettingPool]:
+    """Pool the rows of every setting that have a margin."""
+    usable = [one for one in found if one.in_margins]
+    pools = []
+    for setting in dict.fromkeys(one.key.setting for one in usable):
+        rows = [one for one in usable if one.key.setting == setting]
+        # A setting may be judged by another number where it has no first one: never pooled with the first.
+        rows = [one for one in rows if one.metric == rows[0].metric]
+        single = SettingPool(setting=setting, comparisons=rows, pooled=None)
+        pools.append(replace(single, pooled=pool(_by_seed(single))))
+    return pools
+
+
+def show_margins(one: Interval) -> str:
+    """Write an advantage in margins with its interval.
+
+    >>> show_margins(Interval(mean=0.5, low=-0.25, high=1.25, count=3))
+    '+0.50 [\u22120.25, +1.25]'
+    """
+    numbers = [one.mean, *(end for end in (one.low, one.high) if end is not None)]
+    first, *ends = (f"{number:+.2f}".replace("-", "\u2212") for number in numbers)
+    return f"{first} [{', '.join(ends)}]" if ends else first
+
+
+def _by_seed(one: SettingPool) -> list[list[list[float]]]:
+    return [[row.in_margins for row in rows] for rows in one.by_dataset.values()]
 
 
 def first_comparisons(results: Results) -> list[Comparison]:
     """Return every row with both models by its setting's first number, at the published variant.
 
-    A row that was run at several profiles counts once, where it has the most seeds. Smoke runs are left out
-    unless there is nothing else.
+    A dataset that was run by several protocols or at several profiles counts once: by today's protocol, then
+    where it has the most pairs of runs, then as published. Smoke runs are left out unless there is nothing
+    else.
     """
     found: list[Comparison] = []
     for setting in results.settings():
@@ -58,12 +138,22 @@ def first_comparisons(results: Results) -> list[Comparison]:
                         by_key.setdefault(one.key, one)
             found += by_key.values()
     serious = [one for one in found if one.key.profile != "smoke"] or found
-    best: dict[tuple[str, str, int | None], Comparison] = {}
+    chosen: dict[tuple[str, str], list[Comparison]] = {}
+    groups: dict[tuple[str, str, str, int, str], list[Comparison]] = {}
     for one in serious:
-        row = (one.key.setting, one.key.dataset, one.key.horizon)
-        if row not in best or len(one.differences) > len(best[row].differences):
-            best[row] = one
-    return list(best.values())
+        key = one.key
+        groups.setdefault((key.setting, key.dataset, key.profile, key.protocol, key.data), []).append(one)
+    for (setting, dataset, *_), rows in groups.items():
+        best = chosen.setdefault((setting, dataset), rows)
+        if _rank(rows) > _rank(best):
+            chosen[setting, dataset] = rows
+    return [one for rows in chosen.values() for one in rows]
+
+
+def _rank(rows: Sequence[Comparison]) -> tuple[bool, int, bool, int]:
+    key = rows[0].key
+    is_todays = key.protocol == setting_of(key.setting).protocol(key.profile)
+    return is_todays, sum(len(one.differences) for one in rows), key.profile == "paper", key.protocol
 
 
 def judge_cheaper(results: Results) -> Verdict:
@@ -91,20 +181,23 @@ def judge_cheaper(results: Results) -> Verdict:
     )
 
 
-def _word(found: list[Comparison]) -> tuple[str, str]:
+def _word(found: list[Comparison], pools: Sequence[SettingPool]) -> tuple[str, str]:
     counts = count_outcomes(found)
-    good, bad = counts["equivalent"] + counts["better"], counts["worse"]
+    bad = counts["worse"]
+    good = sum(counts[outcome] for outcome in WITHIN) + counts["better"]
     decided = good + bad
-    if not decided:
-        return "not decided", "open"
     open_rows = len(found) - decided
-    rest = f" ({open_rows} of {len(found)} not decided or not tested)" if open_rows else ""
-    good_kind = "good" if decided > open_rows else "mixed"
-    if bad == 0:
+    if open_rows > decided or not decided:
+        return f"not decided yet: {decided} of {len(found)} comparisons are", "open"
+    rest = f" ({open_rows} of {len(found)} open)" if open_rows else ""
+    losses = [short_title_of(one.setting) for one in pools if one.outcome == "worse"]
+    if losses:
+        rest += f"; on the whole worse in {' and '.join(losses)}"
+    if bad == 0 and not losses:
         all_decided = "the one decided comparison" if decided == 1 else f"all {decided} decided comparisons"
-        return f"yes, in {all_decided}{rest}", good_kind
-    if good / decided >= MOSTLY:
-        return f"mostly: in {good} of {decided} decided comparisons{rest}", good_kind
+        return f"yes, in {all_decided}{rest}", "good"
+    if good / decided >= MOSTLY and not losses:
+        return f"mostly: in {good} of {decided} decided comparisons{rest}", "good"
     if good >= bad:
         return f"in part: in {good} of {decided} decided comparisons{rest}", "mixed"
     return f"no: in {good} of {decided} decided comparisons only{rest}", "bad"
@@ -130,10 +223,11 @@ def _counts(found: list[Comparison]) -> list[str]:
     tested = len(found) - counts["untested"]
     sentences = []
     if tested:
+        within = sum(counts[outcome] for outcome in WITHIN)
         sentences.append(
-            f"Of {tested} comparisons with an interval, Aaren is within the paper's margin in "
-            f"{counts['equivalent']}, better in {counts['better']}, worse in {counts['worse']}; "
-            f"{counts['undecided']} undecided."
+            f"Of {tested} comparisons with an interval, Aaren is within the margin in {within} (of them "
+            f"better in {counts['better_within']}, worse in {counts['worse_within']}), better by more in "
+            f"{counts['better']}, worse in {counts['worse']}; {counts['undecided']} open."
         )
     single = [one for one in found if one.outcome == "untested"]
     if single:
