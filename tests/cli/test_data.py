@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aaren.cli import data
 from aaren.cli.main import app
 
 
@@ -109,9 +108,3 @@ def test_the_help_imports_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_the_bar_counts_what_is_reported() -> None:
-    with data._progress() as report:
-        report("a.csv", 5, 10)
-        report("a.csv", 10, None)

@@ -150,8 +150,18 @@ def test_a_hanging_run_fails_by_its_timeout() -> None:
     assert "2 runs: 1 finished already, 0 to run, 0 without data, 1 failed before" in again
 
 
+@pytest.mark.long
 def test_a_stalled_run_is_given_up() -> None:
     words = ("support.toy_trouble", "--profile", "smoke", "--datasets", "hang", "--stall", "0.04")
     _, talk = run(*words, code=1)
     assert "its worker was lost (it made no progress for 2 s); another one resumes it" in talk
     assert "failed: support.toy_trouble hang aaren, seed 0: its worker process died 3 times" in talk
+
+
+def test_the_plan_says_what_is_left_and_what_it_costs(tmp_path: Path) -> None:
+    arguments = [TOY, "--profile", "smoke", "--models", "mean"]
+    out, _ = run(*arguments, "--plan")
+    assert "0 of 2 runs are done" in out
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(ConfigError, match="--seeds must be a number or auto; got 'many'"):
+        run(*arguments, "--seeds", "many")

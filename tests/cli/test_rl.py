@@ -29,9 +29,9 @@ def run(*words: str) -> list[str]:
 def test_train_evaluate_and_ask_for_several_returns() -> None:
     lines = run("train", "rl", "cartpole", "--profile", "smoke", *FEW, "--out", "run")
     assert [line.split()[0] for line in lines] == [
+        "test.score",
         "best.score",
         "last.score",
-        "test.score",
         "test.return",
         "run",
     ]

@@ -20,9 +20,6 @@ RecordPath = Annotated[Path | None, typer.Option("--record", help="Write the mea
 FigureBase = Annotated[
     Path | None, typer.Option("--figure", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren\\[plot]'.")
 ]
-PagePath = Annotated[
-    Path | None, typer.Option("--page", help="Put the tables into this Markdown page, between its marks.")
-]
 
 
 @app.command()
@@ -33,7 +30,6 @@ def scan(
     threads: Threads = None,
     record: RecordPath = None,
     figure: FigureBase = None,
-    page: PagePath = None,
 ) -> None:
     """Time every backend against a memory copy, causal attention, GRU and LSTM; under 5 minutes."""
     options = _sizes(quick=quick, long=long, lengths=lengths)
@@ -43,7 +39,7 @@ def scan(
     settings = bench.QUICK if quick else bench.LONG if long else bench.ScanSettings()
     if lengths:
         settings = bench.ScanSettings(lengths=tuple(lengths))
-    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations = Destinations(record=record, figure=figure)
     run(bench.BENCHMARK, settings, destinations, options=options, threads=threads)
 
 
@@ -59,7 +55,6 @@ def stream(
     threads: Threads = None,
     record: RecordPath = None,
     figure: FigureBase = None,
-    page: PagePath = None,
 ) -> None:
     """Feed tokens one at a time to Aaren, a Transformer with KV cache, GRU and LSTM; under 5 minutes."""
     options = _sizes(quick=quick, long=long)
@@ -68,7 +63,7 @@ def stream(
     from aaren.bench.stream_view import BENCHMARK
 
     settings = bench.QUICK if quick else bench.LONG if long else bench.StreamSettings()
-    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations = Destinations(record=record, figure=figure)
     run(BENCHMARK, settings, destinations, options=options, threads=threads)
 
 
@@ -79,7 +74,6 @@ def train(
     threads: Threads = None,
     record: RecordPath = None,
     figure: FigureBase = None,
-    page: PagePath = None,
 ) -> None:
     """Time one training step on whole sequences, Aaren, Transformer, GRU and LSTM; about 5 minutes."""
     options = _sizes(quick=quick, lengths=lengths)
@@ -89,7 +83,7 @@ def train(
     settings = bench.QUICK if quick else bench.TrainSettings()
     if lengths:
         settings = bench.TrainSettings(lengths=tuple(lengths))
-    destinations = Destinations(record=record, figure=figure, page=page)
+    destinations = Destinations(record=record, figure=figure)
     run(bench.BENCHMARK, settings, destinations, options=options, threads=threads)
 
 
@@ -97,7 +91,6 @@ def train(
 def show(
     record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],
     figure: FigureBase = None,
-    page: PagePath = None,
 ) -> None:
     """Show a record again, without measuring."""
     from aaren.bench import publish as harness
@@ -112,7 +105,7 @@ def show(
     ]
     for benchmark in known:
         if benchmark.kind == found.kind:
-            harness.show(benchmark, found, harness.Destinations(figure=figure, page=page))
+            harness.show(benchmark, found, harness.Destinations(figure=figure))
             return
     raise ConfigError(
         f"{record} is a record of {found.kind!r}; this command shows those of "

@@ -1,4 +1,4 @@
-"""`aaren data ...`: what exists, where from, what is on disk, and whether it is what it should be."""
+"""`aaren data ...`: list, fetch, verify and make datasets."""
 
 import json
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aaren.files.download import Progress
 
 
-app = typer.Typer(help="See, fetch, check and make the datasets.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch, verify and make datasets.", no_args_is_help=True)
 
 _MARKS = {
     "verified": "[green]verified[/]",
@@ -68,7 +68,7 @@ def fetch(
         bool, typer.Option("--any-checksum", help="Keep a file whose owner has changed it.")
     ] = False,
 ) -> None:
-    """Download datasets from their official places; what is on disk already is left alone."""
+    """Download datasets from their official sources; what is on disk already is kept."""
     from aaren.datasets.catalogue import select
     from aaren.datasets.fetch import fetch as fetch_dataset
     from aaren.datasets.fetch import fetch_minari
@@ -114,7 +114,7 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Open what is there and compare it with the registry; exit code 1 when something differs."""
+    """Compare what is on disk with the catalogue; exit code 1 when something differs."""
     from aaren.datasets.catalogue import EXTRAS, select
     from aaren.datasets.own_files import check_file
     from aaren.datasets.verify import verify as verify_dataset

@@ -1,6 +1,6 @@
 """`aaren evaluate`: score a finished run again.
 
-`aaren predict`: let a finished run speak about new data.
+`aaren predict`: predict new data with a finished run.
 """
 
 import sys
@@ -87,9 +87,9 @@ def predict(
     data: Annotated[
         Path, typer.Option("--data", metavar="FILE", help="New data, as the run was trained on.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the answer goes.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the predictions go.")],
 ) -> None:
-    """Read new data and write what the model says about it."""
+    """Read new data and write the model's predictions."""
     from aaren.engine.use import predict_run
 
     predict_run(run, source=data, target=out)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from aaren.cli import bench, data, evaluate, report, reproduce, train
+from aaren.cli import bench, check, data, evaluate, export, info, report, reproduce, stream, train
 from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
@@ -43,8 +43,12 @@ app = typer.Typer(
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(stream.stream)
+app.command()(info.info)
 app.command()(report.report)
 app.command()(reproduce.reproduce)
+app.command()(check.check)
+app.command()(export.export)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 

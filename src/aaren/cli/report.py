@@ -11,14 +11,15 @@ def report(
         list[Path], typer.Argument(metavar="RUNS...", help="Folders with runs, and bench/*.json if measured.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where index.html and tables.md go.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="For index.html, tables.md and verdict.svg."),
     ] = Path("report"),
     readme: Annotated[
         Path | None,
         typer.Option("--readme", metavar="FILE", help="Only rewrite the results section of this file."),
     ] = None,
 ) -> None:
-    """Draw the report: both models side by side, statistics, published numbers, plots, where it came from.
+    """Write the report: both models side by side, statistics, published numbers, plots, provenance.
 
     [bold]aaren report results -o report[/] writes one page that needs no network, and tables.md.
     """

@@ -4,19 +4,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aaren.cli.own_modules import import_settings
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from aaren.bench.table import Table
+    from aaren.lab.plan import Request
 
-    from aaren.report.table import Cell, Table
-
-
-NAME_WIDTH = 32  # of the first column: the names of datasets are not cut up
 _FILE_WIDTH = 140  # columns when stdout is no terminal
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
 
@@ -26,7 +23,9 @@ def reproduce(
     profile: Annotated[str, typer.Option(help="smoke: seconds a run; cpu: minutes; paper: as published.")] = (
         "cpu"
     ),
-    seeds: Annotated[int | None, typer.Option(help="How many; 5 by default, 1 for smoke.")] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="N|auto", help="How many; 5, 1 for smoke. auto: 3, or 5 if that decides.")
+    ] = "",
     models: Annotated[
         str, typer.Option(metavar="A,B", help="Only these rows, such as aaren,transformer.")
     ] = "",
@@ -51,6 +50,7 @@ def reproduce(
     ] = 120.0,
     plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of the live table.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    show_plan: Annotated[bool, typer.Option("--plan", help="Only say what is left, and its cost.")] = False,
 ) -> None:
     """Run dataset x horizon x model x seed, skip what is finished, print tables beside the paper's.
 
@@ -60,7 +60,7 @@ def reproduce(
     """
     from aaren.engine.loop import pausing_on_signals
     from aaren.lab.display import announcement, choose_display, outcome
-    from aaren.lab.plan import Request, find_status, parse_shard, plan
+    from aaren.lab.plan import Request, find_status, parse_seeds, parse_shard, plan
     from aaren.lab.schedule import Schedule, Scheduler, holding
     from aaren.lab.workers import Resources
 
@@ -68,39 +68,86 @@ def reproduce(
     request = Request(
         settings=tuple(settings or ()),
         profile=profile,
-        seeds=seeds,
+        seeds=parse_seeds(seeds),
         models=_names(models),
         datasets=_names(datasets),
         shard=parse_shard(shard),
     )
+    if show_plan:
+        print_plan(request, out)
+        return
     with nullcontext() if dry_run else holding(out, request.shard):
-        runs = plan(request, out)
-        status = find_status(runs, out, retry_failed=retry_failed)
-        resources = Resources(workers, threads, ray).sized(len(status.waiting))
-        announced = announcement(status, resources)
-        if dry_run:
-            print("\n".join([*announced, *(run.command for run in status.waiting)]))
-            return
-        for line in announced:
-            _say(line)
-        schedule = Schedule.of(
-            status.waiting,
-            estimates=status.estimates,
-            workers=resources.workers,
-            done_before=len(status.finished),
-        )
-        if status.waiting:
-            with choose_display(plain=plain) as display, pausing_on_signals() as is_pause_wanted:
-                limits = {"timeout": 60.0 * timeout, "stall": 60.0 * stall}
-                Scheduler(schedule, resources.start(), display, **limits).run(is_pause_wanted)
-    for line in outcome(schedule):
-        _say(line)
+        while True:
+            runs = plan(request, out)
+            status = find_status(runs, out, retry_failed=retry_failed)
+            resources = Resources(workers, threads, ray).sized(len(status.waiting))
+            announced = announcement(status, resources)
+            if dry_run:
+                print("\n".join([*announced, *(run.command for run in status.waiting)]))
+                return
+            for line in announced:
+                _say(line)
+            schedule = Schedule.of(
+                status.waiting,
+                estimates=status.estimates,
+                workers=resources.workers,
+                done_before=len(status.finished),
+            )
+            if status.waiting:
+                with choose_display(plain=plain) as display, pausing_on_signals() as is_pause_wanted:
+                    limits = {"timeout": 60.0 * timeout, "stall": 60.0 * stall}
+                    Scheduler(schedule, resources.start(), display, **limits).run(is_pause_wanted)
+            for line in outcome(schedule):
+                _say(line)
+            # What has just finished may say which cells need more seeds.
+            if request.seeds != "auto" or not schedule.count("finished") or schedule.count("stopped"):
+                break
     print_tables(out, list(dict.fromkeys(run.config.setting for run in runs)), profile)
     if schedule.count("stopped"):
         _say("stopped; the same command resumes from there.")
         raise typer.Exit(130)
     if schedule.count("failed"):
         raise typer.Exit(1)
+
+
+def print_plan(request: "Request", out: Path) -> None:
+    """Print by dataset what is done and what the rest would cost, and which records are superseded."""
+    from rich.console import Console
+
+    from aaren.bench.table import Cell, Column, Table, to_rich
+    from aaren.lab.cost import dataset_costs
+    from aaren.lab.plan import find_status, plan
+    from aaren.report.rows import Results, read_results
+
+    results = read_results(out) if out.is_dir() else Results(rows=[], problems=[])
+    records = [*(run for row in results.rows for run in row.found), *results.superseded]
+    runs = plan(request, out)
+    costs = dataset_costs(runs, find_status(runs, out), [run.record for run in records])
+    columns = [Column(label=label, kind="text") for label in ("setting", "dataset")]
+    columns += [Column(label=label) for label in ("runs", "done", "core-hours left")]
+    table = Table(name="plan", title="", columns=[*columns, Column(label="from", kind="text")])
+    for one in costs:
+        if one.without_data == one.runs:
+            continue
+        numbers = [str(one.runs), str(one.done), f"{one.hours:.2f}"]
+        table.add(*(Cell(text=text) for text in (one.setting, one.dataset, *numbers, one.basis)))
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
+    console.print(to_rich(table, title=f"profile {request.profile}: {len(runs)} runs"))
+    done, hours = sum(one.done for one in costs), sum(one.hours for one in costs)
+    unknown = sum(one.unknown for one in costs)
+    console.print(f"{done} of {len(runs)} runs are done; the rest costs about {hours:.1f} core-hours", end="")
+    console.print(f", without {unknown} runs of unknown cost." if unknown else ".")
+    missing = [one.dataset for one in costs if one.without_data == one.runs]
+    if missing:
+        console.print(f"No data on disk, in no estimate: {', '.join(missing)}.")
+    console.print(
+        "Measured: CPU seconds of records of the same cell (wall time in older records). Estimated: all "
+        "updates of the plan at the rate of other cells; runs that stop early cost less.",
+        style="dim",
+    )
+    if results.superseded:
+        print(f"{len(results.superseded)} records are superseded by a newer protocol:")
+        print("\n".join(str(run.path.parent) for run in results.superseded))
 
 
 def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
@@ -110,6 +157,7 @@ def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
     """
     from rich.console import Console
 
+    from aaren.bench.table import to_rich
     from aaren.report.rows import read_results
     from aaren.report.tables import baseline_table, main_tables
 
@@ -127,35 +175,9 @@ def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
             console.print(f"{setting}, {profile}: nothing was run, so there is no table.")
         for table in found:
             if table is not None:
-                console.print(to_rich(table, f"{setting}, {profile}: {table.title}"))
-                for note in table.notes:
-                    console.print(note, style="dim", markup=False)
+                console.print(to_rich(table, title=f"{setting}, {profile}: {table.title}"))
     for problem in results.problems:
         print(f"left out {problem.path}: {problem.reason}", file=sys.stderr)
-
-
-def to_rich(table: "Table", title: str) -> "RichTable":
-    """Draw a table for the terminal; gaps are dim."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
-
-    drawn = RichTable(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-    for column in table.columns:
-        # Our own models need no group: what stands beside them says that it was published.
-        label = f"{column.group}: {column.label}" if column.group.startswith("published") else column.label
-        justify: Literal["left", "right"] = "left" if column.kind == "text" else "right"
-        width = NAME_WIDTH if not drawn.columns and column.kind == "text" else None
-        drawn.add_column(label, justify=justify, min_width=width, overflow="fold")
-    for row, is_dim in zip(table.rows, table.is_dim, strict=True):
-        drawn.add_row(*map(_text, row), style="dim" if is_dim else None)
-    return drawn
-
-
-def _text(cell: "Cell") -> str:
-    from rich.markup import escape
-
-    text = escape(f"{cell.text} ({cell.note})" if cell.note else cell.text)
-    return f"[bold]{text}[/]" if cell.is_bold else text
 
 
 def _names(text: str) -> tuple[str, ...]:

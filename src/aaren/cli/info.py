@@ -1,0 +1,40 @@
+"""`aaren info`: what is installed and which kernel is in use, for bug reports."""
+
+import platform
+import textwrap
+from collections.abc import Iterator
+
+from aaren.version import __version__
+
+
+def info() -> None:
+    """Say which versions, kernel, threads, devices and data folders are in use, and why this kernel."""
+    for name, text in _facts():
+        lines = textwrap.wrap(text, 80 - 9, break_long_words=False, break_on_hyphens=False) or [""]
+        print(f"{name:<9}" + f"\n{'':9}".join(lines))
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    yield "aaren", __version__
+    yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    import torch
+
+    from aaren.files.folders import roots
+    from aaren.ops.cpu import library
+
+    yield "torch", torch.__version__
+    yield "kernel", library.describe()
+    yield "threads", f"{torch.get_num_threads()}"
+    yield "devices", ", ".join(_devices())
+    for root in roots():
+        yield "data", f"{root}{'' if root.is_dir() else ' (not there yet)'}"
+
+
+def _devices() -> Iterator[str]:
+    import torch
+
+    yield "cpu"
+    for index in range(torch.cuda.device_count()):
+        yield f"cuda:{index} ({torch.cuda.get_device_name(index)})"
+    if torch.backends.mps.is_available():
+        yield "mps"
