@@ -27,7 +27,7 @@ from torch import Tensor
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, doubt, format_seconds
+from aaren.bench.table import Table, doubt, format_seconds, text_table
 from aaren.bench.timing import time_interleaved
 from aaren.engine.config import RunConfig
 from aaren.engine.determinism import choose_device, repeatable
@@ -266,8 +266,10 @@ def tables(record: BenchRecord) -> list[Table]:
         else:
             times.append(_time_row(record, row))
     return [
-        Table(title="Loading and rolling out", columns=("what", "seconds", "at most", "met"), rows=times),
-        Table(
+        text_table(
+            title="Loading and rolling out", columns=("what", "seconds", "at most", "met"), rows=times
+        ),
+        text_table(
             title="Loading one batch beside one training step, one thread",
             columns=("setting", "dataset", "model", "one batch", "one step", "share", "at most", "met"),
             rows=shares,

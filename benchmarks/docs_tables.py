@@ -1,15 +1,28 @@
-"""Write the tables of runs in the documentation from the committed records: benchmarks/docs_tables.py.
+"""Write the tables in the documentation from the committed records: python benchmarks/docs_tables.py.
 
 A table stands between two marks with its name; a test compares what stands there with what is made here.
+Figures within a paragraph are not rewritten: `SENTENCES` makes them, and a test looks for them on their page.
 """
 
 import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import data_loading
+import engine_overhead
+import event_training
+import grid
+import policy
+import precision
+import startup
+import token_cost
+from aaren.bench import scan, stream_view, train
+from aaren.bench.publish import Benchmark, page_text
+from aaren.bench.record import read_record
 from aaren.files.marked import write_marked
 from aaren.lab import published
 
@@ -22,6 +35,21 @@ def marks(name: str) -> tuple[str, str]:
     return f"<!-- begin: {name}; written by benchmarks/docs_tables.py -->\n", f"<!-- end: {name} -->"
 
 
+def benchmark_tables(benchmark: Benchmark[Any]) -> str:
+    """Show the committed record of a benchmark."""
+    return page_text(benchmark, read_record(_bench(benchmark.kind), kind=benchmark.kind))
+
+
+def measured() -> str:
+    """Show every target of the main benchmarks that was measured."""
+    rows = []
+    for module in (scan, stream_view, precision, train):
+        for target in module.targets(read_record(_bench(module.BENCHMARK.kind))):
+            if target.measured is not None:
+                rows.append([target.name, target.wanted, target.measured, target.verdict])
+    return _table(["", "wanted", "measured", ""], ["---"] * 4, rows)
+
+
 def hawkes_gaps() -> str:
     """Show how far each model is from the process that made the data."""
     found = {}
@@ -30,6 +58,21 @@ def hawkes_gaps() -> str:
         found[record["cell"]["model"]] = record["metrics"]["test"]["gap_to_truth"]
     rows = [[f"`{model}`", f"{gap:.3f}"] for model, gap in sorted(found.items(), key=lambda item: item[1])]
     return _table(["`--model`", "nats per event above the true process"], ["---", "--:"], rows)
+
+
+def event_encodings() -> str:
+    """Show what decided between times and gaps."""
+    rows = [
+        [
+            row["dataset"],
+            f"`{row['model']}`",
+            str(row["epochs"]),
+            *(f"{row['validation_nll'][name]:.3f}" for name in ("times", "gaps")),
+        ]
+        for row in _read(ROOT / "results" / "events" / "encodings.json")["rows"]
+    ]
+    head = ["validation NLL", "`--model`", "epochs, at most", "times", "gaps"]
+    return _table(head, ["---", "---", "--:", "--:", "--:"], rows)
 
 
 def published_size_forecasts() -> str:
@@ -133,6 +176,30 @@ def published_size_policies() -> str:
     return _table(head, ["---", *["--:"] * 5], rows)
 
 
+def sin_gap() -> str:
+    """Say how far models of gaps alone stay from the process whose rate depends on the clock."""
+    (gap,) = {
+        f"{_only('events', f'sin-{name}-cpu-seed0-*')['metrics']['test']['gap_to_truth']:.2f}"
+        for name in PAIR
+    }
+    return f"both models stay {gap} above the truth"
+
+
+def sin_patience() -> str:
+    """Say where patience ended the long runs on Sin."""
+    aaren, transformer = (_only("events", f"sin-{model}-paper-seed0-*") for model in PAIR)
+    assert aaren["ended_by"] == transformer["ended_by"] == "patience"
+    (best,) = {f"{run['best_update'] * run['epochs'] / run['updates']:.0f}" for run in (aaren, transformer)}
+    return (
+        f"Aaren after {aaren['epochs']:.0f} epochs and the Transformer after {transformer['epochs']:.0f}, "
+        f"with the weights of epoch {best} in both"
+    )
+
+
+def _bench(kind: str) -> Path:
+    return ROOT / "results" / "bench" / f"{kind}.json"
+
+
 def _sweep(dataset: str, model: str, key: str) -> list[float]:
     folder = f"{dataset.replace('-', '_')}_regen-{model}-cpu-seed0-*"
     (path,) = (ROOT / "results" / "rl").glob(f"{folder}/sweep-{key}.json")
@@ -162,29 +229,68 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
+def digits_by_order() -> str:
+    """Show accuracies of stacks that know order in different ways."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in _read(ROOT / "results" / "nn" / "order.json")["measurements"]:
+        found[row["order"]].append(row)
+    rows = []
+    for order, runs in found.items():
+        scores = [100.0 * run["accuracy"] for run in runs]
+        size = runs[0]["state_bytes"]
+        kept = "grows" if size is None else f"{size:,} bytes"
+        rows.append([order, f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}", kept])
+    seeds = len(next(iter(found.values())))
+    return _table(["", f"accuracy, %, {seeds} seeds", "state"], ["---", "--:", "--:"], rows)
+
+
 _RECIPES = ("adam-halving", "radam-halving", "radam-constant")
-TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
-    ("events.md", "gaps to the Hawkes process"): hawkes_gaps,
-    ("forecasting.md", "the published size"): published_size_forecasts,
-    ("forecasting.md", "losses on Traffic"): traffic_losses,
-    ("classification.md", "accuracy by rule"): lambda: accuracies(
+BENCHMARKS: Mapping[Any, str] = {  # the page of each
+    scan: "docs/benchmarks.md",
+    stream_view: "docs/resources.md",
+    train: "docs/resources.md",
+    precision: "docs/resources.md",
+    startup: "docs/benchmarks.md",
+    token_cost: "docs/token-cost.md",
+    policy: "docs/rl.md",
+    event_training: "docs/events.md",
+    engine_overhead: "docs/training.md",
+    data_loading: "docs/data.md",
+    grid: "docs/lab.md",
+}
+TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
+    ("README.md", "measured"): measured,
+    **{
+        (page, module.BENCHMARK.command): partial(benchmark_tables, module.BENCHMARK)
+        for module, page in BENCHMARKS.items()
+    },
+    ("docs/events.md", "gaps to the Hawkes process"): hawkes_gaps,
+    ("docs/events.md", "times or gaps"): event_encodings,
+    ("docs/forecasting.md", "the published size"): published_size_forecasts,
+    ("docs/forecasting.md", "losses on Traffic"): traffic_losses,
+    ("docs/classification.md", "accuracy by rule"): lambda: accuracies(
         ["accuracy by rule", "protocol: Aaren", "Transformer", "clean: Aaren", "Transformer"],
         [(model, rule, "radam-halving") for rule in ("protocol", "clean") for model in PAIR],
     ),
-    ("classification.md", "accuracy beside others"): lambda: accuracies(
+    ("docs/classification.md", "accuracy beside others"): lambda: accuracies(
         ["accuracy beside", "causal: Aaren", "Transformer", "MiniRocket", "1-NN, DTW", "majority"],
         [
             (model, "protocol", "radam-halving")
             for model in ("aaren-causal", "transformer-causal", "minirocket", "dtw", "majority")
         ],
     ),
-    ("classification.md", "accuracy by recipe"): lambda: accuracies(
+    ("docs/classification.md", "accuracy by recipe"): lambda: accuracies(
         ["accuracy by recipe", *(word for name in _RECIPES for word in (f"`{name}`: Aaren", "Transformer"))],
         [(model, "protocol", recipe) for recipe in _RECIPES for model in PAIR],
     ),
-    ("rl.md", "scores by return asked for"): scores_by_return,
-    ("rl.md", "scores by context"): scores_by_context,
-    ("rl.md", "the published size"): published_size_policies,
+    ("docs/modules.md", "digits by order"): digits_by_order,
+    ("docs/rl.md", "scores by return asked for"): scores_by_return,
+    ("docs/rl.md", "scores by context"): scores_by_context,
+    ("docs/rl.md", "the published size"): published_size_policies,
+}
+SENTENCES: Mapping[Callable[[], str], str] = {
+    sin_gap: "docs/events.md",
+    sin_patience: "docs/events.md",
 }
 
 
@@ -192,8 +298,9 @@ def main() -> None:
     """Rewrite every table."""
     for (page, name), make in TABLES.items():
         begin, end = marks(name)
-        path = ROOT / "docs" / page
-        is_changed = write_marked(path, begin, end, f"\n{make()}\n", option="benchmarks/docs_tables.py")
+        is_changed = write_marked(
+            ROOT / page, begin, end, f"\n{make().strip()}\n\n", option="benchmarks/docs_tables.py"
+        )
         print(f"{page}, {name}: {'rewritten' if is_changed else 'up to date'}")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Ratio, Table, Target, doubt, format_seconds, judge, targets_table
+from aaren.bench.table import Ratio, Table, Target, doubt, format_seconds, judge, targets_table, text_table
 from aaren.engine.checkpoint import SHARE_OF_TIME, Checkpoints
 from aaren.engine.config import RunConfig
 from aaren.engine.loop import PausedError, fit
@@ -75,7 +75,7 @@ def tables(record: BenchRecord) -> list[Table]:
     columns = ("", "dataset", "one update", "inside", "batches and loop", "checkpoints", "outside", "updates")
     judged = [_target(record, row) for row in record.measurements if "reason" not in row]
     return [
-        Table(
+        text_table(
             title=f"Where the time of an update goes: {record.settings['seconds']:g} s of each run",
             columns=columns,
             rows=[_cells(row, len(columns)) for row in record.measurements],

@@ -28,6 +28,7 @@ from aaren.bench.table import (
     format_seconds,
     judge,
     targets_table,
+    text_table,
     time_ratio,
 )
 from aaren.bench.timing import Timing, time_interleaved
@@ -150,12 +151,12 @@ def tables(record: BenchRecord) -> list[Table]:
     """Return a table of times, one of padding, and the targets."""
     timed = [row for row in record.measurements if row["what"] != "padding"]
     padded = [row for row in record.measurements if row["what"] == "padding"]
-    times = Table(
+    times = text_table(
         title="Event models: one update, or one event of one stream",
         columns=("", "", "median", "quartiles", "/ Aaren", "runs"),
         rows=[_cells(record, row) for row in timed],
     )
-    padding = Table(
+    padding = text_table(
         title=f"Padding in training batches of {record.settings['batch_size']}",
         columns=("", "share of the tokens"),
         rows=[(str(row["case"]), f"{number(row, 'share'):.1%}") for row in padded],

@@ -1,6 +1,6 @@
 """What the grid itself costs: equal busy runs through the very same scheduler, with one worker and with two.
 
-    python benchmarks/grid.py [--quick] [--record FILE] [--page PAGE]
+    python benchmarks/grid.py [--quick] [--record FILE]
     python benchmarks/grid.py --show results/bench/grid.json
 
 All that is not a run's own time counts as scheduling: starting processes, locks, folders, the test part,
@@ -27,12 +27,13 @@ from aaren.bench.table import (
     format_seconds,
     judge,
     targets_table,
+    text_table,
     time_ratio,
 )
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
 from aaren.lab.plan import PlannedRun
-from aaren.lab.records import collect, seconds_of
+from aaren.lab.records import collect, wall_seconds
 from aaren.lab.schedule import Schedule, Scheduler
 from aaren.lab.workers import LocalWorkers
 
@@ -79,7 +80,7 @@ def tables(record: BenchRecord) -> list[Table]:
         "faster than one",
     )
     one = record.find(workers=1)
-    measured = Table(
+    measured = text_table(
         title=f"{_count(record)} equal runs of about {record.settings['seconds']:g} s",
         columns=columns,
         rows=[
@@ -128,7 +129,7 @@ def _measure(settings: GridSettings, workers: int, rounds: int, folder: Path, on
     if failed:
         raise StateError(f"a busy run failed, so nothing was measured: {failed[0].text}")
     idle_share = _idle_seconds(schedule, workers) / (workers * wall)
-    run_seconds = sum(seconds_of(found.record) for found in collect(folder).records)
+    run_seconds = sum(wall_seconds(found.record) for found in collect(folder).records)
     last_ends = sum(item.seconds for item in schedule.runs)
     return {
         "workers": workers,

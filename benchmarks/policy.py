@@ -29,6 +29,7 @@ from aaren.bench.table import (
     format_seconds,
     judge,
     targets_table,
+    text_table,
     time_ratio,
     within,
 )
@@ -120,11 +121,11 @@ def tables(record: BenchRecord) -> list[Table]:
     for step in sorted({int(number(row, "step")) for row in record.measurements}):
         rows = [row for row in record.measurements if row["step"] == step]
         found.append(
-            Table(
+            text_table(
                 title=f"One action, from action {step:,} of an episode on: {_size(record)}",
                 columns=("", "time", "quartiles", "/ carried", "memory of the episode", "runs"),
                 rows=[_cells(record, row) for row in rows],
-                bold_rows=frozenset({CARRIED}),
+                bold_rows=[CARRIED],
             )
         )
     return [*found, targets_table(targets(record), whole_run=COMMAND)]

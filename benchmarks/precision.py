@@ -16,7 +16,7 @@ from torch import Tensor
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, Target, judge, targets_table
+from aaren.bench.table import Table, Target, judge, targets_table, text_table
 from aaren.errors import ConfigError
 from aaren.nn import AarenAttention
 
@@ -155,7 +155,7 @@ def tables(record: BenchRecord) -> list[Table]:
         ("through forward, in chunks", "tokens", "forward_error"),
         ("then through step, values raised by 1", "raised_tokens", "step_error"),
     ]
-    distances = Table(
+    distances = text_table(
         title=f"Distance from the exact running mean, width {row['width']}, equal scores, float64",
         columns=("", "tokens", "largest distance"),
         rows=[(name, f"{row[tokens]:,}", f"{number(row, error):.1e}") for name, tokens, error in parts],

@@ -25,7 +25,7 @@ from torch import Tensor
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
-from aaren.bench.table import Table, format_bytes, format_ratio, format_seconds
+from aaren.bench.table import Table, format_bytes, format_ratio, format_seconds, text_table
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
 from aaren.ops import attend, read, update
@@ -171,12 +171,12 @@ def tables(record: BenchRecord) -> list[Table]:
     ]
     kept = [(f"{count:,}", *(format_bytes(size) for size in column("kept_bytes", count))) for count in counts]
     return [
-        Table(
+        text_table(
             title=f"Time for one new token, one layer, {about} (median)",
             columns=columns,
             rows=[*times, (f"growth over {counts[-1] / counts[0]:g}x tokens", *last_over_first)],
         ),
-        Table(title="Bytes kept between tokens, one stream, one layer", columns=columns, rows=kept),
+        text_table(title="Bytes kept between tokens, one stream, one layer", columns=columns, rows=kept),
     ]
 
 

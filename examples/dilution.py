@@ -13,7 +13,7 @@ import torch
 
 from aaren.bench.record import BenchRecord, Row
 from aaren.nn import AarenAttention
-from aaren.nn.encoder import LearnedDecay
+from aaren.nn.block import LearnedDecay
 from aaren.ops import scan_attention
 
 LATEST, HEADS = 1_000, 4

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+QUICK = {"associative_recall.py": ["2"]}  # arguments that keep an example short
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(example, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(example)],
+        [sys.executable, "-W", "error", str(example), *QUICK.get(example.name, [])],
         cwd=tmp_path,
         capture_output=True,
         text=True,

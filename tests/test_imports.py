@@ -1,9 +1,14 @@
-"""What importing costs: help without torch, the package without numba."""
+"""What importing costs, and which packages know no setting by its name."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import aaren
+from aaren.datasets.settings import BUILT_IN
 
 
 def modules_after(statement: str) -> set[str]:
@@ -16,9 +21,13 @@ def test_import_aaren_brings_neither_torch_nor_numba():
     assert not {"torch", "numba"} & modules_after("import aaren")
 
 
-@pytest.mark.parametrize("package", ["aaren.ops", "aaren.nn"])
-def test_the_library_leaves_numba_for_the_first_call(package):
-    assert "numba" not in modules_after(f"import {package}")
+def test_the_kernels_need_neither_numba_nor_a_compiler():
+    statement = (
+        "import torch\n"
+        "from aaren.nn import AarenAttention\n"
+        "AarenAttention(8, 2)(torch.zeros(1, 3, 8))[0].sum().backward()"
+    )
+    assert not {"numba", "llvmlite", "torch._dynamo"} & modules_after(statement)
 
 
 @pytest.mark.parametrize("setting", ["forecasting", "classification", "events", "rl"])
@@ -42,3 +51,29 @@ def test_help_does_not_import_torch():
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0"
     )
     assert not {"torch", "numba", "pandas", "matplotlib"} & modules_after(statement)
+
+
+# The published numbers are the paper's, under the names of its four settings.
+NAMING_SETTINGS = {"lab/published.py"}
+
+
+def named_settings(path: Path) -> list[str]:
+    """Return what a file names of a built-in setting: imports, and string literals."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value if node.value in BUILT_IN else node.value.removeprefix("aaren."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "aaren":
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append(node.module.removeprefix("aaren."))
+        elif isinstance(node, ast.Import):
+            found += [alias.name.removeprefix("aaren.") for alias in node.names]
+    return [name for name in found if name.partition(".")[0] in BUILT_IN]
+
+
+def test_report_and_lab_name_no_setting() -> None:
+    root = Path(aaren.__file__).parent
+    paths = [path for package in ("report", "lab") for path in (root / package).rglob("*.py")]
+    found = {str(path.relative_to(root)): named_settings(path) for path in paths}
+    assert {name for name, names in found.items() if names} == NAMING_SETTINGS, found

@@ -15,8 +15,11 @@ def test_shares_add_up_and_the_promise_is_judged() -> None:
     assert 0.0 < number(row, "inside_seconds") < number(row, "update_seconds")
     assert number(row, "loop_share") < number(row, "outside_share") < 1.0
     table, targets = engine_overhead.tables(record)
-    assert table.rows[0][0] == "toy"
-    assert targets.rows[0][1:3] == ("at most 5%", f"{number(row, 'outside_share'):.2%}")
+    assert table.rows[0][0].text == "toy"
+    assert [cell.text for cell in targets.rows[0][1:3]] == [
+        "at most 5%",
+        f"{number(row, 'outside_share'):.2%}",
+    ]
 
 
 def test_a_run_without_its_data_is_a_row_with_the_reason(
@@ -26,7 +29,7 @@ def test_a_run_without_its_data_is_a_row_with_the_reason(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     record = engine_overhead.measure(0.1, runs={"far": make_run("forecasting", "ETTh1")})
     table, targets = engine_overhead.tables(record)
-    assert table.rows[0][1] == "not measured: ETTh1 cannot be opened here: aaren data verify ETTh1"
+    assert table.rows[0][1].text == "not measured: ETTh1 cannot be opened here: aaren data verify ETTh1"
     assert not targets.rows
 
 

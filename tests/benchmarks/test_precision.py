@@ -47,7 +47,7 @@ def test_only_the_whole_run_is_judged() -> None:
     assert [target.verdict for target in targets(record)] == ["met"]
 
 
-@pytest.mark.endless
+@pytest.mark.long
 def test_thirty_million_equal_scores_stay_an_exact_mean() -> None:
     row = measure_precision(PrecisionSettings())
     assert row["tokens"] == 30_000_000

@@ -5,7 +5,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from aaren.nn import GRU, LSTM, WKV, AarenAttention, Encoder, EncoderConfig, SoftmaxAttention
+from aaren.nn import (
+    GRU,
+    LSTM,
+    WKV,
+    AarenAttention,
+    Conv,
+    Encoder,
+    EncoderConfig,
+    LinearAttention,
+    MinGRU,
+    Retention,
+    SoftmaxAttention,
+)
 from aaren.nn.state import state_to_bytes
 
 WIDTH, HEADS, BATCH, LENGTH = 12, 3, 3, 11
@@ -25,6 +37,9 @@ MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
     "gru": lambda: GRU(WIDTH),
     "lstm": lambda: LSTM(WIDTH),
     "wkv": lambda: WKV(WIDTH),
+    "linear": lambda: LinearAttention(WIDTH, HEADS),
+    "retnet": lambda: Retention(WIDTH, HEADS),
+    "mingru": lambda: MinGRU(WIDTH),
     "aaren stack": lambda: make_encoder("aaren"),
     "aaren stack, learned decay": lambda: make_encoder("aaren", decay="learned", norm="pre", final_norm=True),
     "folded stack, learned decay": lambda: make_encoder("aaren", decay="learned").double().fold(),
@@ -32,6 +47,21 @@ MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
     "gru stack": lambda: make_encoder("gru"),
     "lstm stack": lambda: make_encoder("lstm"),
     "wkv stack": lambda: make_encoder("wkv"),
+    "linear stack": lambda: make_encoder("linear"),
+    "retnet stack": lambda: make_encoder("retnet", norm="pre"),
+    "mingru stack": lambda: make_encoder("mingru"),
+    "conv stack": lambda: make_encoder("aaren", conv=Conv(kernel=3)),
+    "conv stack, learned decay, sinusoid": lambda: make_encoder(
+        "aaren", conv=Conv(kernel=3, dilations=(1, 2), channels=4), decay="learned", position="sinusoid"
+    ),
+    "stem stack, learned positions": lambda: make_encoder(
+        "aaren", conv=Conv(kernel=3, dilations=(1, 3), where="stem"), position="learned", norm="pre"
+    ),
+    "folded wide stem stack": lambda: (
+        make_encoder("aaren", conv=Conv(where="stem", channels=WIDTH), position="sinusoid").double().fold()
+    ),
+    "gru stack with conv": lambda: make_encoder("gru", conv=Conv(kernel=3)),
+    "softmax stack with positions": lambda: make_encoder("softmax", position="sinusoid"),
 }
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 

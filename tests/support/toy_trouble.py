@@ -1,5 +1,6 @@
-"""The toy task in trouble: its dataset's name says whether a run hangs, dies, or is preempted."""
+"""The toy task in trouble: a run hangs, dies, is preempted or keeps a semaphore, as its dataset is called."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from support.toy_task import ToyBatch, ToyConfig, ToyExperiment, ToySetting
 
 class TroubledExperiment(ToyExperiment):
     updates = 0  # by this process
+    semaphore = None
 
     def batches(self, epoch: int) -> Iterator[ToyBatch]:
         for number, batch in enumerate(super().batches(epoch)):
@@ -24,6 +26,9 @@ class TroubledExperiment(ToyExperiment):
 
     def loss(self, model: nn.Module, batch: ToyBatch) -> Tensor:
         self.updates += 1
+        if self.config.dataset == "semaphore" and TroubledExperiment.semaphore is None:
+            TroubledExperiment.semaphore = multiprocessing.get_context("forkserver").Semaphore()
+            print(TroubledExperiment.semaphore._semlock.name, flush=True)
         is_fourth = self.updates == 4
         if self.config.dataset == "die" or (self.config.dataset == "preempted" and is_fourth):
             os.kill(os.getpid(), signal.SIGKILL)
