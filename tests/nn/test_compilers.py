@@ -34,7 +34,7 @@ def test_compiled_training_equals_eager(mixer: str) -> None:
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", [name for name in MIXERS if name not in ("lstm", "retnet")])
 def test_compiled_masked_forward_and_step_equal_eager(mixer: str) -> None:
     encoder, x = make(mixer).eval(), torch.randn(2, 5, 8)
     mask = torch.tensor([[True, True, True, False, False], [True] * 5])
@@ -126,7 +126,7 @@ def test_exports_with_a_dynamic_length(mixer: str) -> None:
             torch.testing.assert_close(exported(x)[0], encoder(x)[0], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mixer", ["gru", "lstm", "wkv", "linear", "retnet"])
+@pytest.mark.parametrize("mixer", ["gru", "wkv", "linear"])
 def test_a_loop_over_time_exports_with_a_fixed_length_only(mixer: str) -> None:
     encoder, x = make(mixer).eval(), torch.randn(2, 5, 8)
     with torch.no_grad():
