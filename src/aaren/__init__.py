@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aaren.forecasting import AarenForecaster, Forecaster
     from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
     from aaren.ops import ScanState, attend, scan_attention
-    from aaren.rl import DecisionModel
+    from aaren.rl import AarenPolicy, DecisionModel
     from aaren.stream.pool import StreamPool
     from aaren.stream.saved import load_model, save_model
 
@@ -24,6 +24,7 @@ __all__ = [
     "AarenClassifier",
     "AarenError",
     "AarenForecaster",
+    "AarenPolicy",
     "Block",
     "Classifier",
     "DecisionModel",
@@ -66,7 +67,10 @@ __getattr__, __dir__ = lazy_names(
             "attend",
             "scan_attention",
         ),
-        "aaren.rl": ("DecisionModel",),
+        "aaren.rl": (
+            "AarenPolicy",
+            "DecisionModel",
+        ),
         "aaren.stream.pool": ("StreamPool",),
         "aaren.stream.saved": (
             "load_model",

@@ -45,7 +45,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
         "evaluation or the last, so both follow."
     )
     suffixes = (".hdf5", ".h5")
-    saved_models = ("DecisionModel", "RandomPolicy", "BehaviourPolicy")
+    saved_models = ("DecisionModel", "RandomPolicy", "BehaviourPolicy", "ClonePolicy")
     # The best of several noisy evaluations is the luckiest: what leads is fresh episodes of its weights.
     reports = ("test.score", "best.score", "last.score", "test.return")
     higher_is_better = reports
