@@ -61,6 +61,39 @@ def hawkes_gaps() -> str:
     return _table(["`--model`", "nats per event above the true process"], ["---", "--:"], rows)
 
 
+def event_forecaster() -> str:
+    """Show the estimator beside its baseline, set by set."""
+    rows = []
+    for row in _read(ROOT / "results" / "bench" / "event-forecaster.json")["rows"]:
+        is_known = row["nll_true"] is not None
+        hits = f"{100 * row['accuracy']:.1f} / {100 * row['accuracy_markov']:.1f}" if row["kinds"] > 1 else ""
+        rows.append(
+            [
+                row["set"],
+                f"{row['events_fitted']:,}",
+                f"{row['nll']:.3f}",
+                f"{row['nll_markov']:.3f}",
+                f"{row['gain']:+.3f} ± {row['gain_error']:.3f}",
+                f"{row['nll'] - row['nll_true']:.3f}" if is_known else "",
+                f"{row['nll_markov'] - row['nll_true']:.3f}" if is_known else "",
+                hits,
+                f"{row['cpu_seconds']:.0f} s",
+            ]
+        )
+    names = [
+        "",
+        "events fitted",
+        "estimator",
+        "Markov",
+        "gain",
+        "above truth",
+        "Markov",
+        "kinds right, %",
+        "fit, CPU",
+    ]
+    return _table(names, ["---"] + ["--:"] * 8, rows)
+
+
 def event_encodings() -> str:
     """Show what decided between times and gaps."""
     rows = [
@@ -268,6 +301,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     },
     ("docs/events.md", "gaps to the Hawkes process"): hawkes_gaps,
     ("docs/events.md", "times or gaps"): event_encodings,
+    ("docs/events.md", "the event forecaster"): event_forecaster,
     ("docs/forecasting.md", "the published size"): published_size_forecasts,
     ("docs/forecasting.md", "losses on Traffic"): traffic_losses,
     ("docs/classification.md", "accuracy by rule"): lambda: accuracies(

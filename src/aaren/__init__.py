@@ -11,7 +11,7 @@ from aaren.version import __version__
 if TYPE_CHECKING:
     from aaren.classification import AarenClassifier, Classifier
     from aaren.errors import AarenError
-    from aaren.events import EventModel
+    from aaren.events import AarenEventForecaster, EventModel
     from aaren.forecasting import AarenForecaster, Forecaster
     from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
     from aaren.ops import ScanState, attend, scan_attention
@@ -23,6 +23,7 @@ __all__ = [
     "AarenAttention",
     "AarenClassifier",
     "AarenError",
+    "AarenEventForecaster",
     "AarenForecaster",
     "AarenPolicy",
     "Block",
@@ -50,7 +51,10 @@ __getattr__, __dir__ = lazy_names(
             "Classifier",
         ),
         "aaren.errors": ("AarenError",),
-        "aaren.events": ("EventModel",),
+        "aaren.events": (
+            "AarenEventForecaster",
+            "EventModel",
+        ),
         "aaren.forecasting": (
             "AarenForecaster",
             "Forecaster",
