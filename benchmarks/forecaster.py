@@ -28,6 +28,7 @@ from aaren.files.atomic import write_text
 from aaren.forecasting.calendar import find_clock, find_slots
 from aaren.forecasting.data import HORIZONS, load_series, split_of
 from aaren.forecasting.fitting import CorrectionTraining, Fitted, History, Windows, add_correction, fit_base
+from aaren.forecasting.intervals import judge_intervals, judge_quantiles, visited_origins
 from aaren.forecasting.lagged import PROBABILITIES, CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
@@ -37,7 +38,6 @@ PARTS = Path(__file__).parents[1] / "results" / "bench" / "forecaster-rows"
 DATASETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20")
 SIMPLE = ("linear-96", "last value", "last season")
 PEERS = ("DLinear style", "PatchTST style")
-VISITED = 1500  # origins of TEST, about, at which intervals are looked at
 PEER_ORIGINS = 400  # origins of TEST, evenly spaced, for the PatchTST style
 UPDATES, BATCH = 400, 256  # of the correction, for each seed
 PEER_UPDATES = {"DLinear style": 1500, "PatchTST style": 300}
@@ -166,30 +166,6 @@ def base_rows(opened: Opened, horizon: int) -> list[dict[str, Any]]:
     return rows
 
 
-def visited(opened: Opened, horizon: int) -> NDArray[np.int64]:
-    """Return the origins of TEST at which intervals are looked at."""
-    first, last = opened.validation - 1, opened.test - horizon
-    return np.arange(first, last, max(1, (last - first) // VISITED))
-
-
-def crps(quantiles: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return twice the pinball loss, integrated over the probabilities by trapezoids."""
-    p = np.array(PROBABILITIES)
-    error = truth[..., None] - quantiles
-    found: NDArray[np.float64] = 2.0 * np.trapezoid(np.maximum(p * error, (p - 1.0) * error), p, axis=-1)
-    return found
-
-
-def cover(found: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:
-    """Return the CRPS, and how much of the truth lies inside the intervals."""
-    low80, high80, low95, high95 = (PROBABILITIES.index(p) for p in (0.1, 0.9, 0.025, 0.975))
-    return {
-        "coverage_80": float(((truth >= found[..., low80]) & (truth <= found[..., high80])).mean()),
-        "coverage_95": float(((truth >= found[..., low95]) & (truth <= found[..., high95])).mean()),
-        "crps": float(crps(found, truth).mean()),
-    }
-
-
 def conformal(opened: Opened, horizon: int, season: int) -> dict[str, float]:
     """Score a seasonal naive with the quantiles of its residuals in TRAIN and validation."""
     steps = np.array(_tracked(horizon))
@@ -198,33 +174,15 @@ def conformal(opened: Opened, horizon: int, season: int) -> dict[str, float]:
     past = np.arange(season, opened.validation - horizon, max(1, opened.validation // 8000))
     residuals = values[past[:, None] + steps] - values[past[:, None] + back]
     table = np.quantile(residuals, PROBABILITIES, axis=0).transpose(1, 2, 0)  # (tracked, s, q)
-    origins = visited(opened, horizon)
+    origins = visited_origins(opened.validation - 1, opened.test, horizon)
     said = values[origins[:, None] + back][..., None] + table
-    return cover(said, values[origins[:, None] + steps])
+    return judge_quantiles(said, values[origins[:, None] + steps])
 
 
-@torch.no_grad()
 def intervals(model: LagForecaster, opened: Opened) -> dict[str, float]:
     """Score the intervals of one stream through validation and TEST."""
-    steps, horizon = np.array(model.config.tracked_steps), model.config.horizon_steps
-    values, slots = opened.values, opened.history.slots[0]
-    begin = opened.train - LAG_STEPS
-    along = model.along(
-        torch.from_numpy(values[begin : opened.test])[None],
-        model.init_state(1),
-        slots=torch.from_numpy(slots[begin : opened.test])[None],
-    )
-    origins = visited(opened, horizon)
-    probabilities = torch.tensor(PROBABILITIES, dtype=torch.float64)
-    parts = []
-    for some in torch.split(torch.from_numpy(origins - begin), 128):
-        lags = along.lags[0, :, some].transpose(0, 1)  # (n, s, p)
-        said = model.forecast_lags(lags, along.slots[0, some])[..., steps - 1]
-        bands = model.bands(along.log_scale[0, some], probabilities)  # (n, s, tracked, q)
-        parts.append(said.unsqueeze(-1) + model.spread(lags)[..., None, None] * bands)
-    found = torch.cat(parts).transpose(1, 2).numpy()  # (n, tracked, s, q)
-    found = found + model.profile.numpy()[slots[origins[:, None] + steps]][..., None]
-    return cover(found, values[origins[:, None] + steps])
+    begin, first = opened.train - LAG_STEPS, opened.validation - 1
+    return judge_intervals(model, opened.history, begin=begin, first=first, end=opened.test)
 
 
 def corrected_row(opened: Opened, seed: int, fitted: Fitted) -> dict[str, Any]:
@@ -341,21 +299,21 @@ def peer_row(opened: Opened, horizon: int, name: str) -> dict[str, Any]:
 
 def jobs(settings: ForecasterSettings) -> list[tuple[str, int, str]]:
     """List the parts: what needs no training first, so that a stopped run has a whole table."""
-    kinds = ("base", *(["seeds"] if settings.seeds else []), *settings.peers)
+    first, *others = [f"seed {seed}" for seed in settings.seeds] or [""]
+    kinds = [kind for kind in ("base", first, *settings.peers, *others) if kind]
     return [(name, h, kind) for kind in kinds for h in settings.horizons for name in settings.datasets]
 
 
 def run_job(name: str, horizon: int, kind: str, settings: ForecasterSettings) -> list[Row]:
     """Measure one part of a row, or read what was measured."""
-    target = PARTS / f"{name}-{horizon}-{kind.split()[0]}.json"
+    target = PARTS / f"{name}-{horizon}-{kind.replace(' ', '')}.json"
     if settings.keeps_parts and target.is_file():
         return list(json.loads(target.read_text(encoding="utf-8")))
     opened = open_set(name)
     if kind == "base":
         rows = base_rows(opened, horizon)
-    elif kind == "seeds":
-        fitted = fit(opened, horizon)
-        rows = [corrected_row(opened, seed, fitted) for seed in settings.seeds]
+    elif kind.startswith("seed "):
+        rows = [corrected_row(opened, int(kind[5:]), fit(opened, horizon))]
     else:
         rows = [peer_row(opened, horizon, kind)]
     rows = [{"dataset": name, "horizon": horizon, **row} for row in rows]

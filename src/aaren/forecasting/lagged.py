@@ -458,6 +458,21 @@ class LagForecaster(nn.Module):
             found = found + self.correct_lags(lags, slot) * self.factor
         return found
 
+    def forecast_windows(self, past: Tensor, past_slots: Tensor, future_slots: Tensor) -> Tensor:
+        """Return forecasts (b, horizon steps, series) of raw windows, (b, lag steps, series), each by itself.
+
+        Args:
+            past: raw rows.
+            past_slots: (b, lag steps) int, their places in the calendar.
+            future_slots: (b, horizon steps) int.
+        """
+        known, ahead = (
+            some.unsqueeze(-1).expand(-1, -1, self.config.num_series) for some in (past_slots, future_slots)
+        )
+        value = (past.double() - self.mean) / self.deviation - self._profile(known)
+        scaled = self.forecast_lags(value.transpose(1, 2), known[:, -1]).transpose(1, 2)
+        return (scaled + self._profile(ahead)) * self.deviation + self.mean
+
     def base_lags(self, lags: Tensor) -> Tensor:
         """Return what the linear base alone says."""
         last = lags[..., -1:]
