@@ -53,7 +53,7 @@ def measured() -> str:
 def hawkes_gaps() -> str:
     """Show how far each model is from the process that made the data."""
     found = {}
-    for path in (ROOT / "results" / "events").glob("hawkes-*/record.json"):
+    for path in (ROOT / "results" / "events").glob("hawkes-*-clean-cpu-seed0-*/record.json"):
         record = _read(path)
         found[record["cell"]["model"]] = record["metrics"]["test"]["gap_to_truth"]
     rows = [[f"`{model}`", f"{gap:.3f}"] for model, gap in sorted(found.items(), key=lambda item: item[1])]
