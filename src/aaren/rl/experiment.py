@@ -73,7 +73,7 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             max_updates=0 if config.is_reference else config.updates,
             evaluate_every=max(1, config.updates // config.evaluations),
             selects=Criterion(metric="return", goal="max"),
-            schedule=warm_up(config.warm_up),
+            schedule=warm_up(config.warm_up, end=config.updates if config.rate_falls else None),
             clip_norm=config.clip_norm,
         )
 
@@ -255,7 +255,8 @@ def find_scales(config: RlConfig, data: Trajectories, simulator: Simulator) -> S
     robot = simulator.environment_id.lower().partition("-")[0]
     target = config.target_return
     if target is None:
-        target = TARGETS.get(robot, float(data.returns.max()))
+        best = float(data.returns.max())
+        target = best if config.asks_for == "best" else TARGETS.get(robot, best)
     scale = config.return_scale
     if scale is None:
         is_published = robot in REFERENCE_RETURNS

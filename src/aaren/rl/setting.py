@@ -63,7 +63,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
         note="With one seed the interval knows nothing of how much seeds differ: it is of these weights "
         "alone.",
     )
-    protocols = MappingProxyType({"cpu": 2})  # docs/rl.md says what each number means
+    protocols = MappingProxyType({"cpu": 3})  # docs/rl.md says what each number means
     data_ids = "the id of a Minari dataset"
 
     @property
