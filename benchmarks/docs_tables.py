@@ -17,7 +17,6 @@ import engine_overhead
 import event_training
 import grid
 import policy
-import policy_estimator
 import precision
 import startup
 import token_cost
@@ -275,7 +274,6 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     startup: "docs/benchmarks.md",
     token_cost: "docs/token-cost.md",
     policy: "docs/rl.md",
-    policy_estimator: "docs/rl.md",
     event_training: "docs/events.md",
     engine_overhead: "docs/training.md",
     data_loading: "docs/data.md",
