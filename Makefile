@@ -18,12 +18,8 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/aaren/ops
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-SMOKE  := runs/smoke
-
-run: setup ## the main job: all four settings for seconds each, the resource analysis, the report
-	@$(BIN)/aaren bench stream --quick --record $(SMOKE)/bench/stream.json
-	@$(BIN)/aaren reproduce --profile smoke --out $(SMOKE)
-	@$(BIN)/aaren report $(SMOKE) -o $(SMOKE)/report
+run: setup ## the main job: four tasks learned, the operator and a long stream measured, one page; five minutes
+	@$(BIN)/aaren demo --out runs/demo
 
 check: setup ## format, lint, types, import layers
 	@$(BIN)/ruff format --check src tests examples benchmarks docs hatch_build.py

@@ -79,7 +79,7 @@ def show(
         size = f"{_MARKS.get(entry.status, entry.status)}" + (
             f", {_size(entry.bytes_on_disk)}" if entry.is_on_disk else ""
         )
-        uncertain = {name: "?" for name in row.uncertain}
+        uncertain = dict.fromkeys(row.uncertain, "?")
         facts = ", ".join(f"{name} {value}{uncertain.get(name, '')}" for name, value in row.facts.items())
         fields = {
             "shape": escape(entry.shape),

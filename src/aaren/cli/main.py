@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from aaren.cli import bench, check, data, evaluate, export, info, report, reproduce, stream, train
+from aaren.cli import bench, check, data, demo, evaluate, export, info, report, reproduce, stream, train
 from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
@@ -48,6 +48,7 @@ app.command()(info.info)
 app.command()(report.report)
 app.command()(reproduce.reproduce)
 app.command()(check.check)
+app.command()(demo.demo)
 app.command()(export.export)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
