@@ -142,8 +142,8 @@ def vowels() -> Section:
     best = found["AarenClassifier, as it comes"]
     return Section(
         title="Classification, also before the end",
-        about="JapaneseVowels: nine men say two vowels, 12 channels, 7 to 29 samples; 270 utterances to learn "
-        "from, 370 to be judged on. Published: Aaren 96.7 %, Transformer 96.4 %.",
+        about="JapaneseVowels: nine men say two vowels, 12 channels, 7 to 29 samples; 270 utterances to "
+        "learn from, 370 to be judged on. Published: Aaren 96.7 %, Transformer 96.4 %.",
         columns=("", "accuracy", "fit"),
         rows=tuple(rows),
         summary=f"classification: {best:.1f} % of 370 vowels (Transformer "
@@ -260,8 +260,8 @@ def forecast() -> Section:
         f"{errors[naive_name]:.1f}); {inside:.0f} % inside the 80 % interval",
         code="model = AarenForecaster(horizon=12).fit(frame)\nmodel.predict(levels=[80, 95])\n"
         "model.push(row, when=date)                     # one more row, a fraction of a millisecond",
-        note=f"{inside:.0f} % of the 24 months lie inside the 80 % interval. The model is linear where that is "
-        "best, and adds an attention network only where held-out rows say that it helps: no twin to show here.",
+        note=f"{inside:.0f} % of the 24 months lie inside the 80 % interval. The model is linear where that "
+        "is best, and adds attention only where held-out rows say that it helps: no twin to show here.",
         lines=(
             Line("passengers", index, [float(value) for value in values]),
             Line(
@@ -299,7 +299,7 @@ def policy() -> Section:
     rows.append(("the recorded episodes", f"{recorded:.0f}", ""))
     return Section(
         title="A policy from recorded episodes",
-        about="CartPole-v1, whole episodes of up to 500 steps, recorded by skilled, clumsy and random players.",
+        about="CartPole-v1, whole episodes of up to 500 steps, recorded by good, clumsy and random players.",
         columns=("", "steps balanced", "fit"),
         rows=tuple(rows),
         summary=f"policy: balances {found[AAREN]:.0f} of 500 steps (Transformer {found[TRANSFORMER]:.0f}, "
