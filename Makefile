@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fast check format setup docs wheels clean
+.PHONY: help run test test-all test-fast check format setup docs wheels dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ docs: setup ## build the documentation; warnings are errors
 
 wheels: setup ## cross-compile the wheels of all platforms into dist, and check them
 	@.ci/wheels dist
+
+dist: wheels ## sdist and wheels into dist; installed without a network, README's lines run
+	@.ci/try-wheel dist
 
 clean: ## remove what can be made again
 	@rm -rf $(VENV) build dist docs/_build src/aaren/ops/cpu/_kernels.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
