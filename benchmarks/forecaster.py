@@ -1,47 +1,106 @@
-"""Every target of the forecaster, printed as wanted, measured, met; a record goes to results/bench.
+"""AarenForecaster's model on seven public sets at four horizons, beside simple and published kinds of models.
 
-    python benchmarks/forecaster.py run [--rows ETTh1:96 ...] [--seconds 20]    one file per row, resumes
-    python benchmarks/forecaster.py table                                       targets, and the record
+    python benchmarks/forecaster.py --record results/bench/forecaster.json     # about an hour of one core
 
-Data: $AAREN_DATA. The base is fitted on TRAIN, chosen by rolling origins of TRAIN and validation, TEST is
-looked at once. Errors are over all windows of TEST, on data scaled by TRAIN; intervals at up to 12 steps of
-the horizon after every few rows of one stream that goes through validation and TEST.
+Data: $AAREN_DATA. Everything is fitted to TRAIN and chosen on TRAIN and validation; TEST is asked once, about
+all of its windows, on data scaled by TRAIN. Intervals are looked at after every few rows of one stream that
+goes through validation and TEST, at up to 12 steps of the horizon. Every part of a row is a file in
+results/bench/forecaster-rows: a run that was stopped goes on where it was.
 """
 
-import argparse
 import json
-import os
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from aaren.bench.publish import Benchmark, main
+from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.table import Table, Target, targets_table, text_table
 from aaren.datasets.catalogue import lookup
+from aaren.files.atomic import write_text
 from aaren.forecasting.calendar import find_clock, find_slots
 from aaren.forecasting.data import HORIZONS, load_series, split_of
-from aaren.forecasting.fitting import (
-    CorrectionTraining,
-    History,
-    _Windows,
-    add_correction,
-    describe_choice,
-    fit_base,
-    replay,
-)
-from aaren.forecasting.lagged import PROBABILITIES, CorrectionConfig, LagForecaster, LagState
+from aaren.forecasting.fitting import CorrectionTraining, Fitted, History, Windows, add_correction, fit_base
+from aaren.forecasting.intervals import judge_intervals, judge_quantiles, visited_origins
+from aaren.forecasting.lagged import PROBABILITIES, CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
 
+COMMAND = "python benchmarks/forecaster.py"
+PARTS = Path(__file__).parents[1] / "results" / "bench" / "forecaster-rows"
 DATASETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20")
-RECORD = Path("results/bench/forecaster.json")
-PARTS = Path(os.environ.get("AAREN_FORECASTER_PARTS", "results/bench/forecaster-rows"))
-VISITED = 1500  # origins of TEST, about, at which intervals are looked at
+SIMPLE = ("linear-96", "last value", "last season")
+PEERS = ("DLinear style", "PatchTST style")
+PEER_ORIGINS = 400  # origins of TEST, evenly spaced, for the PatchTST style
+UPDATES, BATCH = 400, 256  # of the correction, for each seed
+PEER_UPDATES = {"DLinear style": 1500, "PatchTST style": 300}
+PEER_BATCH = {"DLinear style": 256, "PatchTST style": 128}
+
+# MSE as published, at a look-back of 336: Zeng et al. (2023), Table 2, and Nie et al. (2023), Table 3, /42.
+# Traffic there is all 862 series, which is another set.
+PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
+    "DLinear": {
+        "ETTh1": (0.375, 0.405, 0.439, 0.472),
+        "ETTh2": (0.289, 0.383, 0.448, 0.605),
+        "ETTm1": (0.299, 0.335, 0.369, 0.425),
+        "ETTm2": (0.167, 0.224, 0.281, 0.397),
+        "Weather": (0.176, 0.220, 0.265, 0.323),
+        "Exchange": (0.081, 0.157, 0.305, 0.643),
+    },
+    "PatchTST": {
+        "ETTh1": (0.375, 0.414, 0.431, 0.449),
+        "ETTh2": (0.274, 0.339, 0.331, 0.379),
+        "ETTm1": (0.290, 0.332, 0.366, 0.420),
+        "ETTm2": (0.165, 0.220, 0.278, 0.367),
+        "Weather": (0.152, 0.197, 0.249, 0.320),
+    },
+}
 
 
-def open_set(name: str) -> tuple[History, int, int, int]:
-    """Return the scaled history and where TRAIN, validation and TEST end."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForecasterSettings:
+    """What to measure."""
+
+    datasets: tuple[str, ...] = DATASETS
+    horizons: tuple[int, ...] = HORIZONS
+    seeds: tuple[int, ...] = (0, 1, 2)
+    peers: tuple[str, ...] = PEERS
+    keeps_parts: bool = True  # in files, to go on from
+
+
+QUICK = ForecasterSettings(datasets=("seasonal",), horizons=(24,), seeds=(), peers=(), keeps_parts=False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Opened:
+    """A set, scaled by TRAIN, and where its parts end."""
+
+    name: str
+    history: History
+    train: int
+    validation: int
+    test: int
+
+    @property
+    def size(self) -> int:
+        """Return how many series it has."""
+        return len(self.history.series)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Return all rows, (rows, series)."""
+        return np.stack(self.history.series, axis=1)
+
+
+def open_set(name: str) -> Opened:
+    """Read and scale a set."""
     dataset = lookup(name)
     series = load_series(dataset)
     split = split_of(dataset, len(series))
@@ -56,207 +115,392 @@ def open_set(name: str) -> tuple[History, int, int, int]:
     history = History(
         series=columns, slots=[slots] * len(columns), is_table=True, clock=clock, slot_seconds=seconds
     )
-    return history, a, b, c
+    return Opened(name=name, history=history, train=a, validation=b, test=c)
 
 
-def references(history: History, a: int, b: int, c: int, horizon: int, season: int) -> dict[str, float]:
-    """Return the squared errors of what needs no training, over all windows of TEST."""
-    found = {}
+def fit(opened: Opened, horizon: int) -> Fitted:
+    """Fit the base to TRAIN; validation chooses."""
+    fit_ends, judge_ends = [opened.train] * opened.size, [opened.validation] * opened.size
+    return fit_base(
+        opened.history,
+        horizon_steps=horizon,
+        lag_steps=LAG_STEPS,
+        fit_ends=fit_ends,
+        judge_ends=judge_ends,
+    )
+
+
+def base_rows(opened: Opened, horizon: int) -> list[dict[str, Any]]:
+    """Score the base and everything that needs no training, over all windows of TEST."""
+    began = time.process_time()
+    fitted = fit(opened, horizon)
+    model, seconds = fitted.model, time.process_time() - began
+    history, a, b, c = opened.history, opened.train, opened.validation, opened.test
+    slots, profile = history.slots[0], model.profile.numpy()
+    rest = [column - profile[slots, place] for place, column in enumerate(history.series)]
+    judge = window_moments([v[b - LAG_STEPS : c] for v in rest], LAG_STEPS, horizon)
+    assert model.joint is None  # at most six columns are joined, and every set has more
+    rows: list[dict[str, Any]] = [
+        {
+            "contender": "base",
+            "mse": squared_error(model.weight.numpy(), judge),
+            "profile": fitted.choice.profile,
+            "weights": fitted.choice.weights,
+            "cpu_seconds": round(seconds, 1),
+            **intervals(model, opened),
+        }
+    ]
     for lags in (96, LAG_STEPS):
         known = window_moments([v[:a] for v in history.series], lags, horizon, is_relative=False)
         ahead = window_moments([v[b - lags : c] for v in history.series], lags, horizon, is_relative=False)
-        found[f"linear-{lags}"] = squared_error(fit_shared(known, ridge=1e-6), ahead)
-    values = np.stack(history.series, axis=1)
-    origins = np.arange(b - 1, c - horizon)
-    for name, back in (("last", 1), ("season", season), ("week", 7 * season)):
+        error = squared_error(fit_shared(known, ridge=1e-6), ahead)
+        rows.append({"contender": f"linear-{lags}", "mse": error})
+    values, origins = opened.values, np.arange(b - 1, c - horizon)
+    for name, back in (("last value", 1), ("last season", season_steps(opened.name))):
         errors = [
             np.mean((values[origins + h] - values[origins + (h - 1) % back + 1 - back]) ** 2)
             for h in range(1, horizon + 1)
         ]
-        found[name] = float(np.mean(errors))
-    return found
+        row: dict[str, Any] = {"contender": name, "mse": float(np.mean(errors))}
+        rows.append(row | (conformal(opened, horizon, back) if back > 1 else {}))
+    return rows
 
 
-def crps(quantiles: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return twice the pinball loss, integrated over the probabilities by trapezoids."""
-    p = np.array(PROBABILITIES)
-    error = truth[..., None] - quantiles
-    found: np.ndarray = 2.0 * np.trapezoid(np.maximum(p * error, (p - 1.0) * error), p, axis=-1)
-    return found
-
-
-def intervals(
-    model: LagForecaster, history: History, a: int, b: int, c: int, season: int
-) -> dict[str, float]:
-    """Return coverage and CRPS on TEST, and the CRPS of a seasonal naive with conformal residuals."""
-    steps = np.array(model.config.tracked_steps)
-    horizon = model.config.horizon_steps
-    values = np.stack(history.series, axis=1)
-    begin = a - LAG_STEPS
-    stride = max(1, (c - horizon - b) // VISITED)
-    probabilities = torch.tensor(PROBABILITIES, dtype=torch.float64)
-    inside: dict[int, list[float]] = {80: [], 95: []}
-    ours, naive = [], []
+def conformal(opened: Opened, horizon: int, season: int) -> dict[str, float]:
+    """Score a seasonal naive with the quantiles of its residuals in TRAIN and validation."""
+    steps = np.array(_tracked(horizon))
     back = (steps - 1) % season + 1 - season
-    past = np.arange(season, b - horizon, max(1, b // 8000))
+    values = opened.values
+    past = np.arange(season, opened.validation - horizon, max(1, opened.validation // 8000))
     residuals = values[past[:, None] + steps] - values[past[:, None] + back]
-    table = np.quantile(residuals, PROBABILITIES, axis=0).transpose(2, 1, 0)  # (s, tracked, q)
-    profile = model.profile.numpy()
+    table = np.quantile(residuals, PROBABILITIES, axis=0).transpose(1, 2, 0)  # (tracked, s, q)
+    origins = visited_origins(opened.validation - 1, opened.test, horizon)
+    said = values[origins[:, None] + back][..., None] + table
+    return judge_quantiles(said, values[origins[:, None] + steps])
 
-    def visit(row: int, state: LagState) -> None:
-        origin = begin + row
-        if origin < b - 1 or origin >= c - horizon or (origin - b + 1) % stride:
-            return
-        said = model.forecast_lags(state.lags, state.slot)[0][:, steps - 1].numpy()
-        bands = model.bands(state.log_scale, probabilities)[0].numpy()
-        found = said[..., None] + model.spread(state.lags)[0].numpy()[:, None, None] * bands
-        truth = values[origin + steps].T
-        slots = history.slots[0][origin + steps]
-        found = found + profile[slots].T[..., None]
-        for level, low, high in ((80, 3, -4), (95, 1, -2)):
-            inside[level].append(float(((truth >= found[..., low]) & (truth <= found[..., high])).mean()))
-        ours.append(crps(found, truth).mean())
-        naive.append(crps(values[origin + back].T[..., None] + table, truth).mean())
 
-    replay(model, history, [begin] * values.shape[1], [c] * values.shape[1], visit=visit)
-    return {
-        "coverage_80": float(np.mean(inside[80])),
-        "coverage_95": float(np.mean(inside[95])),
-        "crps": float(np.mean(ours)),
-        "crps_seasonal_naive": float(np.mean(naive)),
+def intervals(model: LagForecaster, opened: Opened) -> dict[str, float]:
+    """Score the intervals of one stream through validation and TEST."""
+    begin, first = opened.train - LAG_STEPS, opened.validation - 1
+    return judge_intervals(model, opened.history, begin=begin, first=first, end=opened.test)
+
+
+def corrected_row(opened: Opened, seed: int, fitted: Fitted) -> dict[str, Any]:
+    """Score the model with its correction, if it is kept, over all windows of TEST."""
+    began = time.process_time()
+    a, b, c, size = opened.train, opened.validation, opened.test, opened.size
+    found = add_correction(
+        fitted,
+        opened.history,
+        fit_ends=[a] * size,
+        judge_ends=[b] * size,
+        config=CorrectionConfig(),
+        training=CorrectionTraining(updates=UPDATES, batch_size=BATCH, seed=seed, most_seconds=1e9),
+    )
+    row: dict[str, Any] = {
+        "contender": "Aaren",
+        "seed": seed,
+        "factor": found.factor,
+        "validated_gain": found.gain,
+        "cpu_seconds": round(time.process_time() - began, 1),
     }
+    if not found.factor:
+        return row | {"gain": 0.0}
+    windows = Windows(found.model, opened.history)
+    origins = windows.origins([b - 1] * size, [c] * size)
+    windows.judge(origins)
+    rr, rc, cc = windows.terms(origins).sum(0)
+    gain = float((2 * found.factor * rc - found.factor**2 * cc) / rr)  # of the base's squared error
+    return row | {"gain": gain, **intervals(found.model, opened)}
 
 
-def run_row(name: str, horizon: int, seconds: float, seed: int) -> dict[str, Any]:
-    """Score one row: our model, its base, linear-336, linear-96 and the naive forecasts."""
-    began = time.perf_counter()
-    history, a, b, c = open_set(name)
-    size = len(history.series)
-    season = season_steps(name)
-    found: dict[str, Any] = {"dataset": name, "horizon": horizon, "seed": seed}
-    found["references"] = references(history, a, b, c, horizon, season)
-    fit, judge = [a] * size, [b] * size
-    t0 = time.perf_counter()
-    fitted = fit_base(history, horizon_steps=horizon, lag_steps=LAG_STEPS, fit_ends=fit, judge_ends=judge)
-    found["base_seconds"] = round(time.perf_counter() - t0, 1)
-    found["choice"] = dict(describe_choice(fitted.choice))
-    windows = _Windows(fitted.model, history)
-    squared = count = 0.0
-    for part in torch.split(windows.origins([b - 1] * size, [c] * size), 512):
-        residual = windows.take(part)[3]
-        squared, count = squared + float(residual.square().sum()), count + residual.numel()
-    found["base"] = squared / count
-    found["ours"], found["factor"] = found["base"], 0.0
-    if seconds:
-        t0 = time.perf_counter()
-        fitted = add_correction(
-            fitted,
-            history,
-            fit_ends=fit,
-            judge_ends=judge,
-            config=CorrectionConfig(),
-            training=CorrectionTraining(updates=2000, most_seconds=seconds, seed=seed),
+class DLinearStyle(nn.Module):
+    """A moving average and the rest, each through one linear layer, the same for every series."""
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__()
+        self.smooth = nn.AvgPool1d(25, stride=1)
+        self.trend, self.rest = nn.Linear(LAG_STEPS, horizon), nn.Linear(LAG_STEPS, horizon)
+
+    def forward(self, lags: Tensor) -> Tensor:
+        """Forecast (n, horizon) from (n, lags)."""
+        trend = self.smooth(nn.functional.pad(lags[:, None], (12, 12), mode="replicate"))[:, 0]
+        found: Tensor = self.trend(trend) + self.rest(lags - trend)
+        return found
+
+
+class PatchTSTStyle(nn.Module):
+    """Windows normalised by themselves, patches of 16 every 8 rows, a small Transformer, one linear head."""
+
+    def __init__(self, horizon: int, width: int = 64) -> None:
+        super().__init__()
+        count = (LAG_STEPS - 16) // 8 + 1
+        self.patch, self.head = nn.Linear(16, width), nn.Linear(width * count, horizon)
+        self.position = nn.Parameter(0.02 * torch.randn(count, width))
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 2 * width, dropout=0.2, activation="gelu", batch_first=True, norm_first=True
         )
-        found["correction_seconds"] = round(time.perf_counter() - t0, 1)
-        found["factor"], found["validated_gain"] = fitted.factor, fitted.gain
-        if fitted.factor:
-            windows = _Windows(fitted.model, history)
-            origins = windows.origins([b - 1] * size, [c] * size)
-            windows.judge(origins)
-            rr, rc, cc = windows.terms(origins).sum(0)
-            found["ours"] = (rr - 2 * fitted.factor * rc + fitted.factor**2 * cc) / count
-    with torch.no_grad():
-        found |= intervals(fitted.model, history, a, b, c, season)
-    found["seconds"] = round(time.perf_counter() - began, 1)
-    return found
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, lags: Tensor) -> Tensor:
+        """Forecast (n, horizon) from (n, lags)."""
+        mean, scale = lags.mean(1, keepdim=True), lags.std(1, keepdim=True) + 1e-5
+        hidden = self.encoder(self.patch(((lags - mean) / scale).unfold(1, 16, 8)) + self.position)
+        found: Tensor = self.head(hidden.flatten(1)) * scale + mean
+        return found
 
 
-def table() -> None:
-    """Print every row and target, and write the record."""
-    rows = [json.loads(path.read_text()) for path in sorted(PARTS.glob("*.json"))]
-    rows.sort(key=lambda row: (DATASETS.index(row["dataset"]), row["horizon"]))
-    print(
-        "dataset     h    ours   base   lin-96 lin-336 last   season factor cov80 cov95 crps   naive  choice"
-    )
-    for row in rows:
-        r = row["references"]
-        print(
-            f"{row['dataset']:10} {row['horizon']:4} {row['ours']:.4f} {row['base']:.4f} "
-            f"{r['linear-96']:.4f} {r['linear-336']:.4f} {r['last']:.3f}  {r['season']:.3f}  "
-            f"{row['factor']:.2f}   {row['coverage_80']:.3f} {row['coverage_95']:.3f} {row['crps']:.4f} "
-            f"{row['crps_seasonal_naive']:.4f} {row['choice']['profile']}/{row['choice']['weights']}"
-        )
-    simple = [
-        row["ours"] / min(row["references"][k] for k in ("linear-96", "last", "season")) for row in rows
-    ]
-    allowed = [1.02 if row["dataset"] == "Exchange" else 1.01 for row in rows]
-    strong = [row["ours"] / min(row["base"], row["references"]["linear-336"]) for row in rows]
+def peer_row(opened: Opened, horizon: int, name: str) -> dict[str, Any]:
+    """Train a peer on the same windows under a stated budget; validation chooses the update."""
+    began = time.process_time()
+    torch.manual_seed(0)
+    model: nn.Module = DLinearStyle(horizon) if name == PEERS[0] else PatchTSTStyle(horizon)
+    flat = torch.from_numpy(np.concatenate(opened.history.series)).float()
+    a, b, c = opened.train, opened.validation, opened.test
+    offsets = torch.arange(opened.size) * len(opened.history.series[0])
+    past, ahead = torch.arange(-LAG_STEPS + 1, 1), torch.arange(1, horizon + 1)
 
-    def named(flags: list[bool]) -> str:
-        return ", ".join(
-            f"{r['dataset']}-{r['horizon']}" for r, is_met in zip(rows, flags, strict=True) if not is_met
-        )
+    def pairs(origins: Tensor) -> tuple[Tensor, Tensor]:
+        return flat[origins[:, None] + past], flat[origins[:, None] + ahead]
 
-    within = [x <= y for x, y in zip(simple, allowed, strict=True)]
-    lower = [x < 1.0 for x in simple]
-    near = [x <= 1.01 for x in strong]
-    cover95 = [abs(row["coverage_95"] - 0.95) <= 0.03 for row in rows]
-    cover80 = [abs(row["coverage_80"] - 0.80) <= 0.05 for row in rows]
-    sharper = [row["crps"] < row["crps_seasonal_naive"] for row in rows]
-    total = len(DATASETS) * len(HORIZONS)
-    print(f"\n{len(rows)} of {total} rows were run")
-    targets = [
-        ("MSE at most 1.01x the best simple reference (Exchange 1.02x)", total, within),
-        ("MSE below it", 22, lower),
-        ("MSE at most 1.01x the better of base alone and linear-336", 25, near),
-        ("95 % intervals cover within 3 points", total, cover95),
-        ("80 % intervals cover within 5 points", total, cover80),
-        ("CRPS below the conformal seasonal naive", total, sharper),
-    ]
-    lines = []
-    print(f"\n{'target (rows)':62} wanted measured met")
-    for what, wanted, flags in targets:
-        measured = sum(flags)
-        print(f"{what:62} {wanted:6} {measured:8} {'yes' if measured >= wanted else 'no'} {named(flags)}")
-        lines.append({"target": what, "wanted": wanted, "measured": measured, "not": named(flags)})
-    RECORD.write_text(
-        json.dumps(
-            {
-                "rows_run": len(rows),
-                "rows_wanted": total,
-                "rows": rows,
-                "targets": lines,
+    @torch.no_grad()
+    def error(first: int, last: int, most: int) -> float:
+        model.eval()
+        origins = torch.linspace(first, last - 1, min(most, last - first)).long()
+        total = count = 0.0
+        for some in torch.split((origins[:, None] + offsets).flatten(), 512):
+            lags, truth = pairs(some)
+            total, count = total + float((model(lags) - truth).square().sum()), count + truth.numel()
+        model.train()
+        return total / count
+
+    updates, best = PEER_UPDATES[name], (float("inf"), {"": torch.zeros(())})
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
+    for update in range(1, updates + 1):
+        origins = torch.randint(LAG_STEPS - 1, a - horizon, (PEER_BATCH[name],))
+        lags, truth = pairs(origins + offsets[torch.randint(opened.size, (PEER_BATCH[name],))])
+        loss = nn.functional.mse_loss(model(lags), truth)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        if update % (updates // 6) == 0:
+            validation = error(a - 1, b - horizon, 40)
+            if validation < best[0]:
+                best = (validation, {key: value.clone() for key, value in model.state_dict().items()})
+    model.load_state_dict(best[1])
+    most = PEER_ORIGINS if name == PEERS[1] else c
+    mse = error(b - 1, c - horizon, most)
+    seconds = round(time.process_time() - began, 1)
+    return {"contender": name, "mse": mse, "updates": updates, "cpu_seconds": seconds}
+
+
+def jobs(settings: ForecasterSettings) -> list[tuple[str, int, str]]:
+    """List the parts: what needs no training first, so that a stopped run has a whole table."""
+    first, *others = [f"seed {seed}" for seed in settings.seeds] or [""]
+    kinds = [kind for kind in ("base", first, *settings.peers, *others) if kind]
+    return [(name, h, kind) for kind in kinds for h in settings.horizons for name in settings.datasets]
+
+
+def run_job(name: str, horizon: int, kind: str, settings: ForecasterSettings) -> list[Row]:
+    """Measure one part of a row, or read what was measured."""
+    target = PARTS / f"{name}-{horizon}-{kind.replace(' ', '')}.json"
+    if settings.keeps_parts and target.is_file():
+        return list(json.loads(target.read_text(encoding="utf-8")))
+    opened = open_set(name)
+    if kind == "base":
+        rows = base_rows(opened, horizon)
+    elif kind.startswith("seed "):
+        rows = [corrected_row(opened, int(kind[5:]), fit(opened, horizon))]
+    else:
+        rows = [peer_row(opened, horizon, kind)]
+    rows = [{"dataset": name, "horizon": horizon, **row} for row in rows]
+    if settings.keeps_parts:
+        write_text(target, json.dumps(rows, indent=1) + "\n")
+    return list(rows)
+
+
+def measure(settings: ForecasterSettings, on_step: OnStep = silent) -> BenchRecord:
+    """Measure or read every part."""
+    rows: list[Row] = []
+    planned = jobs(settings)
+    for done, job in enumerate(planned):
+        on_step(done, len(planned), "{}, {} steps, {}".format(*job))
+        rows += run_job(*job, settings)
+    on_step(len(planned), len(planned), "")
+    return BenchRecord(
+        kind="forecaster",
+        command=COMMAND,
+        settings={
+            "seeds": list(settings.seeds),
+            "correction": f"{UPDATES} updates of {BATCH} windows",
+            **{
+                name: f"{PEER_UPDATES[name]} updates of {PEER_BATCH[name]} windows" for name in settings.peers
             },
-            indent=1,
+        },
+        measurements=rows,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One set at one horizon, over all seeds."""
+
+    dataset: str
+    horizon: int
+    errors: dict[str, float]  # MSE by contender, Aaren's as the mean over seeds
+    coverage_80: float
+    coverage_95: float
+    crps: float
+    naive_crps: float
+    base: str  # what the rolling origins chose
+    kept: str  # in how many seeds the correction was kept
+
+    @property
+    def label(self) -> str:
+        """Return set and horizon."""
+        return f"{self.dataset}-{self.horizon}"
+
+    def beside(self, *names: str) -> float:
+        """Return our error in units of the best of these."""
+        return self.errors["Aaren"] / min(self.errors[name] for name in names)
+
+
+def lines(record: BenchRecord) -> list[Line]:
+    """Join the measurements of each set and horizon; without seeds, ours is the base alone."""
+    found = []
+    for name, horizon in dict.fromkeys((row["dataset"], row["horizon"]) for row in record.measurements):
+        rows = [r for r in record.measurements if r["dataset"] == name and r["horizon"] == horizon]
+        errors = {str(row["contender"]): number(row, "mse") for row in rows if "mse" in row}
+        base, naive = (
+            record.find(dataset=name, horizon=horizon, contender=c) for c in ("base", "last season")
         )
-        + "\n"
-    )
-
-
-def main() -> None:
-    """Run rows, or print the table of those that were run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=("run", "table"))
-    parser.add_argument("--rows", nargs="*", default=[f"{name}:{h}" for h in HORIZONS for name in DATASETS])
-    parser.add_argument("--seconds", type=float, default=20.0, help="of processor time for the correction")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    if given.what == "table":
-        return table()
-    PARTS.mkdir(parents=True, exist_ok=True)
-    for row in given.rows:
-        name, horizon = row.rsplit(":", 1)
-        target = PARTS / f"{name}-{horizon}-seed{given.seed}.json"
-        if target.exists():
+        if base is None or naive is None:
             continue
-        found = run_row(name, int(horizon), given.seconds, given.seed)
-        target.write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps(found), flush=True)
-    return None
+        ours = [row for row in rows if row["contender"] == "Aaren"]
+        kept = [row for row in ours if row["factor"]]
+        seen = [row if row["factor"] else base for row in ours] or [base]
+        gains = [number(row, "gain") for row in ours] or [0.0]
+        found.append(
+            Line(
+                dataset=str(name),
+                horizon=int(number(base, "horizon")),
+                errors=errors | {"Aaren": errors["base"] * (1.0 - float(np.mean(gains)))},
+                **{
+                    field: float(np.mean([number(row, field) for row in seen]))
+                    for field in ("coverage_80", "coverage_95", "crps")
+                },
+                naive_crps=number(naive, "crps"),
+                base=f"{base['weights']}, profile {base['profile']}",
+                kept=f"{len(kept)} of {len(ours)}",
+            )
+        )
+    return sorted(found, key=lambda line: (_place(line.dataset), line.horizon))
 
+
+def targets(record: BenchRecord) -> list[Target]:
+    """Hold every row to what was wanted before TEST was asked; what misses is named."""
+    rows = lines(record)
+    total = len(DATASETS) * len(HORIZONS)
+
+    def held(name: str, wanted: int, is_met: Callable[[Line], bool]) -> Target:
+        missed = [line.label for line in rows if not is_met(line)]
+        count = len(rows) - len(missed)
+        named = f"; not {', '.join(missed)}" if missed else ""
+        return Target(
+            name=name,
+            wanted=f"{wanted} of {total} rows",
+            measured=f"{count} of {len(rows)}{named}" if rows else None,
+            is_met=count >= wanted if len(rows) == total or count >= wanted else None,
+        )
+
+    def limit(line: Line) -> float:
+        return 1.02 if line.dataset == "Exchange" else 1.01
+
+    return [
+        held(
+            "MSE at most 1.01x the best of linear-96, last value, last season (Exchange 1.02x)",
+            total,
+            lambda line: line.beside(*SIMPLE) <= limit(line),
+        ),
+        held("MSE below the best of these", 22, lambda line: line.beside(*SIMPLE) < 1.0),
+        held(
+            "MSE at most 1.01x the better of base alone and linear-336",
+            25,
+            lambda line: line.beside("base", "linear-336") <= 1.01,
+        ),
+        held("95 % intervals within 3 points", total, lambda line: abs(line.coverage_95 - 0.95) <= 0.03),
+        held("80 % intervals within 5 points", total, lambda line: abs(line.coverage_80 - 0.80) <= 0.05),
+        held("CRPS below the conformal seasonal naive", total, lambda line: line.crps < line.naive_crps),
+    ]
+
+
+def tables(record: BenchRecord) -> list[Table]:
+    """Return errors, intervals and targets."""
+    rows = lines(record)
+    shown = ("Aaren", "base", "linear-336", *SIMPLE, *PEERS)
+    return [
+        text_table(
+            title="MSE over all windows of TEST (PatchTST style: 400 origins); published: look-back 336",
+            columns=("", *shown, "published: DLinear", "published: PatchTST"),
+            rows=[
+                (
+                    line.label,
+                    *(_digits(line.errors.get(name)) for name in shown),
+                    *(_digits(published(name, line)) for name in PUBLISHED),
+                )
+                for line in rows
+            ],
+        ),
+        text_table(
+            title="Intervals of one stream through TEST, and what was chosen",
+            columns=("", "80 % cover", "95 % cover", "CRPS", "CRPS, naive", "base", "correction kept"),
+            rows=[
+                (
+                    line.label,
+                    f"{100 * line.coverage_80:.1f}",
+                    f"{100 * line.coverage_95:.1f}",
+                    _digits(line.crps),
+                    _digits(line.naive_crps),
+                    line.base,
+                    line.kept,
+                )
+                for line in rows
+            ],
+        ),
+        targets_table(targets(record), title="Targets"),
+    ]
+
+
+def published(name: str, line: Line) -> float | None:
+    """Return the number of the literature."""
+    found = PUBLISHED[name].get(line.dataset)
+    return found[HORIZONS.index(line.horizon)] if found and line.horizon in HORIZONS else None
+
+
+def _place(dataset: str) -> int:
+    return DATASETS.index(dataset) if dataset in DATASETS else len(DATASETS)
+
+
+def _digits(value: float | None) -> str:
+    return "\N{EN DASH}" if value is None else f"{value:.3f}"
+
+
+def _tracked(horizon: int) -> Sequence[int]:
+    return LagForecasterConfig(num_series=1, horizon_steps=horizon).tracked_steps
+
+
+BENCHMARK = Benchmark(
+    kind="forecaster",
+    command=COMMAND,
+    settings=ForecasterSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+)
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    main(BENCHMARK)

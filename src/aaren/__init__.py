@@ -11,11 +11,11 @@ from aaren.version import __version__
 if TYPE_CHECKING:
     from aaren.classification import AarenClassifier, Classifier
     from aaren.errors import AarenError
-    from aaren.events import EventModel
+    from aaren.events import AarenEventForecaster, EventModel
     from aaren.forecasting import AarenForecaster, Forecaster
     from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
     from aaren.ops import ScanState, attend, scan_attention
-    from aaren.rl import DecisionModel
+    from aaren.rl import AarenPolicy, DecisionModel
     from aaren.stream.pool import StreamPool
     from aaren.stream.saved import load_model, save_model
 
@@ -23,7 +23,9 @@ __all__ = [
     "AarenAttention",
     "AarenClassifier",
     "AarenError",
+    "AarenEventForecaster",
     "AarenForecaster",
+    "AarenPolicy",
     "Block",
     "Classifier",
     "DecisionModel",
@@ -49,7 +51,10 @@ __getattr__, __dir__ = lazy_names(
             "Classifier",
         ),
         "aaren.errors": ("AarenError",),
-        "aaren.events": ("EventModel",),
+        "aaren.events": (
+            "AarenEventForecaster",
+            "EventModel",
+        ),
         "aaren.forecasting": (
             "AarenForecaster",
             "Forecaster",
@@ -66,7 +71,10 @@ __getattr__, __dir__ = lazy_names(
             "attend",
             "scan_attention",
         ),
-        "aaren.rl": ("DecisionModel",),
+        "aaren.rl": (
+            "AarenPolicy",
+            "DecisionModel",
+        ),
         "aaren.stream.pool": ("StreamPool",),
         "aaren.stream.saved": (
             "load_model",

@@ -46,16 +46,6 @@ def test_earlier_work_does_not_hide_the_peak() -> None:
     assert peak == pytest.approx(16 * MEGABYTE, abs=4 * MEGABYTE)
 
 
-def test_sampling_finds_the_peak_where_the_mark_cannot_be_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CLEAR_REFS", memory.Path("/nowhere/clear_refs"))
-    call = allocate(64, 64)
-    with memory._peak_resident() as peak:
-        before = memory._read_kilobytes(memory._STATUS, "VmRSS")
-        kept = call()
-    assert peak[0] - before > 60 * MEGABYTE
-    del kept
-
-
 def test_without_proc_there_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_STATUS", memory.Path("/nowhere/status"))
     assert memory.peak_extra_bytes(allocate, 1, 1) is None
@@ -73,9 +63,3 @@ def test_an_error_in_the_child_is_told() -> None:
 def test_a_killed_child_is_told_with_its_cure() -> None:
     with pytest.raises(MemoryExhaustedError, match=r"exit code 9 .* Choose smaller sizes"):
         memory.peak_extra_bytes(die)
-
-
-def test_available_memory_is_positive() -> None:
-    available = memory.available_bytes()
-    assert available is not None
-    assert available > 0

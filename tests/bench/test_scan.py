@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 
 from aaren.bench import memory, scan
 from aaren.bench.memory import MemoryExhaustedError
-from aaren.bench.record import BenchRecord, Row, read_record
-from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes, predict
+from aaren.bench.record import BenchRecord, read_record
+from aaren.bench.scan import QUICK, ScanSettings, measure, needed_bytes
 from aaren.bench.scan_contenders import CONTENDERS, FORWARD, FORWARD_BACKWARD, PASSES, Shape, build
 from aaren.cli.main import app
 from aaren.errors import ConfigError
@@ -75,52 +75,13 @@ def test_lengths_must_be_positive() -> None:
         ScanSettings(lengths=(0,))
 
 
-def test_batch_is_two_from_8192_on_and_a_short_length_comes_first() -> None:
+def test_batch_is_two_from_8192_on() -> None:
     shapes = ScanSettings(lengths=(8192, 4096)).shapes()
-    assert [(shape.batch, shape.length) for shape in shapes] == [(8, 256), (8, 4096), (2, 8192)]
+    assert [(shape.batch, shape.length) for shape in shapes] == [(8, 4096), (2, 8192)]
 
 
 def test_beyond_8192_only_linear_contenders_take_part() -> None:
     assert scan._names(Shape(2, 65536, 8, 64)) == ["copy", "kernel", "fused", "chunked"]
-
-
-def _row(name: str, shape: Shape, *, seconds: float, extra: int | None) -> Row:
-    return {
-        **scan._empty_row(name, shape, FORWARD_BACKWARD),
-        "median_seconds": seconds,
-        "peak_extra_bytes": extra,
-    }
-
-
-def test_prediction_follows_the_growth() -> None:
-    small, large = Shape(8, 1024, 8, 64), Shape(2, 8192, 8, 64)
-    assert predict("fused", large, _row("fused", small, seconds=1.0, extra=100)) == (2.0, 200.0)
-    assert predict("sdpa", large, _row("sdpa", small, seconds=1.0, extra=100)) == (16.0, 200.0)
-    assert predict("gru", large, _row("gru", small, seconds=1.0, extra=None)) == (8.0, 0.0)
-
-
-def test_a_cell_that_needs_too_much_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = Shape(8, 256, 8, 64), Shape(8, 1024, 8, 64)
-    rows = [_row("naive", small, seconds=10.0, extra=2 * 10**9)]
-    reason = scan._reason_to_skip("naive", large, FORWARD_BACKWARD, rows)
-    assert reason == "needs about 32.0 GB and about 160 s"
-    assert (
-        scan._reason_to_skip("naive", large, FORWARD, rows) == "needs about 17.2 GB"
-    )  # the heap, unmeasured
-    assert scan._reason_to_skip("naive", small, FORWARD, []) is None
-    assert scan._reason_to_skip("triton", small, FORWARD, []) == "needs CUDA"
-    # A machine with little memory skips earlier.
-    rows = [_row("chunked", small, seconds=0.1, extra=4 * 10**8)]
-    assert scan._reason_to_skip("chunked", large, FORWARD_BACKWARD, rows) is None
-    monkeypatch.setattr(memory, "available_bytes", lambda: 10**9)
-    assert scan._reason_to_skip("chunked", large, FORWARD_BACKWARD, rows) == "needs about 1.60 GB"
-
-
-def test_a_cell_skipped_at_its_shortest_is_skipped_beyond() -> None:
-    row = _row("naive", Shape(8, 256, 8, 64), seconds=1.0, extra=None)
-    row["skipped"] = "needs more memory than this machine has"
-    reason = scan._reason_to_skip("naive", Shape(8, 1024, 8, 64), FORWARD_BACKWARD, [row])
-    assert reason == "needs more than the shortest length could get"
 
 
 def test_exhausted_memory_becomes_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:

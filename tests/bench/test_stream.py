@@ -7,7 +7,6 @@ from aaren.bench.memory import can_measure
 from aaren.bench.record import BenchRecord, Row, read_record
 from aaren.bench.stream import (
     LONG,
-    ManyStreamsSettings,
     StreamSettings,
     checkpoints,
     lanes,
@@ -102,7 +101,7 @@ def test_tokens_must_fill_whole_turns() -> None:
     with pytest.raises(ConfigError, match="window_tokens must be at least 1; got 0"):
         StreamSettings(window_tokens=0)
     with pytest.raises(ConfigError, match="streams must be at least 1; got \\[0\\]"):
-        ManyStreamsSettings(streams=(0,))
+        StreamSettings(streams=(0,))
 
 
 def test_cumulative_times_are_judged_where_they_were_promised() -> None:
@@ -145,7 +144,7 @@ def test_many_streams_are_judged() -> None:
 
 
 def test_a_step_carries_many_streams() -> None:
-    rows = measure_many_streams(ManyStreamsSettings(streams=(1, 8), budget_seconds=0.1))
+    rows = measure_many_streams((1, 8), budget_seconds=0.1)
     assert [(row["contender"], row["streams"]) for row in rows] == [
         (FOLDED, 1),
         (FOLDED, 8),

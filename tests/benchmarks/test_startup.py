@@ -4,7 +4,7 @@ import startup
 from aaren.bench.publish import page_text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_measures_imports_and_calls_in_fresh_processes():
     record = startup.measure(1)
     assert [(row["what"], row["repeats"]) for row in record.measurements] == [

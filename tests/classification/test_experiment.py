@@ -243,7 +243,7 @@ def test_new_data_with_other_channels_or_too_long_is_refused(waves: Path, tmp_pa
             predict_run(tmp_path / "run", source=source, target=tmp_path / "classes.csv")
 
 
-@pytest.mark.slow
+@pytest.mark.long  # aeon compiles for a minute
 def test_new_data_too_long_for_minirocket_is_refused(waves: Path, tmp_path: Path) -> None:
     pytest.importorskip("aeon")
     train(

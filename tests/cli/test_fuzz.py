@@ -232,7 +232,7 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
             shard = [f"{a}/{b}" for a in ("1", "0", "²", str(10**30)) for b in ("1", "0", "-1", str(10**30))]
             value = rng.choice(shard) if option == "--shard" else rng.choice([n for n in odd if n != "0"])
             what = rng.choice([*SETTINGS[:4], *TEXTS])
-            yield ["reproduce", what, "--profile", "smoke", option, value, "--dry-run", "--out", "grid"]
+            yield ["reproduce", what, "--profile", "smoke", option, value, "--plan", "--out", "grid"]
         elif kind == 10:
             yield rng.choice(
                 [
@@ -334,9 +334,9 @@ def test_odd_words_get_an_answer(
         (["train", ".."], 2),
         (["train", "../../x.y", "z"], 2),
         (["reproduce", "../../x"], 2),
-        (["reproduce", "events", "--seeds", str(10**26), "--dry-run"], 2),
-        (["reproduce", "events", "--seeds", "0", "--dry-run"], 2),
-        (["reproduce", "events", "--threads", str(10**20), "--dry-run"], 2),
+        (["reproduce", "events", "--seeds", str(10**26), "--plan"], 2),
+        (["reproduce", "events", "--seeds", "0", "--plan"], 2),
+        (["reproduce", "events", "--threads", str(10**20), "--plan"], 2),
         (["train", TOY, "line", "--seed", str(10**20)], 2),
         (["train", TOY, "line", "--seed", "-1"], 2),
         (["train", TOY, "line", "--seed", str(2**63 - 1), "--set", "epochs=1"], 0),

@@ -84,7 +84,7 @@ def test_records_are_shown_and_not_imported() -> None:
     assert "report/index.html" in text
     assert OWN in Path("report/tables.md").read_text()
     Path("runs/support.toy_grid").mkdir()
-    run("reproduce", "support.toy_grid", "--profile", "smoke", "--out", "runs", "--dry-run")
+    run("reproduce", "support.toy_grid", "--profile", "smoke", "--out", "runs", "--plan")
     assert OWN not in sys.modules
 
 
@@ -152,7 +152,7 @@ def test_commands_import_nothing_from_the_current_folder(tmp_path: Path) -> None
     (tmp_path / "own" / "task.py").write_text("import queue, sys; SETTING = None; print(sys.path[-1])")
     main = "from aaren.cli.main import main; main()"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for words in (("data", "list", "events"), ("--import", "own.task", "version")):
+    for words in (("data", "list", "events"), ("--import", "own.task", "data", "list", "rl")):
         done = subprocess.run(
             [sys.executable, "-P", "-c", main, *words],
             capture_output=True,

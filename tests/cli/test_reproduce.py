@@ -52,15 +52,15 @@ def test_a_grid_from_beginning_to_end() -> None:
     assert "MSE" in out
     records = [json.loads(path.read_text()) for path in Path("runs").rglob("record.json")]
     assert sorted(record["status"] for record in records) == ["failed", "finished", "finished"]
-    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--dry-run")
+    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--plan")
     assert "3 runs: 2 finished already, 0 to run, 0 without data, 1 failed before" in out
     assert "(--retry-failed tries it again)" in out
-    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--dry-run", "--retry-failed")
+    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--plan", "--retry-failed")
     assert out.splitlines()[-1] == f"aaren train {TOY} line --model diverging --profile cpu --seed 0"
 
 
 def test_missing_data_is_named_with_the_way_to_get_it() -> None:
-    out, _ = run("--datasets", "wiki,sin", "--models", "poisson", "--seeds", "1", "--dry-run")
+    out, _ = run("--datasets", "wiki,sin", "--models", "poisson", "--seeds", "1", "--plan")
     assert "2 runs: 0 finished already, 1 to run, 1 without data" in out
     assert "  no data for wiki (1 runs): aaren data fetch wiki" in out
     assert out.splitlines()[-1] == "aaren train events sin --model poisson --profile cpu --seed 0"
@@ -90,7 +90,7 @@ def test_bad_names(words: tuple[str, ...], message: str) -> None:
 
 
 def test_a_folder_of_a_newer_version_is_left_alone() -> None:
-    out, _ = run(TOY, "--datasets", "line", "--models", "mean", "--dry-run")
+    out, _ = run(TOY, "--datasets", "line", "--models", "mean", "--plan")
     assert "1 to run" in out
     run(TOY, "--datasets", "line", "--models", "mean")
     path = next(Path("runs").rglob("record.json"))
@@ -146,7 +146,7 @@ def test_a_hanging_run_fails_by_its_timeout() -> None:
         "failed: support.toy_trouble hang aaren, seed 0: TimeoutError: it took longer than --timeout" in talk
     )
     assert "1 finished, 1 failed in" in talk
-    again, _ = run("support.toy_trouble", "--profile", "smoke", "--dry-run")
+    again, _ = run("support.toy_trouble", "--profile", "smoke", "--plan")
     assert "2 runs: 1 finished already, 0 to run, 0 without data, 1 failed before" in again
 
 

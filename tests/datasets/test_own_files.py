@@ -102,5 +102,16 @@ def test_a_table_that_is_no_series_may_be_events(tmp_path: Path) -> None:
     path.write_text("user,hour\na,1.5\na,2.5\n")
     with pytest.raises(DataError, match=r"If it is a table of events, add --as events\.$"):
         check_file(path)
-    with pytest.raises(DataError, match=r"training takes others: --set own\.time_column=NAME"):
+    with pytest.raises(DataError, match=r"--column time=NAME --column sequence=NAME"):
         check_file(path, setting="events")
+
+
+def test_columns_of_events_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("user,when,action\na,1.0,x\na,2.0,y\n")
+    columns = {"sequence": "user", "time": "when", "mark": "action"}
+    assert check_file(path, setting="events", columns=columns).measured["marks"] == 2
+    with pytest.raises(ConfigError, match="unknown column of events 'tme'; did you mean 'time'"):
+        check_file(path, setting="events", columns={"tme": "when"})
+    with pytest.raises(ConfigError, match="forecasting has no columns to name"):
+        check_file(path, setting="forecasting", columns=columns)

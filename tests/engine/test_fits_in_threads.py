@@ -28,7 +28,7 @@ def fit_classifier(place: int) -> dict[str, torch.Tensor]:
         {"mixer": "softmax", "threads": 1},
         {"mixer": "lstm", "threads": 2},
     ]
-    model = small(epochs=4, random_state=place, dropout=0.3, **settings[place]).fit(*waves())
+    model = small(epochs=2, random_state=place, dropout=0.3, **settings[place]).fit(*waves())
     return dict(model.model_.state_dict())
 
 

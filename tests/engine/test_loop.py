@@ -1,6 +1,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MethodType
 
@@ -260,9 +261,10 @@ def test_autocast_reaches_the_model(toy: Toy) -> None:
     assert set(seen) == {torch.bfloat16}
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
-def test_compiling_changes_little(toy: Toy) -> None:
+def test_compiling_changes_little(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All of the compiler but the writing and compiling of C++, a minute of it.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     eager = fit(toy(dropout=0.0, epochs=1), seed=1)
     compiled = fit(toy(dropout=0.0, epochs=1), seed=1, engine=EngineConfig(compile=True))
     torch.testing.assert_close(weights(compiled.model), weights(eager.model), rtol=1e-3, atol=1e-4)

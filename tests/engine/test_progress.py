@@ -114,7 +114,9 @@ def test_what_cannot_be_written_does_not_end_a_run(
             full.close()
 
 
-@pytest.mark.parametrize("where", ["closed", "gone", "shut"])
+@pytest.mark.parametrize(
+    "where", ["closed", *(pytest.param(name, marks=pytest.mark.long) for name in ("gone", "shut"))]
+)
 def test_a_run_ends_well_whatever_became_of_stderr(
     where: str, environment: dict[str, str], tmp_path: Path
 ) -> None:

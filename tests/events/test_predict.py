@@ -82,3 +82,19 @@ def test_predicting_refuses_kinds_it_does_not_know(tmp_path: Path) -> None:
     records.write_text(json.dumps([{"time_since_start": [0.0, 1.0], "type_event": [0, 4], "dim_process": 5}]))
     with pytest.raises(DataError, match=r"marks go up to 4, but the run knows 0..1"):
         predict_run(tmp_path / "run", source=records, target=tmp_path / "next.csv")
+
+
+def test_dates_in_give_dates_out(tmp_path: Path) -> None:
+    rows = [
+        (name, f"2026-03-01 {10 + hour:02}:{int(float(time)):02}:00", mark)
+        for hour, (name, time, mark) in enumerate([("a", 1.0, "buy"), ("a", 9.0, "look"), ("a", 30.0, "buy")])
+    ]
+    rows = [(f"{name}{copy}", time, mark) for copy in range(6) for name, time, mark in rows]
+    path = write_csv(tmp_path / "dated.csv", rows)
+    run = make_run("events", data_file=str(path), profile="cpu", assignments=["model=markov"])
+    train(run, tmp_path / "run")
+    predict_run(tmp_path / "run", source=path, target=tmp_path / "next.csv")
+    with (tmp_path / "next.csv").open() as file:
+        found = next(csv.DictReader(file))
+    assert found["last_time"] == "2026-03-01T12:30:00"
+    assert "2026-03-01T12:30:00" < found["next_time_q05"] < found["next_time_q95"] < "2026-03-02"

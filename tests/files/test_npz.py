@@ -77,14 +77,14 @@ def test_a_header_that_declares_other_bytes_than_follow_is_refused(tmp_path: Pat
 def test_an_archive_that_swells_is_refused_before_it_is_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
-        member.write(header("(125000000,)"))
-        for _ in range(1000):
+        member.write(header("(12500000,)"))
+        for _ in range(100):
             member.write(bytes(1_000_000))
     if suffix:
         packing = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
         path = path.with_name("bomb.npz" + suffix)
         path.write_bytes(packing((tmp_path / "bomb.npz").read_bytes()))
-    with pytest.raises(DataError, match=r"claims to hold 1,000,000,\d+ bytes in .* archive bomb"):
+    with pytest.raises(DataError, match=r"claims to hold 100,000,\d+ bytes in .* archive bomb"):
         npz.load(path)
 
 

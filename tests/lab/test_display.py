@@ -104,10 +104,9 @@ def test_a_run_without_progress_is_named(schedule: Schedule) -> None:
 
 
 def test_a_terminal_gets_the_table_and_a_file_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(display.choose_display(plain=False), display.Lines)  # pytest holds stderr
+    assert isinstance(display.choose_display(), display.Lines)  # pytest holds stderr
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert isinstance(display.choose_display(plain=True), display.Lines)
-    assert isinstance(display.choose_display(plain=False), display.LiveTable)
+    assert isinstance(display.choose_display(), display.LiveTable)
 
 
 @pytest.fixture

@@ -100,9 +100,7 @@ def test_a_killed_grid_resumes_and_no_worker_outlives_it(tmp_path: Path, environ
     while any(map(is_alive, workers)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_alive, workers))
-    second = subprocess.run(
-        command(out, "--plain"), env=environment, capture_output=True, text=True, check=False
-    )
+    second = subprocess.run(command(out), env=environment, capture_output=True, text=True, check=False)
     assert second.returncode == 0, second.stderr
     assert "finished  support.toy_task line aaren, seed 0" in second.stderr
     assert "support.toy_task line aaren, seed 0: resumes at update" in second.stderr

@@ -250,7 +250,7 @@ def test_the_exported_step_equals_the_eager_one(options: dict[str, object]) -> N
         ]
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ["wide stem", "convolution", "learned"])
 def test_compiled_training_equals_eager(order: str) -> None:
     torch._dynamo.reset()
     encoder, x = Encoder(**SMALL, **ORDERS[order]), torch.randn(2, 5, 8)

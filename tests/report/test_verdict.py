@@ -135,3 +135,13 @@ def test_few_decided_rows_are_no_yes(tmp_path: Path, write_run: WriteRun) -> Non
         pairs(tmp_path, write_run, 0.01, dataset=dataset)
     verdict = judge_comparable(read_results(tmp_path))
     assert (verdict.word, verdict.kind) == ("not decided yet: 1 of 3 comparisons are", "open")
+
+
+def test_an_earlier_protocol_is_counted_apart_and_judges_nothing(tmp_path: Path, write_run: WriteRun) -> None:
+    for dataset, protocol in (("sin", None), ("mimic", None), ("uber-sample", 1)):
+        for model in ("aaren", "transformer"):
+            write_run(tmp_path, "events", dataset, model, 0.9, protocol=protocol)
+    results = read_results(tmp_path)
+    assert {one.key.dataset for one in first_comparisons(results)} == {"sin", "mimic"}
+    sentences = judge_comparable(results).sentences
+    assert "Rows of an earlier protocol that count for nothing here: Events 1." in sentences

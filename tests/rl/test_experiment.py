@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,7 @@ def test_published_robots(environment: str, sizes: tuple[int, int], target: floa
     simulator = open_simulator(task, data)
     scales = find_scales(task, data, simulator)
     assert (scales.target_return, scales.return_scale) == (target, 1000.0)
+    assert find_scales(replace(task, asks_for="best"), data, simulator).target_return == 6.0
     assert (scales.action_low.tolist(), scales.action_high.tolist()) == ([-1.0] * sizes[1], [1.0] * sizes[1])
     experiment = RlExperiment(task, data, simulator, seed=0)
     found = experiment.evaluate(experiment.build_model().eval(), "test", START)

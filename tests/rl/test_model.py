@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.rl.model import DecisionModel, DecisionModelConfig, DecisionState, PolicyState, Steps
@@ -19,6 +20,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cloning": {"has_returns": False},
     "cloning softmax": {"has_returns": False, "mixer": "softmax"},
     "discrete": {"actions": "discrete"},
+    "fused": {"is_fused": True},
+    "fused discrete": {"is_fused": True, "actions": "discrete", "norm": "pre"},
 }
 
 
@@ -211,6 +214,25 @@ def test_steps_beyond_the_table_use_its_last_row(rng: torch.Generator) -> None:
     steps = draw(model, rng)
     far = steps._replace(timesteps=steps.timesteps.clamp(max=9))
     torch.testing.assert_close(model(steps)[0], model(far)[0], **EXACT)
+
+
+@pytest.mark.parametrize("options", [{"is_fused": True}, {"is_fused": True, "actions": "discrete"}])
+def test_a_fused_step_looks_at_no_numbers(options: dict[str, Any], rng: torch.Generator) -> None:
+    """So that a step that was recorded before the first action holds after it, and the other way round."""
+    model = build(**options)
+    step = cut(draw(model, rng, length=1), 0)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        fakes = Steps(*map(mode.from_tensor, step))
+        model.step(fakes, model.init_state(2))  # `if` of a tensor without numbers raises
+
+
+def test_actions_can_be_left_out_of_sight(rng: torch.Generator) -> None:
+    model = build(is_fused=True, sees_actions=False)
+    steps = draw(model, rng)
+    others = steps._replace(actions=-steps.actions)
+    torch.testing.assert_close(model(steps)[0], model(others)[0], **EXACT)
+    with pytest.raises(ConfigError, match="needs is_fused=True"):
+        build(sees_actions=False)
 
 
 @pytest.mark.parametrize("count", [1, 2])

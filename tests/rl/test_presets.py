@@ -27,9 +27,20 @@ def test_the_paper_profile_is_the_published_one() -> None:
 def test_the_cpu_profile_is_smaller_and_shorter() -> None:
     paper, cpu = task(profile="paper"), task(profile="cpu")
     different = [name for name in RlConfig.__dataclass_fields__ if getattr(paper, name) != getattr(cpu, name)]
-    assert different == ["network", "optimiser", "warm_up", "updates", "evaluations", "episodes"]
+    changed = [
+        "network",
+        "asks_for",
+        "optimiser",
+        "warm_up",
+        "rate_falls",
+        "updates",
+        "evaluations",
+        "episodes",
+    ]
+    assert different == changed
     assert (cpu.evaluations, cpu.episodes) == (4, 30)
     assert (paper.network.timestep_std, cpu.network.timestep_std) == (1.0, 0.02)
+    assert (paper.network.dropout, cpu.network.dropout) == (0.1, 0.0)
 
 
 def test_both_models_differ_in_one_word_and_cloning_in_one_more() -> None:

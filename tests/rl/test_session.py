@@ -318,3 +318,17 @@ def test_episodes_that_are_not_there_cannot_be_kept(wrong: Any) -> None:
     with pytest.raises(DataError, match="episodes are whole numbers from 0 to 2; got"):
         session.keep(wrong)
     assert session.batch_size == 3
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_rewards_can_be_left_uncounted(engine: str, episode) -> None:
+    observations, rewards = episode
+    model = build(is_fused=True, counts_rewards=False).float()
+    without, with_rewards = (model.stream(context="reset", engine=engine) for _ in range(2))
+    first = [without.push(row) for row in observations]
+    second = [with_rewards.push(row, gained) for row, gained in zip(observations, rewards, strict=True)]
+    np.testing.assert_array_equal(first, second)
+    assert float(with_rewards.state.return_to_go) == 50.0
+    replayed = model.stream(context="reset", engine=engine)
+    replayed.replay(observations[:5], np.array(first[:5]), rewards[:5])
+    np.testing.assert_allclose(replayed.push(observations[5], rewards[4]), first[5], atol=1e-5)

@@ -1,4 +1,4 @@
-"""Every mixer, alone and in a stack, and what the laws compare."""
+"""Every mixer alone, the stacks that differ in more than their mixer, and what the laws compare."""
 
 from collections.abc import Callable
 
@@ -44,13 +44,7 @@ MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
     "aaren stack, learned decay": lambda: make_encoder("aaren", decay="learned", norm="pre", final_norm=True),
     "folded stack, learned decay": lambda: make_encoder("aaren", decay="learned").double().fold(),
     "softmax stack": lambda: make_encoder("softmax"),
-    "gru stack": lambda: make_encoder("gru"),
-    "lstm stack": lambda: make_encoder("lstm"),
-    "wkv stack": lambda: make_encoder("wkv"),
-    "linear stack": lambda: make_encoder("linear"),
     "retnet stack": lambda: make_encoder("retnet", norm="pre"),
-    "mingru stack": lambda: make_encoder("mingru"),
-    "conv stack": lambda: make_encoder("aaren", conv=Conv(kernel=3)),
     "conv stack, learned decay, sinusoid": lambda: make_encoder(
         "aaren", conv=Conv(kernel=3, dilations=(1, 2), channels=4), decay="learned", position="sinusoid"
     ),

@@ -31,7 +31,7 @@ class ToyGridSetting(ToySetting):
 
     def grid(self, profile: str) -> tuple[CellGroup, ...]:
         if profile == "paper":  # slow enough to be killed in the middle
-            return (CellGroup(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.2",),)),)
+            return (CellGroup(datasets=("line",), models=("aaren", "transformer"), choices=(("slow=0.1",),)),)
         return (
             CellGroup(datasets=("line", "curve"), models=("aaren", "mean"), seedless=("mean",)),
             CellGroup(datasets=("line",), models=("diverging",)),

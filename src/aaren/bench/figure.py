@@ -3,7 +3,6 @@
 Needs matplotlib (the `plot` extra), imported only here; no global state of matplotlib is touched.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -22,9 +21,8 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (
     "#CC79A7",
     "#777777",
 )
-_LABEL_POINTS = 11.0  # least distance between two labels, on logarithmic axes
-_LABEL_SHARE = 0.055  # the same on straight ones, of their height
-_ARROW = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+_LABEL_SHARE = 0.045  # least distance between two labels, of the height of the axes
+_ARROW = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3, "relpos": (0.0, 0.5)}
 
 
 class Line(NamedTuple):
@@ -79,11 +77,11 @@ def draw(
     png.parent.mkdir(parents=True, exist_ok=True)
     settings = {"svg.hashsalt": "aaren", "svg.fonttype": "none", "font.size": 10}
     width, height = (6.2, 5.2) if is_logarithmic else (6.4, 4.8)
-    draw_panel = _draw_logarithmic if is_logarithmic else _draw_straight
     with matplotlib.rc_context(settings):
         figure = figures.Figure(figsize=(width * len(panels), height), layout="constrained")
         for index, panel in enumerate(panels):
-            draw_panel(figure.add_subplot(1, len(panels), index + 1), panel)
+            axes = figure.add_subplot(1, len(panels), index + 1)
+            _draw_panel(axes, panel, is_logarithmic=is_logarithmic)
         if caption:
             figure.supxlabel(caption, fontsize=8, color=GREY)
         figure.savefig(png, dpi=150)
@@ -120,76 +118,60 @@ def spread_out(places: Sequence[float], distance: float) -> list[float]:
     return result
 
 
-def _draw_lines(axes, panel: Panel, marker_size: float) -> list[Line]:  # type: ignore[no-untyped-def]  # matplotlib is imported late
-    """Draw what both kinds of axes share; return the lines that have points."""
+def _draw_panel(axes, panel: Panel, *, is_logarithmic: bool) -> None:  # type: ignore[no-untyped-def]  # matplotlib is imported late
     lines = [line for line in panel.lines if line.points]
+    axes.set_title(panel.title, loc="left", fontweight="bold")
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if is_logarithmic:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
     for line in lines:
         axes.plot(
             *zip(*line.points, strict=True),
             color=line.colour,
             linestyle=line.style,
             marker=line.marker,
-            markersize=marker_size,
+            markersize=5 if is_logarithmic else 3.5,
             linewidth=2.6 if line.is_stressed else 1.3,
             zorder=3 if line.is_stressed else 2,
         )
-    axes.set_title(panel.title, loc="left", fontweight="bold")
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
-    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    return lines
-
-
-def _label(axes, line: Line, at: tuple[float, float], **box: object) -> None:  # type: ignore[no-untyped-def]  # as above
-    """Write a line's name at a place, tied to the line's end."""
-    axes.annotate(
-        line.label,
-        xy=line.points[-1],
-        xytext=at,
-        color=line.colour,
-        fontsize=9,
-        fontweight="bold" if line.is_stressed else "normal",
-        verticalalignment="center",
-        **box,
-    )
-
-
-def _draw_logarithmic(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # as above
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    lines = _draw_lines(axes, panel, marker_size=5)
+    if not lines:
+        return
     lengths = sorted({length for line in lines for length, _ in line.points})
-    axes.set_xticks(lengths, [f"{length:,.0f}" for length in lengths])
-    axes.minorticks_off()
-    if not lines:
-        return
-    # Room for the labels to the right of the last point, in the logarithm.
-    axes.set_xlim(lengths[0] / 1.15, lengths[-1] * max(2.0, (lengths[-1] / lengths[0]) ** 0.42))
-    low, high = axes.get_ylim()
-    per_decade = 300.0 / math.log10(high / low)  # the axes are about 300 points high
-    for end in sorted({line.points[-1][0] for line in lines}):
-        ending = [line for line in lines if line.points[-1][0] == end]
-        wanted = [math.log10(line.points[-1][1]) * per_decade for line in ending]
-        for line, place in zip(ending, spread_out(wanted, _LABEL_POINTS), strict=True):
-            box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-            arrow = {**_ARROW, "color": line.colour}
-            _label(axes, line, (end * 1.12, 10 ** (place / per_decade)), bbox=box, arrowprops=arrow)
+    if is_logarithmic:
+        ticks = lengths
+        axes.minorticks_off()
+        limits = lengths[0] / 1.15, lengths[-1] * max(2.0, (lengths[-1] / lengths[0]) ** 0.42)
+    else:
+        ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= lengths[-1]]
+        highest = max(height for line in lines for _, height in line.points) or 1.0
+        axes.set_ylim(-0.05 * highest, highest * 1.08)
+        limits = 0, lengths[-1] * 1.45
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes.set_xlim(*limits)  # what lies beyond the last point is room for labels
+    _label_ends(axes, lines)
 
 
-def _draw_straight(axes, panel: Panel) -> None:  # type: ignore[no-untyped-def]  # as above
-    lines = _draw_lines(axes, panel, marker_size=3.5)
-    if not lines:
-        return
-    furthest = max(line.points[-1][0] for line in lines)
-    highest = max(height for line in lines for _, height in line.points) or 1.0
-    axes.set_xlim(0, furthest * 1.45)  # the rest is room for labels
-    axes.set_ylim(-0.05 * highest, highest * 1.08)
-    axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= furthest])
-    axes.xaxis.set_major_formatter(lambda tick, _: f"{tick:,.0f}")
-    places = spread_out([line.points[-1][1] / highest for line in lines], _LABEL_SHARE)
-    lift = max(0.0, -min(places))  # labels of flat lines must not fall below the axis
-    for line, place in zip(lines, places, strict=True):
-        height = (place + (lift if place < 0.5 else 0.0)) * highest
-        arrow = {**_ARROW, "relpos": (0.0, 0.5), "color": line.colour}
-        _label(axes, line, (furthest * 1.04, height), arrowprops=arrow)
+def _label_ends(axes, lines: Sequence[Line]) -> None:  # type: ignore[no-untyped-def]  # as above
+    """Write every line's name beside its end, tied to it, none upon another; in shares of the axes."""
+    ends = (axes.transScale + axes.transLimits).transform([line.points[-1] for line in lines])
+    for right in sorted({x for x, _ in ends}):
+        ending = [(line, y) for line, (x, y) in zip(lines, ends, strict=True) if x == right]
+        places = spread_out([y for _, y in ending], _LABEL_SHARE)
+        lift = max(0.0, _LABEL_SHARE - min(places))  # labels of flat lines must not fall below the axis
+        for (line, _), place in zip(ending, places, strict=True):
+            axes.annotate(
+                line.label,
+                xy=line.points[-1],
+                xytext=(right + 0.03, place + (lift if place < 0.5 else 0.0)),
+                textcoords="axes fraction",
+                color=line.colour,
+                fontsize=9,
+                fontweight="bold" if line.is_stressed else "normal",
+                verticalalignment="center",
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+                arrowprops={**_ARROW, "color": line.colour},
+            )

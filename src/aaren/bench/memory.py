@@ -4,8 +4,7 @@ Allocator statistics do not see the CPU's memory, and a process that has worked 
 So the call runs in a new child of a fork server that has torch loaded: inputs are built, a small warm-up
 loads libraries and compiled code, freed memory goes back to the system, and then the operating system's own
 high-water mark (VmHWM, reset through /proc/self/clear_refs) is read after the call. Where the mark cannot be
-reset, a thread samples the resident size every millisecond; a peak shorter than that may escape it. On
-systems without /proc nothing is measured and tables show a gap. Accurate to about one megabyte.
+reset nothing is measured and tables show a gap. Accurate to about one megabyte.
 
 The C library's allocator is told to hand every large block back when it is freed. Left to itself it learns to
 keep blocks of up to 32 MB, depending on all that went before, and the same call would peak at one or at
@@ -16,14 +15,13 @@ import ctypes
 import gc
 import multiprocessing
 import os
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from aaren.errors import AarenError
 
@@ -33,7 +31,6 @@ _STATUS = Path("/proc/self/status")
 _STATM = Path("/proc/self/statm")  # sizes in pages: total, resident, ... ; see proc(5)
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # see proc(5)
-_SAMPLE_SECONDS = 0.001
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # see mallopt(3)
 _LARGE_BLOCK_BYTES = 128 * 1024  # what glibc starts with
 
@@ -103,14 +100,8 @@ def _answer(connection: Connection, work: Callable[..., None], arguments: tuple[
 
 
 def can_measure() -> bool:
-    """Tell whether this system lets a process read its own resident size."""
+    """Tell whether this system lets a process read its own sizes."""
     return _STATUS.exists()
-
-
-def available_bytes() -> int | None:
-    """Return the memory that is available without swapping; None where the system does not say."""
-    meminfo = Path("/proc/meminfo")
-    return _read_kilobytes(meminfo, "MemAvailable") if meminfo.exists() else None
 
 
 def resident_bytes() -> int | None:
@@ -148,8 +139,7 @@ def peak_extra_bytes(
     question = (prepare, arguments, warm_up, num_threads)
     with fresh_process(_measure, *question, preload=["aaren.ops.cpu.fused"]) as child:
         answer = child.receive()
-    assert isinstance(answer, int)
-    return answer
+    return cast(int | None, answer)
 
 
 def _measure(
@@ -169,40 +159,16 @@ def _measure(
         prepare(*warm_up)()
     call = prepare(*arguments)
     return_freed_memory()
-    with _peak_resident() as peak:
-        before = _read_kilobytes(_STATUS, "VmRSS")
-        kept = call()
-    del kept
-    connection.send(max(0, peak[0] - before))
-
-
-@contextmanager
-def _peak_resident() -> Iterator[list[int]]:
-    """Hand out a list whose one entry is the largest resident size, in bytes, once the block has ended."""
-    peak = [0]
     try:
         _CLEAR_REFS.write_text(_RESET_PEAK)
     except OSError:
-        yield from _sampled_peak(peak)
+        connection.send(None)
         return
-    yield peak
-    peak[0] = _read_kilobytes(_STATUS, "VmHWM")
-
-
-def _sampled_peak(peak: list[int]) -> Iterator[list[int]]:
-    """Do the same by looking often."""
-    is_done = threading.Event()
-
-    def watch() -> None:
-        while not is_done.wait(_SAMPLE_SECONDS):
-            peak[0] = max(peak[0], _read_kilobytes(_STATUS, "VmRSS"))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    yield peak
-    is_done.set()
-    watcher.join()
-    peak[0] = max(peak[0], _read_kilobytes(_STATUS, "VmRSS"))
+    before = _status_bytes("VmRSS")
+    kept = call()
+    peak = _status_bytes("VmHWM")
+    del kept
+    connection.send(max(0, peak - before))
 
 
 def _hand_back_large_blocks() -> None:
@@ -221,10 +187,7 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-def _read_kilobytes(path: Path, field: str) -> int:
-    """Return one field of a /proc file, in bytes."""
-    for line in path.read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name == field:
-            return int(rest.split()[0]) * 1024
-    return 0
+def _status_bytes(field: str) -> int:
+    """Return one field of this process's status."""
+    found = [line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:")]
+    return int(found[0].split()[1]) * 1024

@@ -43,6 +43,7 @@ class Benchmark(Generic[SettingsT]):
     command: str  # what to type, without options
     settings: SettingsT
     quick: SettingsT  # seconds: does it run here?
+    long: SettingsT | None = None
     measure: Callable[[SettingsT, OnStep], BenchRecord]
     tables: Callable[[BenchRecord], list[Table]]
     draw: Draw | None = None

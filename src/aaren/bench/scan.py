@@ -1,8 +1,7 @@
 """`aaren bench scan`: every backend, a memory copy and PyTorch's peers, on the same inputs, in one run.
 
-For each length and direction: predict what every cell will need and skip what is too much; measure peak extra
-memory in fresh processes; compare results with a float64 run; time all that remains, turn by turn. Then the
-record's targets, tables and figure. All targets are ratios within one run.
+For each length and direction: measure peak extra memory in fresh processes; time all, turn by turn; compare
+results with a float64 run. Then targets, tables and figure of the record. Targets are ratios within one run.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,15 +44,10 @@ from aaren.bench.table import (
 )
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
-from aaren.ops import scan_attention
 
 COMMAND = "aaren bench scan"
-MAX_BYTES = 8e9
-MAX_SECONDS = 60.0
-FIRST_LENGTH = 256  # always measured when longer ones are: what they need is predicted from it
 LONG_LENGTH = 8192  # from here on the batch is small, beyond it only the linear contenders take part
 DEFAULT_LENGTHS = (256, 1024, 8192)
-EXTRA_LONG_LENGTHS = (65536,)
 _WARM_UP_LENGTH = 64
 
 
@@ -73,29 +67,19 @@ class ScanSettings:
             raise ConfigError(f"lengths must be whole numbers of at least 1; got {list(self.lengths)}.")
 
     def shapes(self) -> list[Shape]:
-        """Return the shapes to measure, shortest first, so that each can be predicted from the one before."""
-        lengths = set(self.lengths)
-        if min(lengths) > FIRST_LENGTH:
-            lengths.add(FIRST_LENGTH)
+        """Return the shapes to measure, shortest first."""
         return [
             Shape(self.long_batch if length >= LONG_LENGTH else self.batch, length, self.heads, self.width)
-            for length in sorted(lengths)
+            for length in sorted(set(self.lengths))
         ]
 
 
 QUICK = ScanSettings(lengths=(64,), batch=2, budget_seconds=0.4)
-LONG = ScanSettings(lengths=(*DEFAULT_LENGTHS, *EXTRA_LONG_LENGTHS))
-
-
-def _load_kernels() -> None:
-    """Compile or load the CPU kernels now: that is no part of what is measured."""
-    scores, values = torch.zeros(1, 2, 1, requires_grad=True), torch.zeros(1, 2, 1, 4, requires_grad=True)
-    torch.autograd.grad(scan_attention(scores, values)[0].sum(), (scores, values))
+LONG = ScanSettings(lengths=(*DEFAULT_LENGTHS, 65_536))
 
 
 def measure(settings: ScanSettings, on_step: OnStep = silent) -> BenchRecord:
     """Run the whole benchmark and return its record."""
-    _load_kernels()
     groups = [(shape, direction) for shape in settings.shapes() for direction in PASSES]
     rows: list[Row] = []
     total = sum(len(_names(shape)) + 1 for shape, _ in groups)
@@ -109,8 +93,10 @@ def measure(settings: ScanSettings, on_step: OnStep = silent) -> BenchRecord:
             on_step(done, total, f"{where}: {CONTENDERS[name].label}")
             done += 1
             row = _empty_row(name, shape, direction)
-            row["skipped"] = _reason_to_skip(name, shape, direction, rows)
-            if row["skipped"] is None:
+            longest = CONTENDERS[name].longest
+            if longest is not None and shape.length > longest:
+                row["skipped"] = CONTENDERS[name].reason
+            else:
                 _measure_memory(row, name, shape, direction)
             if row["skipped"] is None:
                 calls[name] = _keep_first(build(name, shape, direction), firsts.setdefault(name, []))
@@ -187,43 +173,6 @@ def _empty_row(name: str, shape: Shape, direction: str) -> Row:
         "truth": None,
         "skipped": None,
     }
-
-
-def _reason_to_skip(name: str, shape: Shape, direction: str, rows: list[Row]) -> str | None:
-    """Say what a cell is predicted to need if that is too much, from the longest measured cell before it."""
-    if name == "triton":
-        return "needs CUDA"
-    earlier = [
-        row
-        for row in rows
-        if row["contender"] == name and row["direction"] == direction and row["skipped"] is None
-    ]
-    has_failed = not earlier and any(
-        row["contender"] == name and row["direction"] == direction for row in rows
-    )
-    if has_failed:
-        return "needs more than the shortest length could get"
-    seconds, extra = predict(name, shape, earlier[-1] if earlier else None)
-    needs = []
-    available = memory.available_bytes()
-    if extra > min(MAX_BYTES, 0.8 * available if available is not None else MAX_BYTES):
-        needs.append(f"about {format_bytes(extra)}")
-    if seconds > MAX_SECONDS:
-        needs.append(f"about {format_seconds(seconds)}")
-    return f"needs {' and '.join(needs)}" if needs else None
-
-
-def predict(name: str, shape: Shape, last: Row | None) -> tuple[float, float]:
-    """Extrapolate seconds and bytes from an earlier row, if there is one, by the contender's known growth."""
-    who = CONTENDERS[name]
-    seconds, extra = 0.0, who.heap_bytes(shape)
-    if last is not None:
-        before = shape_of(last)
-        seconds = number(last, "median_seconds") * who.time_growth(shape) / who.time_growth(before)
-        if last["peak_extra_bytes"] is not None:
-            growth = who.memory_growth(shape) / who.memory_growth(before)
-            extra = max(extra, number(last, "peak_extra_bytes") * growth)
-    return seconds, extra
 
 
 def _measure_memory(row: Row, name: str, shape: Shape, direction: str) -> None:
@@ -429,6 +378,7 @@ BENCHMARK = Benchmark(
     command=COMMAND,
     settings=ScanSettings(),
     quick=QUICK,
+    long=LONG,
     measure=measure,
     tables=tables,
     draw=draw,

@@ -4,7 +4,6 @@ All are built from the same seeded values. Results come back as tensors, so that
 with a float64 run of the same contender.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -35,50 +34,17 @@ class Shape(NamedTuple):
     width: int
 
 
-Growth: TypeAlias = Callable[[Shape], float]
-
-
-def _items(shape: Shape) -> float:
-    return shape.batch * shape.length
-
-
-def _steps(shape: Shape) -> float:
-    return shape.length  # one small operation after another: the batch hardly counts
-
-
-def _levels(shape: Shape) -> float:
-    return _items(shape) * max(1.0, math.log2(shape.length))
-
-
-def _pairs(shape: Shape) -> float:
-    return shape.batch * shape.length**2
-
-
-def _nothing(shape: Shape) -> float:  # noqa: ARG001
-    return 0.0
-
-
-def _every_prefix(shape: Shape) -> float:
-    """Return the bytes of float64 terms over all prefixes of the definition, b t²/2 h d.
-
-    They do not live at the same time. But each prefix's are a little larger than the last one's, so what is
-    freed rarely fits the next, and the C library's heap may grow to the sum of all.
-    """
-    return 4.0 * _pairs(shape) * shape.heads * shape.width
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """What the tables and predictions need to know of a contender."""
+    """What the tables need to know of a contender."""
 
     label: str
     build: Callable[[str, Shape, str, torch.dtype, int], Call]
-    time_growth: Growth = _items
-    memory_growth: Growth = _items
-    heap_bytes: Growth = _nothing  # what the heap may grow to even though less is held at any time
     is_preallocated: bool = False  # writes into buffers made beforehand: peak memory says nothing
     has_truth: bool = True
     goes_long: bool = False  # takes part beyond 8,192 items
+    longest: int | None = None  # it is skipped beyond so many items
+    reason: str = ""  # why
 
 
 def build(
@@ -257,22 +223,18 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "fused": Contender(label="fused", build=_build_scan, goes_long=True),
     "chunked": Contender(label="chunked", build=_build_scan, goes_long=True),
-    "paper_scan": Contender(
-        label="paper's scan", build=_build_paper_scan, time_growth=_levels, memory_growth=_levels
-    ),
-    "hillis_steele": Contender(
-        label="hillis_steele", build=_build_scan, time_growth=_levels, memory_growth=_levels
-    ),
+    "paper_scan": Contender(label="paper's scan", build=_build_paper_scan),
+    "hillis_steele": Contender(label="hillis_steele", build=_build_scan),
     "ladner_fischer": Contender(label="ladner_fischer", build=_build_scan),
-    # Steps forward, but backward each step's gradient may be a whole sequence of zeros with one entry in it.
-    "recurrent": Contender(label="recurrent", build=_build_scan, time_growth=_pairs),
+    "recurrent": Contender(label="recurrent", build=_build_scan),
+    # Its terms over all prefixes do not live together, but the heap may grow to their sum, b t²/2 h d.
     "naive": Contender(
-        label="naive", build=_build_scan, time_growth=_pairs, memory_growth=_pairs, heap_bytes=_every_prefix
+        label="naive", build=_build_scan, longest=NAIVE_TRUTH_LENGTH, reason="needs over 10 GB"
     ),
-    "triton": Contender(label="triton", build=_build_scan),
-    "sdpa": Contender(label="causal SDPA", build=_build_sdpa, time_growth=_pairs),
-    "gru": Contender(label="nn.GRU", build=_build_rnn, time_growth=_steps),
-    "lstm": Contender(label="nn.LSTM", build=_build_rnn, time_growth=_steps),
+    "triton": Contender(label="triton", build=_build_scan, longest=0, reason="needs CUDA"),
+    "sdpa": Contender(label="causal SDPA", build=_build_sdpa),
+    "gru": Contender(label="nn.GRU", build=_build_rnn),
+    "lstm": Contender(label="nn.LSTM", build=_build_rnn),
 }
 
 

@@ -9,7 +9,8 @@ an eager step costs dispatch, not arithmetic. `stream_view` draws and judges the
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import NamedTuple, cast
 
@@ -35,35 +36,21 @@ from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderState
 
 COMMAND = "aaren bench stream"
-_CONTENDERS = (FOLDED, AAREN)
 EARLY_TOKENS = 1000  # where a late token's time is compared with an early one's
 _WARM_UP_TOKENS = 48
 _DIFFERENT_TOKENS = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ManyStreamsSettings:
-    """What to measure."""
-
-    streams: tuple[int, ...] = (1, 32, 1024)
-    size: str = SMALL
-    budget_seconds: float = 8.0
-
-    def __post_init__(self) -> None:
-        if not self.streams or min(self.streams) < 1:
-            raise ConfigError(f"streams must be at least 1; got {list(self.streams)}.")
-
-
-def measure_many_streams(settings: ManyStreamsSettings) -> list[Row]:
-    """Time a step of each model with each number of streams, turn by turn."""
-    cells = [(contender, streams) for contender in _CONTENDERS for streams in settings.streams]
+def measure_many_streams(numbers: Sequence[int], *, budget_seconds: float) -> list[Row]:
+    """Time a step of the small size with each number of streams, turn by turn."""
+    cells = [(contender, streams) for contender in (FOLDED, AAREN) for streams in numbers]
     with torch.inference_mode():
-        calls = {f"{name} {streams}": _steps_of(settings.size, name, streams) for name, streams in cells}
-        timings = time_interleaved(calls, budget_seconds=settings.budget_seconds, max_repeats=2000)
+        calls = {f"{name} {streams}": _steps_of(SMALL, name, streams) for name, streams in cells}
+        timings = time_interleaved(calls, budget_seconds=budget_seconds, max_repeats=2000)
     return [
         {
             "what": "many_streams",
-            "size": settings.size,
+            "size": SMALL,
             "contender": contender,
             "streams": streams,
             **timing.fields("step_", parts=steps_per_turn(streams)),
@@ -110,18 +97,38 @@ class Turn(NamedTuple):
 
 
 class StreamWorker:
-    """The parent's end of a worker; made by `stream_worker`."""
+    """The parent's end of a model that lives in a process of its own; made by `stream_worker`."""
 
-    def __init__(self, child: Child) -> None:
-        self._child = child
+    def __init__(self, size: str, contender: str, child: Child) -> None:
+        self.size, self.contender, self._child = size, contender, child
         self.tokens = 0
+        self.cumulative_seconds = 0.0
+        self.latest: list[float] = []  # seconds of the latest tokens
         self.parameters, self.first_state_bytes = cast(tuple[int, int], child.receive())
 
     def take(self, num_tokens: int) -> Turn:
         """Feed the model more tokens, one at a time."""
         turn = cast(Turn, self._child.ask("take", num_tokens))
         self.tokens = turn.tokens
+        self.cumulative_seconds += sum(turn.seconds)
         return turn
+
+    def take_row(self, num_tokens: int, window_tokens: int) -> Row:
+        """Feed it more tokens; return what one costs, over the latest ones, and what all did."""
+        turn = self.take(num_tokens)
+        self.latest = [*self.latest, *turn.seconds][-window_tokens:]
+        return {
+            "what": "stream",
+            "size": self.size,
+            "contender": self.contender,
+            "tokens": turn.tokens,
+            "parameters": self.parameters,
+            "state_bytes": turn.state_bytes,
+            "process_bytes": turn.process_bytes,
+            **Timing.of(self.latest).fields("token_"),
+            "window_tokens": len(self.latest),
+            "cumulative_seconds": self.cumulative_seconds,
+        }
 
     def compare(self, *, rounds: int, tokens: int) -> Row:
         """Time `tokens` at a time from the state at EARLY_TOKENS and from the present one, in alternation."""
@@ -132,7 +139,7 @@ class StreamWorker:
 def stream_worker(size: str, contender: str, *, num_threads: int) -> Iterator[StreamWorker]:
     """Start a fresh process with this model, ready for its first token, and end it after the block."""
     with fresh_process(_work, size, contender, num_threads, preload=[__name__]) as child:
-        yield StreamWorker(child)
+        yield StreamWorker(size, contender, child)
 
 
 def _work(connection: Connection, size: str, contender: str, num_threads: int) -> None:
@@ -253,7 +260,8 @@ class StreamSettings:
 
     lanes: tuple[Lane, ...] = lanes({PAPER: 8192, SMALL: 2048})
     window_tokens: int = 2 * TURN_TOKENS  # time per token is the median over this many latest ones
-    many_streams: ManyStreamsSettings = field(default_factory=ManyStreamsSettings)
+    streams: tuple[int, ...] = (1, 32, 1024)  # stepped together
+    streams_seconds: float = 8.0  # for the timing of all of them
 
     def __post_init__(self) -> None:
         for lane in self.lanes:
@@ -264,12 +272,15 @@ class StreamSettings:
                 )
         if self.window_tokens < 1:
             raise ConfigError(f"window_tokens must be at least 1; got {self.window_tokens}.")
+        if not self.streams or min(self.streams) < 1:
+            raise ConfigError(f"streams must be at least 1; got {list(self.streams)}.")
 
 
 QUICK = StreamSettings(
     lanes=lanes({PAPER: 2 * TURN_TOKENS, SMALL: 2 * TURN_TOKENS}),
     window_tokens=TURN_TOKENS,
-    many_streams=ManyStreamsSettings(streams=(1, 64), budget_seconds=0.5),
+    streams=(1, 64),
+    streams_seconds=0.5,
 )
 LONG = StreamSettings(lanes=lanes({PAPER: 32_768, SMALL: 2048}, folded_tokens=1_000_000))
 
@@ -283,7 +294,7 @@ def measure(settings: StreamSettings, on_step: OnStep = silent) -> BenchRecord:
         chosen = [lane for lane in settings.lanes if lane.size == size]
         done = _run_lanes(chosen, settings.window_tokens, rows, on_step, done, total)
     on_step(total, total, "many streams at once")
-    rows += measure_many_streams(settings.many_streams)
+    rows += measure_many_streams(settings.streams, budget_seconds=settings.streams_seconds)
     return BenchRecord(
         kind="stream",
         command=COMMAND,
@@ -299,7 +310,8 @@ def measure(settings: StreamSettings, on_step: OnStep = silent) -> BenchRecord:
     )
 
 
-def checkpoints(tokens: int) -> set[int]:
+@cache
+def checkpoints(tokens: int) -> frozenset[int]:
     """Return the numbers of tokens at which there is a row: doublings, equal parts, and the last.
 
     >>> sorted(checkpoints(256))
@@ -309,42 +321,7 @@ def checkpoints(tokens: int) -> set[int]:
         TURN_TOKENS << power for power in range(tokens.bit_length()) if TURN_TOKENS << power <= tokens
     }
     parts = {tokens * part // _PARTS // TURN_TOKENS * TURN_TOKENS for part in range(1, _PARTS + 1)}
-    return (doublings | parts) - {0}
-
-
-class _Runner:
-    """One lane under way: its worker, what it has spent, and the rows it leaves."""
-
-    def __init__(self, lane: Lane, worker: StreamWorker, window_tokens: int) -> None:
-        self.lane, self.worker, self.window_tokens = lane, worker, window_tokens
-        self.cumulative_seconds = 0.0
-        self.latest: list[float] = []
-        self.rows_at = checkpoints(lane.tokens)
-
-    @property
-    def is_done(self) -> bool:
-        return self.worker.tokens >= self.lane.tokens
-
-    def take_turn(self) -> Row | None:
-        turn = self.worker.take(TURN_TOKENS)
-        self.cumulative_seconds += sum(turn.seconds)
-        self.latest = [*self.latest, *turn.seconds][-self.window_tokens :]
-        return self._row(turn) if turn.tokens in self.rows_at else None
-
-    def _row(self, turn: Turn) -> Row:
-        token = Timing.of(self.latest)
-        return {
-            "what": "stream",
-            "size": self.lane.size,
-            "contender": self.lane.contender,
-            "tokens": turn.tokens,
-            "parameters": self.worker.parameters,
-            "state_bytes": turn.state_bytes,
-            "process_bytes": turn.process_bytes,
-            **token.fields("token_"),
-            "window_tokens": token.repeats,
-            "cumulative_seconds": self.cumulative_seconds,
-        }
+    return frozenset((doublings | parts) - {0})
 
 
 def _run_lanes(
@@ -353,26 +330,26 @@ def _run_lanes(
     """Let models of one size take turns until each has had its tokens; return the tokens done in all."""
     num_threads = torch.get_num_threads()
     with ExitStack() as stack:
-        runners = []
+        workers: dict[Lane, StreamWorker] = {}
         for lane in chosen:
             on_step(done, total, f"starting {LABELS[lane.contender]}")
-            worker = stack.enter_context(stream_worker(lane.size, lane.contender, num_threads=num_threads))
-            runners.append(_Runner(lane, worker, window_tokens))
-        waiting = list(runners)
+            started = stream_worker(lane.size, lane.contender, num_threads=num_threads)
+            workers[lane] = stack.enter_context(started)
+        waiting = dict(workers)
         while waiting:
-            furthest = max(runner.worker.tokens for runner in waiting)
+            furthest = max(worker.tokens for worker in waiting.values())
             on_step(done, total, f"{size_title(chosen[0].size)}: token {furthest:,}")
-            for runner in waiting:
-                row = runner.take_turn()
+            for lane, worker in waiting.items():
+                row = worker.take_row(TURN_TOKENS, window_tokens)
                 done += TURN_TOKENS
-                if row is not None:
+                if worker.tokens in checkpoints(lane.tokens):
                     rows.append(row)
-            waiting = [runner for runner in waiting if not runner.is_done]
-        for runner in runners:
-            if runner.lane.contender == FOLDED and runner.lane.tokens > EARLY_TOKENS:
+            waiting = {lane: worker for lane, worker in waiting.items() if worker.tokens < lane.tokens}
+        for lane, worker in workers.items():
+            if lane.contender == FOLDED and lane.tokens > EARLY_TOKENS:
                 on_step(done, total, "an early token against a late one")
-                compared = runner.worker.compare(rounds=_COMPARE_ROUNDS, tokens=_COMPARE_TOKENS)
-                rows.append({"what": "flatness", "size": runner.lane.size, "contender": FOLDED, **compared})
+                compared = worker.compare(rounds=_COMPARE_ROUNDS, tokens=_COMPARE_TOKENS)
+                rows.append({"what": "flatness", "size": lane.size, "contender": FOLDED, **compared})
     return done
 
 

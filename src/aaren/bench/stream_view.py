@@ -5,7 +5,7 @@ from pathlib import Path
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, Row, counted, number
-from aaren.bench.stream import COMMAND, QUICK, StreamSettings, longest, measure
+from aaren.bench.stream import COMMAND, LONG, QUICK, StreamSettings, longest, measure
 from aaren.bench.stream_contenders import (
     AAREN,
     CACHED_QUERY,
@@ -246,6 +246,7 @@ BENCHMARK = Benchmark(
     command=COMMAND,
     settings=StreamSettings(),
     quick=QUICK,
+    long=LONG,
     measure=measure,
     tables=tables,
     draw=draw,

@@ -5,7 +5,7 @@ mixer. Both heads are sums over time, so a stream has an answer after every step
 adds to the total, `read` turns a total into scores.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,7 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
+from aaren.stream.native.lower import Leaf
 from aaren.stream.session import Item, Session, StateT, largest
 from aaren.stream.whole import WholeStep, numbers_of
 
@@ -389,6 +390,14 @@ class ClassifierSession(Session[StateT]):
             **extras: `mask`, (b,) bool: streams with False got no step and repeat their answer.
         """
         return super().push(item, **extras).softmax(dim=-1)
+
+    def push_turns(
+        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, **extras: Item
+    ) -> Tensor | None:
+        if type(self).push is not ClassifierSession.push:
+            return None
+        found = self._turns(block, layout, sizes, item, extras)
+        return None if found is None else found.softmax(dim=-1)
 
 
 def classify_raw(model: Any, num_channels: int, preprocessing: Mapping[str, Any] | None) -> WholeStep:

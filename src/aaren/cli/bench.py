@@ -1,11 +1,15 @@
 """`aaren bench ...`: ratios against peers, each measured in one run."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aaren.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aaren.bench.publish import Benchmark
 
 app = typer.Typer(help="Measure this machine: ratios against peers, in one run.", no_args_is_help=True)
 
@@ -32,15 +36,7 @@ def scan(
     figure: FigureBase = None,
 ) -> None:
     """Time every backend against a memory copy, causal attention, GRU and LSTM; under 5 minutes."""
-    options = _sizes(quick=quick, long=long, lengths=lengths)
-    from aaren.bench import scan as bench
-    from aaren.bench.publish import Destinations, run
-
-    settings = bench.QUICK if quick else bench.LONG if long else bench.ScanSettings()
-    if lengths:
-        settings = bench.ScanSettings(lengths=tuple(lengths))
-    destinations = Destinations(record=record, figure=figure)
-    run(bench.BENCHMARK, settings, destinations, options=options, threads=threads)
+    _run("scan", threads, record, figure, quick=quick, long=long, lengths=lengths)
 
 
 @app.command()
@@ -57,14 +53,7 @@ def stream(
     figure: FigureBase = None,
 ) -> None:
     """Feed tokens one at a time to Aaren, a Transformer with KV cache, GRU and LSTM; under 5 minutes."""
-    options = _sizes(quick=quick, long=long)
-    from aaren.bench import stream as bench
-    from aaren.bench.publish import Destinations, run
-    from aaren.bench.stream_view import BENCHMARK
-
-    settings = bench.QUICK if quick else bench.LONG if long else bench.StreamSettings()
-    destinations = Destinations(record=record, figure=figure)
-    run(BENCHMARK, settings, destinations, options=options, threads=threads)
+    _run("stream", threads, record, figure, quick=quick, long=long)
 
 
 @app.command()
@@ -76,15 +65,7 @@ def train(
     figure: FigureBase = None,
 ) -> None:
     """Time one training step on whole sequences, Aaren, Transformer, GRU and LSTM; about 5 minutes."""
-    options = _sizes(quick=quick, lengths=lengths)
-    from aaren.bench import train as bench
-    from aaren.bench.publish import Destinations, run
-
-    settings = bench.QUICK if quick else bench.TrainSettings()
-    if lengths:
-        settings = bench.TrainSettings(lengths=tuple(lengths))
-    destinations = Destinations(record=record, figure=figure)
-    run(bench.BENCHMARK, settings, destinations, options=options, threads=threads)
+    _run("train", threads, record, figure, quick=quick, lengths=lengths)
 
 
 @app.command()
@@ -94,27 +75,41 @@ def show(
 ) -> None:
     """Show a record again, without measuring."""
     from aaren.bench import publish as harness
-    from aaren.bench import scan, stream_view, train
     from aaren.bench.record import read_record
 
-    found = read_record(record)
-    known: list[harness.Benchmark[Any]] = [
-        scan.BENCHMARK,
-        stream_view.BENCHMARK,
-        train.BENCHMARK,
-    ]
-    for benchmark in known:
-        if benchmark.kind == found.kind:
-            harness.show(benchmark, found, harness.Destinations(figure=figure))
-            return
-    raise ConfigError(
-        f"{record} is a record of {found.kind!r}; this command shows those of "
-        f"{', '.join(benchmark.kind for benchmark in known)}. A script in benchmarks/ shows its own: --show."
-    )
+    found, known = read_record(record), _benchmarks()
+    if found.kind not in known:
+        raise ConfigError(
+            f"{record} is a record of {found.kind!r}; this command shows those of {', '.join(known)}. "
+            "A script in benchmarks/ shows its own: --show."
+        )
+    harness.show(known[found.kind], found, harness.Destinations(figure=figure))
 
 
-def _sizes(*, quick: bool, long: bool = False, lengths: list[int] | None = None) -> list[str]:
-    """Return the options that chose the sizes, of which only one may be given."""
+def _benchmarks() -> "dict[str, Benchmark[Any]]":
+    from aaren.bench import scan, stream_view, train
+
+    return {bench.kind: bench for bench in (scan.BENCHMARK, stream_view.BENCHMARK, train.BENCHMARK)}
+
+
+def _run(
+    kind: str,
+    threads: int | None,
+    record: Path | None,
+    figure: Path | None,
+    *,
+    quick: bool,
+    long: bool = False,
+    lengths: list[int] | None = None,
+) -> None:
+    """Measure with the sizes that were chosen, and write down the options that chose them."""
     if quick + long + bool(lengths) > 1:
         raise ConfigError("--quick, --long and --length each choose the sizes; give only one of them.")
-    return [*["--quick"] * quick, *["--long"] * long, *(f"--length {length}" for length in lengths or [])]
+    options = [*["--quick"] * quick, *["--long"] * long, *(f"--length {length}" for length in lengths or [])]
+    from aaren.bench.publish import Destinations, run
+
+    bench = _benchmarks()[kind]
+    settings = bench.quick if quick else bench.long if long else bench.settings
+    if lengths:
+        settings = replace(bench.settings, lengths=tuple(lengths))
+    run(bench, settings, Destinations(record=record, figure=figure), options=options, threads=threads)

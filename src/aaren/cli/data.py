@@ -151,6 +151,10 @@ def verify(
         bool,
         typer.Option("--allow-irregular", help="Accept gaps, repeated dates, sentinels, missing values."),
     ] = False,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="What a column of your events is called: time=when, sequence=user, mark=action."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare what is on disk with the catalogue; exit code 1 when something differs."""
@@ -163,7 +167,10 @@ def verify(
     rows: tuple[Dataset, ...] = select(tuple(registered)) if registered else ()
     if not names:
         rows = (*select(()), *EXTRAS)
-    findings = [check_file(path, setting=setting, allow_irregular=allow_irregular) for path in files]
+    columns = dict(_read_column(given) for given in column or ())
+    findings = [
+        check_file(path, setting=setting, allow_irregular=allow_irregular, columns=columns) for path in files
+    ]
     findings += [verify_dataset(row) for row in rows]
     if not names:
         findings = [finding for finding in findings if finding.status != "missing"]
@@ -285,3 +292,10 @@ def _print_lines(console: Console, entries: "list[Entry]") -> None:
 
 def _size(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 100_000 else f"{num_bytes / 1e3:,.0f} kB"
+
+
+def _read_column(given: str) -> tuple[str, str]:
+    role, equals, name = given.partition("=")
+    if not (role and equals and name):
+        raise ConfigError(f"--column takes ROLE=NAME, such as time=when; got {given!r}.")
+    return role, name

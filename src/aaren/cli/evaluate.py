@@ -3,6 +3,7 @@
 `aaren predict`: predict new data with a finished run.
 """
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,7 +61,8 @@ def evaluate(
         print(strict_json({part: metrics}, indent=1))
     else:
         for name, value in metrics.items():
-            print(f"{part}.{name} {value:.6g}")
+            if not math.isnan(value):  # a metric that does not apply, such as of marks
+                print(f"{part}.{name} {value:.6g}")
 
 
 def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -> None:

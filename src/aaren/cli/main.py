@@ -3,12 +3,12 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from aaren.cli import bench, check, data, demo, evaluate, export, info, report, reproduce, stream, train
 from aaren.cli import evaluate as predict
@@ -17,7 +17,27 @@ from aaren.errors import AarenError, ConfigError
 from aaren.version import __version__
 
 
-class _Verbs(TyperGroup):
+class _PlainFlags:
+    """Show no type behind a flag in the help: there is nothing to type."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:
+        """Return the parameters, flags without a placeholder."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class _Command(_PlainFlags, TyperCommand):
+    """A verb."""
+
+
+class _Group(_PlainFlags, TyperGroup):
+    """Verbs under one word."""
+
+
+class _Verbs(_Group):
     """The verbs, once the words after `aaren` are looked at."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # the same
@@ -50,8 +70,10 @@ app.command()(reproduce.reproduce)
 app.command()(check.check)
 app.command()(demo.demo)
 app.command()(export.export)
-app.add_typer(bench.app, name="bench")
-app.add_typer(data.app, name="data")
+for name, group in {"bench": bench.app, "data": data.app}.items():
+    app.add_typer(group, name=name, cls=_Group)
+for command in [*app.registered_commands, *bench.app.registered_commands, *data.app.registered_commands]:
+    command.cls = _Command
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -78,12 +100,6 @@ def options(
     """Take what stands before the verb."""
     del is_version_wanted
     import_modules(modules or ())
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(__version__)
 
 
 # How torch says that there is no memory for a tensor, in a RuntimeError like any other.

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +13,11 @@ from aaren.cli.own_modules import import_settings
 
 if TYPE_CHECKING:
     from aaren.bench.table import Table
-    from aaren.lab.plan import Request
+    from aaren.lab.plan import GridStatus, PlannedRun, Request
 
 _FILE_WIDTH = 140  # columns when stdout is no terminal
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
+_resource = partial(typer.Option, rich_help_panel="Where it runs, and how long")
 
 
 def reproduce(
@@ -33,24 +35,33 @@ def reproduce(
         str, typer.Option(metavar="A,B", help="Only these datasets; see: aaren data list.")
     ] = "",
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the runs go.")] = Path("runs"),
-    workers: Annotated[int, typer.Option(min=0, max=1024, help="Runs at once; 0: as many as cores.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, max=1024, help="Threads of each; 0: cores / workers.")] = 0,
+    workers: Annotated[
+        int, _resource("--workers", min=0, max=1024, help="Runs at once; 0: as many as cores.")
+    ] = 0,
+    threads: Annotated[
+        int, _resource("--threads", min=0, max=1024, help="Threads of each; 0: cores / workers.")
+    ] = 0,
     shard: Annotated[
-        str, typer.Option(metavar="I/N", help="Only part I of N, for other schedulers.")
+        str, _resource("--shard", metavar="I/N", help="Only part I of N, for other schedulers.")
     ] = "1/1",
     ray: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster, or on one started here: local.")
+        str,
+        _resource("--ray", metavar="ADDRESS", help="Run on a Ray cluster, or on one started here: local."),
     ] = "",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
     timeout: Annotated[
-        float, typer.Option(metavar="MINUTES", min=0.0, help="A run that takes longer has failed; 0: never.")
+        float,
+        _resource(
+            "--timeout", metavar="MINUTES", min=0.0, help="A run that takes longer has failed; 0: never."
+        ),
     ] = 0.0,
     stall: Annotated[
-        float, typer.Option(metavar="MINUTES", min=0.0, help="Replace a worker without progress; 0: never.")
+        float,
+        _resource("--stall", metavar="MINUTES", min=0.0, help="Replace a worker without progress; 0: never."),
     ] = 120.0,
-    plain: Annotated[bool, typer.Option("--plain", help="Log lines instead of the live table.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    show_plan: Annotated[bool, typer.Option("--plan", help="Only say what is left, and its cost.")] = False,
+    show_plan: Annotated[
+        bool, typer.Option("--plan", help="Only say what would be run, by which commands, and its cost.")
+    ] = False,
 ) -> None:
     """Run dataset x horizon x model x seed, skip what is finished, print tables beside the paper's.
 
@@ -73,16 +84,14 @@ def reproduce(
         datasets=_names(datasets),
         shard=parse_shard(shard),
     )
-    if show_plan:
-        print_plan(request, out)
-        return
-    with nullcontext() if dry_run else holding(out, request.shard):
+    with nullcontext() if show_plan else holding(out, request.shard):
         while True:
             runs = plan(request, out)
             status = find_status(runs, out, retry_failed=retry_failed)
             resources = Resources(workers, threads, ray).sized(len(status.waiting))
             announced = announcement(status, resources)
-            if dry_run:
+            if show_plan:
+                print_plan(request, runs, status, out)
                 print("\n".join([*announced, *(run.command for run in status.waiting)]))
                 return
             for line in announced:
@@ -94,7 +103,7 @@ def reproduce(
                 done_before=len(status.finished),
             )
             if status.waiting:
-                with choose_display(plain=plain) as display, pausing_on_signals() as is_pause_wanted:
+                with choose_display() as display, pausing_on_signals() as is_pause_wanted:
                     limits = {"timeout": 60.0 * timeout, "stall": 60.0 * stall}
                     Scheduler(schedule, resources.start(), display, **limits).run(is_pause_wanted)
             for line in outcome(schedule):
@@ -110,19 +119,17 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def print_plan(request: "Request", out: Path) -> None:
+def print_plan(request: "Request", runs: "Sequence[PlannedRun]", status: "GridStatus", out: Path) -> None:
     """Print by dataset what is done and what the rest would cost, and which records are superseded."""
     from rich.console import Console
 
     from aaren.bench.table import Cell, Column, Table, to_rich
     from aaren.lab.cost import dataset_costs
-    from aaren.lab.plan import find_status, plan
     from aaren.report.rows import Results, read_results
 
     results = read_results(out) if out.is_dir() else Results(rows=[], problems=[])
     records = [*(run for row in results.rows for run in row.found), *results.superseded]
-    runs = plan(request, out)
-    costs = dataset_costs(runs, find_status(runs, out), [run.record for run in records])
+    costs = dataset_costs(runs, status, [run.record for run in records])
     columns = [Column(label=label, kind="text") for label in ("setting", "dataset")]
     columns += [Column(label=label) for label in ("runs", "done", "core-hours left")]
     table = Table(name="plan", title="", columns=[*columns, Column(label="from", kind="text")])

@@ -1,5 +1,6 @@
 """`aaren train`: one run, from a preset or a TOML file; the same command resumes it."""
 
+import math
 import os
 import shlex
 from pathlib import Path
@@ -92,7 +93,8 @@ def train(
             raise typer.Exit(130) from pause
     if is_first:
         for name in record.reports:
-            print(f"{name} {record.metric(name):.6g}")
+            if not math.isnan(record.metric(name)):  # a metric that does not apply, such as of marks
+                print(f"{name} {record.metric(name):.6g}")
         print(f"run {folder}")
 
 

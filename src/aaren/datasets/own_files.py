@@ -1,5 +1,6 @@
 """Check a user's own file the way training would, before training does; write generated datasets as files."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from aaren.datasets.catalogue import EXTRAS, lookup
@@ -9,7 +10,13 @@ from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.files.archive import plain_name, refuse_pickle
 
 
-def check_file(path: Path, *, setting: str = "", allow_irregular: bool = False) -> Finding:
+def check_file(
+    path: Path,
+    *,
+    setting: str = "",
+    allow_irregular: bool = False,
+    columns: Mapping[str, str] | None = None,
+) -> Finding:
     """Read a file (or a folder of `.ts` files) strictly and report what is in it; a fault raises."""
     is_guessed, setting = not setting, setting or guess_setting(path)
     if setting not in setting_names():
@@ -17,7 +24,11 @@ def check_file(path: Path, *, setting: str = "", allow_irregular: bool = False) 
     if path.is_file():
         refuse_pickle(path)
     try:
-        measured = find_setting(setting).check_file(path, allow_irregular=allow_irregular)
+        found = find_setting(setting)
+        if columns:
+            measured = found.check_table(path, columns)
+        else:
+            measured = found.check_file(path, allow_irregular=allow_irregular)
     except DataError as error:
         if is_guessed and setting == "forecasting":  # a CSV may be either
             raise DataError(f"{error} If it is a table of events, add --as events.") from error

@@ -41,6 +41,9 @@ class DataSetting(Protocol):
     def check_file(self, path: Path, *, allow_irregular: bool) -> Mapping[str, Fact]:
         """Read a user's own file strictly and return what is in it."""
 
+    def check_table(self, path: Path, columns: Mapping[str, str]) -> Mapping[str, Fact]:
+        """Read a user's own table whose columns have other names, and return what is in it."""
+
     def make(self, dataset: Dataset, *, seed: int) -> Path:
         """Write a generated dataset into the data folder."""
 

@@ -1,7 +1,7 @@
 """`aaren stream`: JSON lines in, JSON lines out, many keyed streams, every line taken in exactly once.
 
 Lines are numbered from 0. A batch is read, answered, written to the output and only then committed, with the
-number of the next line. Started again with the same input, a process goes on from there; what a killed one
+number of the next line. Started again with the same input, a process resumes there; what a killed one
 wrote of a batch that it did not commit is cut off the output first. Batches of a file begin at multiples of
 their size, so that the arithmetic, too, is that of an undisturbed run.
 """

@@ -391,7 +391,7 @@ class _Loop(Generic[BatchT]):
         """Add the time since the last call to one of the status's accounts."""
         lap, seconds = self.clock.lap(), self.status.seconds
         seconds[what] += lap.wall
-        for account, spent in (("cpu", lap.cpu), ("others", lap.others)):
+        for account, spent in (("cpu", lap.cpu), ("others", lap.others or 0.0)):
             seconds[account] = seconds.get(account, 0.0) + spent  # older checkpoints have none
         if what == "training" and self.update is not None:
             self.status.seconds["inside_updates"] += self.update.take_inside_seconds()

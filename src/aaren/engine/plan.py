@@ -62,13 +62,22 @@ def epochs_in_motion(schedule: Schedule, *, at_most: int) -> int:
     return next((epoch for epoch, still in enumerate(is_still) if still), at_most)
 
 
-def warm_up(updates: int) -> Schedule:
-    """Rise in a straight line to the full rate at the given update, then stay (rl).
+def warm_up(updates: int, *, end: int | None = None) -> Schedule:
+    """Rise in a straight line to the full rate at the given update, then stay, or fall to 0 at the end (rl).
 
     >>> [warm_up(4)(Moment(update, 0)) for update in (0, 1, 3, 100)]
     [0.25, 0.5, 1.0, 1.0]
+    >>> [warm_up(4, end=12)(Moment(update, 0)) for update in (1, 3, 7, 11)]
+    [0.5, 1.0, 0.625, 0.125]
     """
-    return lambda moment: min((moment.update + 1) / updates, 1.0)
+
+    def rate(moment: Moment) -> float:
+        risen = min((moment.update + 1) / updates, 1.0)
+        if end is None or end <= updates:
+            return risen
+        return min(risen, max(0.0, (end - moment.update) / (end - updates)))
+
+    return rate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

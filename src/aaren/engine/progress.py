@@ -78,16 +78,19 @@ class LogLines(Observer):
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
         self.plan, self.pace = plan, Pace(plan, status)
-        self.say(
-            f"{name}: {plan.max_updates} updates"
-            + (f", resuming at {status.update}" if status.update else "")
-        )
+        words = f"{plan.max_updates} updates" if plan.max_updates else "fitted at once, without updates"
+        self.say(f"{name}: {words}" + (f", resuming at {status.update}" if status.update else ""))
 
     def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         if time.monotonic() - self.shown < LINE_SECONDS and not status.is_done:
             return
         self.shown = time.monotonic()
-        metrics = ", ".join(f"{key} {value:.4g}" for key, value in evaluation["validation"].items())
+        # What chooses weights and what stops; all other metrics are in the record.
+        names = dict.fromkeys((self.plan.selects.metric, self.plan.watches.metric))
+        metrics = ", ".join(f"{name} {evaluation['validation'][name]:.4g}" for name in names)
+        if not self.plan.max_updates:
+            self.say(f"validation {metrics}")
+            return
         best = " (best)" if evaluation["is_best"] else ""
         self.say(
             f"epoch {evaluation['epoch']}, update {evaluation['update']}/{self.plan.max_updates}: "

@@ -143,6 +143,13 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         del allow_irregular
         raise ConfigError(f"{self.name} reads no files of its own; {path.name} was not checked.")
 
+    def check_table(self, path: Path, columns: Mapping[str, str]) -> Mapping[str, Fact]:
+        """Read a user's own table whose columns have other names; a fault raises."""
+        raise ConfigError(
+            f"{self.name} has no columns to name; leave out --column {next(iter(columns))}=... "
+            f"for {path.name}."
+        )
+
     def make(self, dataset: Dataset, *, seed: int) -> Path:
         """Write a generated dataset into the data folder, for use outside this library."""
         del seed

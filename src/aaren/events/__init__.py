@@ -6,17 +6,21 @@ from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aaren.events.distribution import Events, NextEvent
+    from aaren.events.estimator import AarenEventForecaster
     from aaren.events.forecaster import EventState, EventStream
+    from aaren.events.live import EventSession
     from aaren.events.model import EventModel, EventModelConfig
     from aaren.events.references import EventReference, EventReferenceConfig
     from aaren.events.setting import SETTING
 
 __all__ = [
     "SETTING",
+    "AarenEventForecaster",
     "EventModel",
     "EventModelConfig",
     "EventReference",
     "EventReferenceConfig",
+    "EventSession",
     "EventState",
     "EventStream",
     "Events",
@@ -30,6 +34,8 @@ __getattr__, __dir__ = lazy_names(
             "Events",
             "NextEvent",
         ),
+        "aaren.events.estimator": ("AarenEventForecaster",),
+        "aaren.events.live": ("EventSession",),
         "aaren.events.forecaster": (
             "EventState",
             "EventStream",

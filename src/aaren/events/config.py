@@ -10,8 +10,8 @@ from aaren.events.likelihood import Censoring
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.references import EventReference, EventReferenceConfig
 
-ModelName: TypeAlias = Literal["aaren", "transformer", "gru", "aaren-decay", "poisson", "renewal"]
-REFERENCES = ("poisson", "renewal")  # fitted in one go
+ModelName: TypeAlias = Literal["aaren", "transformer", "gru", "aaren-decay", "poisson", "renewal", "markov"]
+REFERENCES = ("poisson", "renewal", "markov")  # fitted in one go
 MIXERS = {"aaren": "aaren", "aaren-decay": "aaren", "transformer": "softmax", "gru": "gru"}
 
 

@@ -84,7 +84,9 @@ class EventsExperiment(Experiment[EventBatch]):
         if isinstance(model, EventReference):
             marks = np.zeros(train.num_events, dtype=np.int64) if train.marks is None else train.marks
             is_known = ~train.is_first
-            model.fit(torch.from_numpy(train.gaps[is_known]), torch.from_numpy(marks[is_known]))
+            before = marks[np.flatnonzero(is_known) - 1]
+            parts = (torch.from_numpy(part) for part in (train.gaps[is_known], marks[is_known], before))
+            model.fit(*parts)
         return model
 
     def build_optimiser(self, model: nn.Module) -> Optimizer:

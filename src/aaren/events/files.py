@@ -16,7 +16,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeGuard
@@ -165,21 +165,22 @@ def read_table(
     if not len(table[columns.time]):
         raise DataError(f"{path}: the table has no rows. Give one row per event.")
     sequence, names = _sequences(table[columns.sequence], columns.sequence, place)
-    times, is_date = _times(table[columns.time], columns.time, place)
+    times, origin = _times(table[columns.time], columns.time, place)
     marks = None
     if columns.mark not in (None, MARK, *table):  # under its usual name it may be absent
         raise DataError(f"{path}: no column {columns.mark!r} for marks; it has {', '.join(table)}.")
     if columns.mark is not None and columns.mark in table:
         marks, mark_names = _marks(table[columns.mark], columns.mark, mark_names, place)
-    return group(
+    events = group(
         LooseEvents(sequence, times, marks, names),
         repairs,
         path=str(path),
         where=place.say,
         num_marks=num_marks,
         mark_names=mark_names,
-        unit=unit or ("seconds" if is_date else "time units"),
+        unit=unit or ("seconds" if origin else "time units"),
     )
+    return replace(events, origin=origin)
 
 
 def read_records(path: Path, *, repairs: Repairs, unit: str = "") -> EventSequences:
@@ -406,7 +407,8 @@ def _sequences(column: Column, name: str, place: Place) -> tuple[Integers, list[
     return codes.astype(np.int64), [str(label) for label in labels]
 
 
-def _times(column: Column, name: str, place: Place) -> tuple[Times, bool]:
+def _times(column: Column, name: str, place: Place) -> tuple[Times, str]:
+    """Return numbers, and the date that they are counted from, if they were dates."""
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     read_dates = partial(pandas.to_datetime, format="ISO8601", utc=True, errors="coerce")
     numbers = np.full(len(column), np.nan)
@@ -414,13 +416,17 @@ def _times(column: Column, name: str, place: Place) -> tuple[Times, bool]:
     if not is_date:
         numbers = _column_numbers(column, name, place)
         is_date = bool(np.isnan(numbers[0])) and not pandas.isna(read_dates(column[:1])[0])
+    origin = ""
     if is_date:
         dates = pandas.Series(read_dates(column))
         numbers = (dates - dates.min()).dt.total_seconds().to_numpy(dtype=np.float64)
+        has_zone = pandas.to_datetime(column[:1], format="ISO8601", errors="coerce")[0].tzinfo is not None
+        first = dates.min() if has_zone else dates.min().tz_localize(None)
+        origin = "" if pandas.isna(first) else first.isoformat()
     for row in np.flatnonzero(np.isnan(numbers))[:1]:
         wanted = "a date, as in the first row," if is_date else "a number"
         raise DataError(f"{place.say(row)}: expected {wanted} in column {name!r}; got {column[row]!r}.")
-    return numbers, is_date
+    return numbers, origin
 
 
 def _marks(

@@ -61,6 +61,7 @@ class EventForecaster(nn.Module):
     """The verbs; a model brings `init_state`, `encode`, `encode_one`, `decode_gap` and `decode_marks`."""
 
     num_marks: int
+    config: Any  # Any: of the model's own type
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -355,7 +356,8 @@ class EventStream(Session[EventState]):
         if not is_plain or self._coming is None or not self._is_packed or not native.holds({}, 1):
             return None
         before = float(native.held(self._time_place)[0])
-        if not (before < time < math.inf and 0 <= mark < self.forecaster.num_marks):  # type: ignore[operator]  # numbers
+        is_later = before <= time if self._has_ties else before < time  # type: ignore[operator]  # numbers
+        if not (is_later and time < math.inf and 0 <= mark < self.forecaster.num_marks):  # type: ignore[operator]
             return None
         inputs = native.buffers.input_arrays
         inputs[0][0], inputs[1][0] = time, mark
@@ -375,6 +377,11 @@ class EventStream(Session[EventState]):
         """Return which leaf of the state is the time: the third from the end."""
         assert self._native is not None
         return self._native.num_leaves - 3
+
+    @property
+    def _has_ties(self) -> bool:
+        """Whether events may come at equal times: where the clock has a resolution."""
+        return bool(getattr(self.forecaster.config, "resolution", 0.0))
 
     @property
     def next_event(self) -> NextEvent:
@@ -416,15 +423,16 @@ class EventStream(Session[EventState]):
     def _require_later(self, gaps: Tensor, real: Tensor | None, times: Tensor) -> None:
         """Raise unless events come one after the other; only the first may come when observation begins."""
         is_first = self.state.num_events == 0
-        wrong = ~(((gaps > 0.0) | (is_first & (gaps == 0.0))) & times.isfinite())
+        may_be_equal = torch.ones_like(is_first) if self._has_ties else is_first
+        wrong = ~(((gaps > 0.0) | (may_be_equal & (gaps == 0.0))) & times.isfinite())
         if real is not None:
             wrong &= real
         if bool(wrong.any()):
             stream = int(wrong.nonzero()[0])
             raise DataError(
                 f"event {self.count} of stream {stream} has the time {float(times[stream])}, the one before "
-                f"{float(self.state.time[stream])}: times must be finite and increase. Sort the events, "
-                f"and push events of one time as one."
+                f"{float(self.state.time[stream])}: times must be finite and increase. Sort the events"
+                + ("." if self._has_ties else ", and push events of one time as one.")
             )
 
 

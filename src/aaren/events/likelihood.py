@@ -8,18 +8,23 @@ like any other, and where the end of observation is known the quiet time up to i
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from aaren.errors import unknown_name
+from aaren.events.batches import EventBatch, EventBatches
 from aaren.events.distribution import Events, GapDistribution
-from aaren.events.forecaster import EventForecaster
+from aaren.events.forecaster import EventForecaster, EventState
+from aaren.events.sequences import EventSequences, Times
 from aaren.shapes import Mask
 
 Censoring: TypeAlias = Literal["protocol", "none"]
 CENSORINGS: tuple[Censoring, ...] = ("protocol", "none")
 MOST_LOGITS = 2**24  # of marks at once, 67 MB in float32; more are computed piece by piece
+WALKED_SEQUENCES, WALKED_EVENTS = 32, 1_024  # at once, where whole sets are explained without gradients
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -34,9 +39,11 @@ class Targets:
     known_at_end: Tensor  # (b, c) the encoder's output after the last event of each sequence
 
 
-def find_targets(model: EventForecaster, events: Events, *, mask: Mask | None = None) -> Targets:
+def find_targets(
+    model: EventForecaster, events: Events, *, mask: Mask | None = None, state: EventState | None = None
+) -> Targets:
     """Encode whole sequences, padded on the right, and line up what is to be explained."""
-    outputs, state = model.encode(events, mask=mask)
+    outputs, state = model.encode(events, state, mask=mask)
     real = torch.ones_like(events.gaps, dtype=torch.bool) if mask is None else mask
     is_target = real[:, 1:]
     is_last = is_target & ~torch.nn.functional.pad(real[:, 2:], (0, 1))
@@ -55,6 +62,7 @@ def log_likelihood(
     events: Events,
     *,
     mask: Mask | None = None,
+    state: EventState | None = None,
     final_gaps: Tensor | None = None,
     censoring: Censoring = "none",
 ) -> Tensor:
@@ -64,10 +72,11 @@ def log_likelihood(
         model: What explains them.
         events: gaps and marks, (b, t), padded on the right.
         mask: (b, t) bool, True = real.
+        state: What came before, or at least when observation began, which a clock's periods depend on.
         final_gaps: (b,) quiet time after each last event, where the end of observation is known.
         censoring: The rule for the end of a sequence; "protocol" does not look at final_gaps.
     """
-    targets = find_targets(model, events, mask=mask)
+    targets = find_targets(model, events, mask=mask, state=state)
     total = time_terms(model.decode_gap(targets.known), targets, censoring).sum()
     if final_gaps is not None and censoring == "none":
         total = total + model.decode_gap(targets.known_at_end).log_survival(final_gaps).sum()
@@ -105,3 +114,68 @@ def _mark_terms(model: EventForecaster, known: Tensor, marks: Tensor) -> Tensor:
     if logits is None:
         return torch.zeros(len(marks), dtype=torch.float64, device=known.device)
     return -torch.nn.functional.cross_entropy(logits, marks, reduction="none")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Explained:
+    """What every event of a set was worth, in its order; NaN at first events, which are given."""
+
+    time: Times  # (events,) log-density of its time
+    mark: Times  # (events,) log-probability of its kind, 0 where there is only one
+    is_right: Times  # (events,) 1.0 where the most probable kind came, 0.0 where not
+    state: EventState  # after the last event of each sequence
+
+
+def clocked_state(model: EventForecaster, batch: EventBatch) -> EventState | None:
+    """Return a state that knows when the sequences of a batch begin; None: the model does not ask."""
+    if not getattr(model.config, "periods", ()):
+        return None
+    begin = (batch.times[:, 0] - batch.gaps[:, 0]).contiguous()
+    return model.init_state(len(batch), device=begin.device)._replace(time=begin, start=begin.clone())
+
+
+@torch.no_grad()
+def explain(model: EventForecaster, events: EventSequences) -> Explained:
+    """Explain every event by all before it in its sequence, however long; in parts, without gradients."""
+    found = np.full((3, events.num_events), np.nan)
+    states: list[EventState] = []
+    order: list[int] = []
+    for batch in EventBatches(events, batch_size=WALKED_SEQUENCES, shuffle=False):
+        state = clocked_state(model, batch) or model.init_state(len(batch))
+        first = torch.from_numpy(events.offsets[batch.sequences.numpy()])
+        for begin in range(0, batch.mask.shape[1], WALKED_EVENTS):
+            part = slice(begin, begin + WALKED_EVENTS)
+            mask = batch.mask[:, part]
+            outputs, after = model.encode(
+                Events(batch.gaps[:, part], batch.marks[:, part] - 1), state, mask=mask
+            )
+            known = torch.cat([state.output.unsqueeze(1).to(outputs), outputs[:, :-1]], dim=1)
+            state = after
+            is_target = mask.clone()
+            is_target[:, : max(0, 1 - begin)] = False
+            rows, columns = is_target.nonzero(as_tuple=True)
+            places = (first[rows] + begin + columns).numpy()
+            targets = known[rows, columns]
+            marks = batch.marks[:, part][rows, columns] - 1
+            found[0, places] = (
+                model.decode_gap(targets).log_density(batch.gaps[:, part][rows, columns]).numpy()
+            )
+            found[1, places], found[2, places] = 0.0, 1.0
+            if model.num_marks > 1:
+                found[1:, places] = _judge_marks(model, targets, marks)
+        states.append(state)
+        order += batch.sequences.tolist()
+    state = pytree.tree_map(lambda *parts: torch.cat(parts), *states).select(np.argsort(order).tolist())
+    return Explained(time=found[0], mark=found[1], is_right=found[2], state=state)
+
+
+def _judge_marks(model: EventForecaster, known: Tensor, marks: Tensor) -> Times:
+    """Return the log-probability of each mark and whether it was the most probable one, (2, n)."""
+    terms, right = [], []
+    size = max(1, MOST_LOGITS // model.num_marks)
+    for some, wanted in zip(torch.split(known, size), torch.split(marks, size), strict=True):
+        logits = model.decode_marks(some)
+        assert logits is not None
+        terms.append(-torch.nn.functional.cross_entropy(logits, wanted, reduction="none").double())
+        right.append((logits.argmax(-1) == wanted).double())
+    return np.stack([torch.cat(terms).numpy(), torch.cat(right).numpy()])

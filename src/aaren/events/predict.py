@@ -1,8 +1,9 @@
 """Forecasts for a user's new events: a file of event sequences in, the next event of each one out, as CSV."""
 
 import csv
+import datetime
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -44,7 +45,8 @@ def forecast_file(
         config: of its run; its columns and repairs hold for the new file too.
         preprocessing: the kinds of events of its run.
         source: a file like the one that the run was trained on.
-        target: a CSV file with one row per sequence; times are in the unit of `source`.
+        target: a CSV file with one row per sequence; times are dates where `source` has dates, else numbers
+            in its unit.
     """
     assert isinstance(model, EventForecaster)
     names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
@@ -72,6 +74,7 @@ def forecast_file(
 def _rows(
     model: EventForecaster, events: EventSequences, names: tuple[str, ...], labels: Sequence[str]
 ) -> list[list[str]]:
+    write = _writer(events.origin)
     rows: dict[int, list[str]] = {}
     for batch in EventBatches(events, batch_size=64, shuffle=False):
         _, state = model.encode(events_of(batch), mask=batch.mask)
@@ -83,9 +86,28 @@ def _rows(
             mark = int(chosen.indices[place])
             rows[sequence] = [
                 labels[sequence],
-                f"{last:.12g}",
-                *(f"{last + gap:.12g}" for gap in gaps[place].tolist()),
+                write(last),
+                *(write(last + gap) for gap in gaps[place].tolist()),
                 names[mark] if names else str(mark),
                 f"{float(chosen.values[place]):.6g}",
             ]
     return [rows[sequence] for sequence in sorted(rows)]
+
+
+def _writer(origin: str) -> Callable[[float], str]:
+    """Return how a time is written: as a number, or as a date if its origin is one.
+
+    >>> _writer("2026-01-01T00:00:00")(90.5), _writer("")(90.5), _writer("2026-01-01")(1e15)
+    ('2026-01-01T00:01:30.500000', '90.5', '')
+    """
+    if not origin:
+        return lambda time: f"{time:.12g}"
+    first = datetime.datetime.fromisoformat(origin)
+
+    def write(time: float) -> str:
+        try:
+            return (first + datetime.timedelta(seconds=time)).isoformat()
+        except (OverflowError, ValueError):  # beyond the year 9999, or not finite
+            return ""
+
+    return write

@@ -83,7 +83,7 @@ def grid(profile: str) -> tuple[CellGroup, ...]:
 
     Wiki's thousands of marks are not learned in the few epochs of `cpu`: it is in `paper` alone.
     """
-    references = ("poisson", "renewal")
+    references = ("poisson", "renewal", "markov")
     table = ("aaren", "transformer", "gru", "aaren-decay", *references)
     if profile == "smoke":
         return (CellGroup(datasets=("sin",), models=table, seedless=references),)

@@ -1,14 +1,18 @@
-"""What every event model must be measured against: no memory at all. Marks come by their frequency.
+"""What every event model must be measured against: no memory at all, or of the latest event alone.
 
-A Poisson process (exponential gaps) and a renewal process (log-normal gaps), both fitted in one go by maximum
-likelihood. The same verbs as `EventModel`, so that they take its place in every experiment.
+A Poisson process (exponential gaps) and a renewal process (log-normal gaps), with marks by their frequency;
+and a Markov chain of marks with log-normal gaps by the latest mark. All are fitted in one go. The same verbs
+as `EventModel`, so that they take its place in every experiment.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import DataError, require_at_least, unknown_name
@@ -19,15 +23,19 @@ from aaren.nn.checks import check_model_state
 from aaren.nn.mixer import frozen_copy
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
-DISTRIBUTIONS = ("poisson", "renewal")
+DISTRIBUTIONS = ("poisson", "renewal", "markov")
+MOST_CHAINED = 2_000  # kinds with a row of the chain each; with more, marks come by their frequency
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # of the frequencies within a row, to try
+FEW_GAPS = 5.0  # so many gaps of all kinds are added to those of each
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventReferenceConfig:
     """Which distribution the gaps follow, and how many kinds of events there are."""
 
-    law: str = "poisson"  # or renewal
+    law: str = "poisson"  # or renewal, markov
     num_marks: int = 1
+    resolution: float = 0.0  # of the clock, in the unit of the data
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown."""
@@ -102,8 +110,68 @@ class Exponential:
         return torch.as_tensor(gaps, device=self.rates.device) < 0.0
 
 
+class MarkovTables(nn.Module):
+    """What comes after each kind: the mean and standard deviation of log gap, and how likely each kind is.
+
+    Row 0 is for an unknown kind, row k + 1 for kind k. They are fitted by counting and never trained.
+    """
+
+    def __init__(self, num_marks: int) -> None:
+        super().__init__()
+        chained = num_marks if num_marks <= MOST_CHAINED else 0
+        self.gaps = nn.Parameter(torch.tensor([0.0, 1.0]).repeat(num_marks + 1, 1), requires_grad=False)
+        self.marks = nn.Parameter(
+            torch.full((chained + 1, num_marks), -math.log(num_marks)), requires_grad=False
+        )
+
+    def look_up(self, rows: Tensor) -> Tensor:
+        """Return the logarithms of the chain's probabilities after these kinds, (..., marks)."""
+        return F.embedding(rows if len(self.marks) > 1 else torch.zeros_like(rows), self.marks)
+
+    @torch.no_grad()
+    def forget_chain(self) -> None:
+        """Let kinds come by their frequency."""
+        self.marks.copy_(self.marks[:1].expand_as(self.marks))
+
+    @torch.no_grad()
+    def fit(self, gaps: Tensor, marks: Tensor, last: Tensor) -> None:
+        """Count.
+
+        A row of the chain is mixed with the frequencies of all marks, as strongly as explains best each
+        mark by all the others (leave one out). Rare kinds borrow from the gaps of all.
+
+        Args:
+            gaps: (n,) above 0.
+            marks: (n,) of the events at the end of these gaps.
+            last: (n,) of those before.
+        """
+        num_marks = self.marks.shape[1]
+        logs = gaps.double().log()
+        mean, variance = logs.mean(), logs.var(correction=0).clamp(min=1e-12)
+        counts = torch.bincount(last, minlength=num_marks).double()
+        means = (logs.new_zeros(num_marks).index_add(0, last, logs) + FEW_GAPS * mean) / (counts + FEW_GAPS)
+        squares = logs.new_zeros(num_marks).index_add(0, last, (logs - means[last]).square())
+        deviations = ((squares + FEW_GAPS * variance) / (counts + FEW_GAPS)).sqrt().clamp(min=1e-6)
+        self.gaps.copy_(
+            torch.cat([torch.stack([mean, variance.sqrt()])[None], torch.stack([means, deviations], 1)])
+        )
+        shares = torch.bincount(marks, minlength=num_marks).double() + 1.0
+        shares /= shares.sum()
+        self.marks[0] = shares.log()
+        if len(self.marks) == 1:
+            return
+        pairs = torch.bincount(last * num_marks + marks, minlength=num_marks**2).view(num_marks, -1).double()
+        one, other = pairs.nonzero(as_tuple=True)
+        seen, of_row = pairs[one, other], counts[one]
+        left_out = [
+            float((seen * ((seen - 1 + a * shares[other]) / (of_row - 1 + a)).log()).sum()) for a in STRENGTHS
+        ]
+        strength = STRENGTHS[int(np.argmax(left_out))]
+        self.marks[1:] = ((pairs + strength * shares) / (counts + strength).unsqueeze(1)).log()
+
+
 class EventReference(EventForecaster):
-    """The same distribution after every event, whatever came before.
+    """The same distribution after every event, whatever came before; of a Markov chain, after every kind.
 
     >>> model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
     >>> model.fit(torch.tensor([0.5, 1.5]), torch.tensor([0, 0]))
@@ -123,18 +191,27 @@ class EventReference(EventForecaster):
         self.mark_logits = nn.Parameter(
             torch.zeros(config.num_marks, dtype=torch.float64), requires_grad=False
         )
+        self.tables = MarkovTables(config.num_marks) if config.law == "markov" else None
 
     @torch.no_grad()
-    def fit(self, gaps: Tensor, marks: Tensor) -> None:
+    def fit(self, gaps: Tensor, marks: Tensor, last: Tensor | None = None) -> None:
         """Set the numbers of greatest likelihood.
 
         Args:
             gaps: (n,) all known gaps, above 0.
             marks: (n,) 0 .. num_marks - 1. One is added to every count, so that no kind is impossible.
+            last: (n,) the marks before these; a Markov chain needs them.
         """
         gaps = gaps.double()
+        if self.config.resolution:
+            gaps = gaps.clamp(min=0.25 * self.config.resolution)
         if len(gaps) < 2 or not bool((gaps > 0.0).all()):
             raise DataError("fitting needs two gaps or more, all of them positive.")
+        if self.tables is not None:
+            if last is None:
+                raise DataError("a Markov chain is fitted with the marks before: fit(gaps, marks, last).")
+            self.tables.fit(gaps, marks, last)
+            return
         if self.config.law == "poisson":
             self.numbers.copy_(torch.stack([gaps.mean(), torch.ones_like(gaps[0])]))
         else:
@@ -145,16 +222,16 @@ class EventReference(EventForecaster):
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> EventState:
-        """Return a clock at 0; nothing else is remembered."""
+        """Return a clock at 0; nothing else is remembered but, of a Markov chain, the latest kind."""
         del dtype
         zeros = torch.zeros(batch_size, dtype=torch.float64, device=device or self.numbers.device)
-        nothing = zeros.new_zeros(batch_size, 0)
-        return EventState(EncoderState(()), nothing, zeros, zeros.clone(), zeros.to(torch.int64))
+        known = zeros.new_zeros(batch_size, 0 if self.tables is None else 1)
+        return EventState(EncoderState(()), known, zeros, zeros.clone(), zeros.to(torch.int64))
 
     def encode(
         self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
     ) -> tuple[Activations, EventState]:
-        """Let the clock run; there is nothing to know, (b, t, 0)."""
+        """Let the clock run; nothing is known, (b, t, 0), or only the latest kind, (b, t, 1)."""
         self.check(events, mask, ("b", "t"))
         gaps = events.gaps.double()
         count = len(gaps)
@@ -163,7 +240,15 @@ class EventReference(EventForecaster):
         total = (gaps if mask is None else gaps.masked_fill(~mask, 0.0)).sum(1)
         came = gaps.shape[1] if mask is None else mask.sum(1)
         after = state._replace(time=state.time + total, num_events=state.num_events + came)
-        return gaps.new_zeros(*gaps.shape, 0), after
+        if self.tables is None:
+            return gaps.new_zeros(*gaps.shape, 0), after
+        rows = events.marks + 1 if mask is None else (events.marks + 1).masked_fill(~mask, 0)
+        places = torch.arange(1, gaps.shape[1] + 1, device=gaps.device)
+        latest = (places * (rows > 0)).max(dim=1, keepdim=True).values if gaps.shape[1] else None
+        if latest is not None:
+            found = rows.gather(1, (latest - 1).clamp(min=0)).to(gaps)
+            after = after._replace(output=torch.where(latest > 0, found, state.output))
+        return rows.to(gaps).unsqueeze(-1), after
 
     def encode_one(
         self, event: Events, state: EventState, *, mask: TokenMask | None = None
@@ -174,10 +259,23 @@ class EventReference(EventForecaster):
         check_model_state(state, EventState, len(gaps))
         gaps = gaps if mask is None else gaps.masked_fill(~mask, 0.0)
         came = 1 if mask is None else mask
-        return state.output, state._replace(time=state.time + gaps, num_events=state.num_events + came)
+        state = state._replace(time=state.time + gaps, num_events=state.num_events + came)
+        if self.tables is None:
+            return state.output, state
+        rows = (event.marks + 1).to(gaps).unsqueeze(-1)
+        rows = rows if mask is None else torch.where(mask.unsqueeze(-1), rows, state.output)
+        return rows, state._replace(output=rows)
 
     def decode_gap(self, outputs: Tensor) -> GapDistribution:
-        """Return the one distribution, (...)."""
+        """Return the one distribution, or that of the latest kind, (...)."""
+        if self.tables is not None:
+            numbers = F.embedding(outputs.squeeze(-1).to(torch.int64), self.tables.gaps).double()
+            return LogNormalMixture(
+                log_weights=torch.zeros_like(numbers[..., :1]),
+                locations=numbers[..., :1],
+                scales=numbers[..., 1:],
+                resolution=self.config.resolution,
+            )
         shape = outputs.shape[:-1]
         first, second = self.numbers.unbind()
         if self.config.law == "poisson":
@@ -186,13 +284,15 @@ class EventReference(EventForecaster):
             log_weights=torch.zeros_like(first).expand(*shape, 1),
             locations=first.expand(*shape, 1),
             scales=second.expand(*shape, 1),
-            offset=0.0,
+            resolution=self.config.resolution,
         )
 
     def decode_marks(self, outputs: Tensor) -> Tensor | None:
         """Return the logarithms of the frequencies, (..., marks); None: only one kind."""
         if self.num_marks == 1:
             return None
+        if self.tables is not None:
+            return self.tables.look_up(outputs.squeeze(-1).to(torch.int64))
         return self.mark_logits.expand(*outputs.shape[:-1], self.num_marks)
 
     def fold(self) -> "EventReference":
@@ -201,5 +301,5 @@ class EventReference(EventForecaster):
 
     def fingerprint(self) -> str:
         """Return a short name of the fitted numbers and of what they mean."""
-        numbers = self.numbers.detach().cpu().numpy().tobytes()
+        numbers = b"".join(part.detach().cpu().numpy().tobytes() for part in self.parameters())
         return hashlib.sha256(repr(self.config).encode() + numbers).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """EventSequences: irregular event sequences as flat arrays, their gaps and ends, and what makes them valid.
 
-Times are float64 and strictly increasing within a sequence; marks start at 0 (in a batch at 1, see
-`aaren.events.batches`).
+Times are float64 and increase within a sequence, or stay equal where the clock has a resolution; marks start
+at 0 (in a batch at 1, see `aaren.events.batches`).
 """
 
 from collections.abc import Sequence
@@ -50,6 +50,8 @@ class EventSequences:
     num_marks: int = 1  # how many kinds exist, seen here or not
     mark_names: tuple[str, ...] = ()  # what the kinds are called, when a file named them
     unit: str = "time units"  # of times and gaps, for people and records
+    origin: str = ""  # the date that times are counted from, as text of ISO 8601; "": they are numbers
+    resolution: float = 0.0  # of the clock, in that unit; above 0, events may come at equal times
     observed_from: Times | None = None  # (sequences,) start of observation; None: unknown, first gaps are 0
     observed_until: Times | None = None  # (sequences,) end of observation; None: unknown, no final interval
     sequence_names: tuple[str, ...] = ()  # what the sequences are called, when a file named them
@@ -58,7 +60,9 @@ class EventSequences:
 
     def __post_init__(self) -> None:
         self._check_layout()
-        fault = first_fault(self.times, self.offsets, self.marks, self.num_marks)
+        fault = first_fault(
+            self.times, self.offsets, self.marks, self.num_marks, has_ties=self.resolution > 0.0
+        )
         if fault is not None:
             sequence = int(np.searchsorted(self.offsets, fault.event, side="right")) - 1
             place = fault.event - int(self.offsets[sequence])
@@ -184,6 +188,7 @@ class EventSequences:
             times=self.times * factor,
             observed_from=None if self.observed_from is None else self.observed_from * factor,
             observed_until=None if self.observed_until is None else self.observed_until * factor,
+            resolution=self.resolution * factor,
             unit=unit,
         )
 
@@ -244,7 +249,9 @@ class EventSequences:
                 )
 
 
-def first_fault(times: Times, offsets: Integers, marks: Integers | None, num_marks: int) -> Fault | None:
+def first_fault(
+    times: Times, offsets: Integers, marks: Integers | None, num_marks: int, *, has_ties: bool = False
+) -> Fault | None:
     """Find the first event that has no time, is not later than the one before, or has an unknown mark."""
     broken = np.flatnonzero(~(np.abs(times) <= LARGEST))
     if len(broken):
@@ -256,7 +263,7 @@ def first_fault(times: Times, offsets: Integers, marks: Integers | None, num_mar
     for event in np.flatnonzero((gaps > LARGEST) | ((gaps > 0) & (gaps < SMALLEST)))[:1].tolist():
         problem = f"the gap before it is {gaps[event]:.3g}, which float32 cannot hold. Choose another unit."
         faults.append(Fault(event, problem))
-    for event in np.flatnonzero(gaps <= 0)[:1].tolist():
+    for event in np.flatnonzero(gaps < 0 if has_ties else gaps <= 0)[:1].tolist():
         late, early = f"{times[event]:.12g}", f"{times[event - 1]:.12g}"
         if gaps[event] < 0:
             problem = f"time {late} follows {early}: a negative gap. Sort by time, or read with sort=True."

@@ -1,13 +1,14 @@
 """The setting as the engine sees it; everything heavy is imported when it is asked for."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.engine.setting import Setting
-from aaren.errors import DataError
+from aaren.errors import DataError, unknown_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,6 +33,7 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         {
             "poisson": "Poisson",
             "renewal": "renewal",
+            "markov": "Markov",
             "gru": "GRU",
             "aaren-decay": "Aaren, decay",
         }
@@ -70,10 +72,17 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         try:
             return dict(read(path).counts())
         except DataError as error:
-            cure = (
-                "Only the usual names are looked for here; training takes others: --set own.time_column=NAME"
-            )
+            cure = "Name the columns: --column time=NAME --column sequence=NAME --column mark=NAME"
             raise DataError(str(error).replace("Name the columns with Columns(...)", cure)) from error
+
+    def check_table(self, path: Path, columns: Mapping[str, str]) -> Mapping[str, Fact]:
+        from aaren.events.files import Columns, read
+
+        roles = [field.name for field in fields(Columns)]
+        for role in columns:
+            if role not in roles:
+                raise unknown_name("column of events", role, roles)
+        return dict(read(path, columns=Columns(**columns)).counts())
 
     def make(self, dataset: Dataset, *, seed: int) -> Path:
         from aaren.events.data import make

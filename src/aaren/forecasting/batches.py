@@ -47,6 +47,8 @@ class ForecastBatch:
     past_marks: Tensor  # (b, past steps, 4)
     future: Tensor  # (b, horizon steps, series)
     future_marks: Tensor  # (b, horizon steps, 4)
+    past_slots: Tensor | None = None  # (b, past steps) int64, places in the calendar, for the model that asks
+    future_slots: Tensor | None = None  # (b, horizon steps)
 
     def __post_init__(self) -> None:
         b, past_steps, num_series = self.past.shape
@@ -67,6 +69,7 @@ class Windows:
     marks: Tensor  # (rows, 4)
     past_steps: int
     horizon_steps: int
+    slots: Tensor | None = None  # (rows,) int64, places in the calendar
 
     def __post_init__(self) -> None:
         if self.past_steps < 1 or self.horizon_steps < 1:
@@ -102,7 +105,17 @@ class Windows:
             past_marks=self._view(self.marks, 0, self.past_steps).index_select(0, numbers),
             future=self.future.index_select(0, numbers),
             future_marks=self._view(self.marks, self.past_steps, self.horizon_steps).index_select(0, numbers),
+            **self._slots(numbers),
         )
+
+    def _slots(self, numbers: Tensor) -> dict[str, Tensor]:
+        if self.slots is None:
+            return {}
+        rows = self.slots.unsqueeze(-1)
+        parts = {"past_slots": (0, self.past_steps), "future_slots": (self.past_steps, self.horizon_steps)}
+        return {
+            name: self._view(rows, *part).index_select(0, numbers).squeeze(-1) for name, part in parts.items()
+        }
 
     def _view(self, rows: Tensor, first: int, steps: int) -> Tensor:
         width = rows.shape[1]
@@ -132,6 +145,7 @@ class ForecastingData:
     mean: Tensor  # (series,) float64, of the training rows
     deviation: Tensor  # (series,) float64, population standard deviations likewise; 1 if constant
     split: Split
+    dates: NDArray[np.datetime64]  # (rows,)
 
     def windows(self, part: Part, *, horizon_steps: int, past_steps: int = PAST_STEPS) -> Windows:
         """Cut one part into windows; they are views of `values`."""
@@ -223,6 +237,7 @@ def prepare(series: Series, *, name: str, split: Split) -> ForecastingData:
         mean=torch.from_numpy(mean),
         deviation=torch.from_numpy(deviation),
         split=split,
+        dates=series.dates,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.errors import ConfigError
 from aaren.forecasting.data import PAST_STEPS
+from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.model import Forecaster, ForecasterConfig
 from aaren.forecasting.references import (
     LinearForecaster,
@@ -26,6 +27,8 @@ ModelName: TypeAlias = Literal[
     "naive-seasonal",
     "linear",
     "linear-336",
+    "lagged",
+    "lagged-base",
 ]
 WindowModel: TypeAlias = Forecaster | RepeatLast | SeasonalNaive | LinearForecaster
 REFERENCES = (
@@ -33,7 +36,9 @@ REFERENCES = (
     "naive-seasonal",
     "linear",
     "linear-336",
-)  # nothing of them is trained step by step
+    "lagged",
+    "lagged-base",
+)  # fitted when they are built, not by the training loop
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,20 +126,45 @@ class ForecastingConfig:
 
     @property
     def is_streaming(self) -> bool:
-        """Tell whether the model goes along a stream."""
+        """Tell whether the model is trained to go along a stream."""
         return self.model in ("streaming", "streaming-carried")
 
     @property
+    def is_lagged(self) -> bool:
+        """Tell whether it is the estimator's model, with its correction or without."""
+        return self.model in ("lagged", "lagged-base")
+
+    @property
+    def is_reference(self) -> bool:
+        """Tell whether it is fitted at once, or not at all."""
+        return self.model in REFERENCES
+
+    @property
     def window_steps(self) -> int:
-        """Return the rows of past that the model is given; only two references need more than the others."""
-        longer = {"naive-seasonal": self.season_steps, "linear-336": LAG_STEPS}
+        """Return the rows of past that the model is given; some references need more than the others."""
+        longer = {"naive-seasonal": self.season_steps} | dict.fromkeys(
+            ("linear-336", "lagged", "lagged-base"), LAG_STEPS
+        )
         return max(self.past_steps, longer.get(self.model, 0))
 
     def model_config(
         self, num_series: int
-    ) -> ForecasterConfig | StreamingForecasterConfig | ReferenceConfig | SeasonalNaiveConfig:
-        """Return the config of the model for so many series."""
+    ) -> (
+        ForecasterConfig
+        | StreamingForecasterConfig
+        | LagForecasterConfig
+        | ReferenceConfig
+        | SeasonalNaiveConfig
+    ):
+        """Return the config of the model for so many series; of a lagged one what is known before its fit."""
         network = self.network
+        if self.is_lagged:
+            return LagForecasterConfig(
+                num_series=num_series,
+                horizon_steps=self.horizon,
+                lag_steps=self.window_steps,
+                correction=self.correction if self.model == "lagged" else None,
+            )
         if self.is_streaming:
             return StreamingForecasterConfig(
                 num_series=num_series,
@@ -173,9 +203,23 @@ class ForecastingConfig:
             reading=network.reading,
         )
 
-    def build_model(self, num_series: int) -> WindowModel | StreamingForecaster:
+    @property
+    def correction(self) -> CorrectionConfig:
+        """Return the network of a lagged model."""
+        network = self.network
+        return CorrectionConfig(
+            width=network.width,
+            num_heads=network.num_heads,
+            num_layers=network.num_encoder_layers,
+            ff_width=network.ff_width,
+            dropout=network.dropout,
+        )
+
+    def build_model(self, num_series: int) -> WindowModel | StreamingForecaster | LagForecaster:
         """Build the untrained model for so many series."""
         config = self.model_config(num_series)
+        if isinstance(config, LagForecasterConfig):
+            return LagForecaster(config)
         if isinstance(config, StreamingForecasterConfig):
             return StreamingForecaster(config)
         if isinstance(config, ForecasterConfig):

@@ -9,11 +9,13 @@ is how a stream is used: one state goes along the whole part, beginning with the
 window, and every window's forecast is read as it passes.
 """
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,8 +28,12 @@ from aaren.engine.metrics import Mean
 from aaren.engine.plan import Criterion, Moment, Plan, Schedule, halving
 from aaren.errors import DataError
 from aaren.forecasting.batches import ForecastBatch, ForecastingData, Windows, load, open_file
-from aaren.forecasting.config import REFERENCES, ForecastingConfig
+from aaren.forecasting.calendar import find_clock, find_slots
+from aaren.forecasting.config import ForecastingConfig
 from aaren.forecasting.data import Part as Rows
+from aaren.forecasting.fitting import CorrectionTraining, History, add_correction, describe_choice, fit_base
+from aaren.forecasting.intervals import judge_intervals
+from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.references import LinearForecaster
 from aaren.forecasting.streaming import StreamingForecaster
 
@@ -42,6 +48,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
     def __init__(self, config: ForecastingConfig, data: ForecastingData, *, seed: int) -> None:
         self.config = config
         self.data = data
+        self.seed = seed
         self.parts = {part: self.windows(part) for part in ("train", "validation", "test")}
         self.loaders = data.loaders(
             horizon_steps=config.horizon,
@@ -70,7 +77,7 @@ class ForecastingExperiment(Experiment[ForecastBatch]):
         config = self.config
         updates = min(updates_in_all_windows, config.updates_per_epoch or updates_in_all_windows)
         return Plan.in_epochs(
-            0 if config.model in REFERENCES else config.epochs,
+            0 if config.is_reference else config.epochs,
             updates_per_epoch=updates,
             selects=Criterion(metric=metric),
             patience=config.patience,
@@ -221,11 +228,9 @@ def _to_model(batch: ForecastBatch, model: nn.Module) -> ForecastBatch:
     weight = next(model.parameters(), None)
     if weight is None or weight.device == batch.past.device:
         return batch
+    held = {some.name: getattr(batch, some.name) for some in fields(batch)}
     return ForecastBatch(
-        past=batch.past.to(weight.device),
-        past_marks=batch.past_marks.to(weight.device),
-        future=batch.future.to(weight.device),
-        future_marks=batch.future_marks.to(weight.device),
+        **{name: None if one is None else one.to(weight.device) for name, one in held.items()}
     )
 
 
@@ -308,3 +313,89 @@ class StreamingExperiment(ForecastingExperiment):
             squared.add(difference.square())
             absolute.add(difference.abs())
         return {"mse": squared.value, "mae": absolute.value}
+
+
+class LagExperiment(ForecastingExperiment):
+    """The estimator's model: fitted to the training rows when it is built, chosen by validation rows.
+
+    On test also its intervals are judged, along one stream through validation and test.
+    """
+
+    def __init__(self, config: ForecastingConfig, data: ForecastingData, *, seed: int) -> None:
+        clock, seconds = find_clock(data.dates)
+        slots = find_slots(data.dates, clock, seconds)
+        columns = [np.ascontiguousarray(column) for column in data.values.double().numpy().T]
+        self.history = History(
+            series=columns,
+            slots=[slots] * len(columns),
+            is_table=True,
+            clock=clock,
+            slot_seconds=seconds,
+        )
+        super().__init__(config, data, seed=seed)
+
+    def windows(self, part: Rows) -> Windows:
+        """Cut one part into windows that know their places in the calendar."""
+        found = super().windows(part)
+        begin, end = self.data.split.bounds(part, self.config.window_steps)
+        return replace(found, slots=torch.from_numpy(self.history.slots[0][begin:end]))
+
+    def build_model(self) -> nn.Module:
+        """Fit the base, and the correction if it is asked for; it stays if it helps on validation rows."""
+        config, split, size = self.config, self.data.split, len(self.data.columns)
+        ends = {
+            "fit_ends": [split.train] * size,
+            "judge_ends": [split.train + split.validation] * size,
+        }
+        fitted = fit_base(self.history, horizon_steps=config.horizon, lag_steps=config.window_steps, **ends)
+        if config.model == "lagged":
+            fitted = add_correction(
+                fitted,
+                self.history,
+                config=config.correction,
+                training=CorrectionTraining(
+                    updates=config.epochs * (config.updates_per_epoch or len(self.loaders.train)),
+                    batch_size=config.batch_size,
+                    learning_rate=config.optimiser.learning_rate,
+                    seed=self.seed,
+                    most_seconds=math.inf,
+                ),
+                **ends,
+            )
+        self.fitted = fitted
+        return fitted.model
+
+    def forecast(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
+        """Return the model's forecasts, (b, horizon, series)."""
+        assert isinstance(model, LagForecaster)
+        assert batch.past_slots is not None
+        assert batch.future_slots is not None
+        return model.forecast_windows(batch.past, batch.past_slots, batch.future_slots).to(batch.past.dtype)
+
+    def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
+        """Average both errors; on test also judge the intervals."""
+        found = self.score_windows(model, part, moment)
+        if part == "test":
+            assert isinstance(model, LagForecaster)
+            split = self.data.split
+            test = split.train + split.validation
+            found |= judge_intervals(
+                model,
+                self.history,
+                begin=split.train - self.config.window_steps,
+                first=test - 1,
+                end=test + split.test,
+            )
+        return found
+
+    def facts(self) -> Mapping[str, Json]:
+        """Return sizes, what the rolling origins chose and what became of the correction."""
+        found = getattr(self, "fitted", None)
+        if found is None:
+            return super().facts()
+        return {
+            **super().facts(),
+            **describe_choice(found.choice),
+            "factor": found.factor,
+            "validated_gain": found.gain,
+        }

@@ -43,6 +43,9 @@ JUDGED_WINDOWS = 300  # of them
 MOST_RESIDUALS = 4000  # windows of each origin whose residuals make the quantiles
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
 LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year", "none": "season"}
+NOISE = 2.0  # standard errors that a gain must exceed
+CHECKS = 6  # of a correction while it is trained
+WARM_UP = 50  # updates
 CLIP = 5.0  # residuals of training, in their scale: faults of sensors teach nothing
 
 
@@ -276,22 +279,13 @@ def set_quantiles(model: LagForecaster, residuals: Sequence[Numbers]) -> None:
 
 
 @torch.no_grad()
-def replay(
-    model: LagForecaster,
-    history: History,
-    begins: Sequence[int],
-    ends: Sequence[int],
-    *,
-    visit: Callable[[int, LagState], None] | None = None,
-) -> LagState:
+def replay(model: LagForecaster, history: History, begins: Sequence[int], ends: Sequence[int]) -> LagState:
     """Run rows through an empty state, series that end together side by side; return the state."""
     longest = max(end - begin for begin, end in zip(begins, ends, strict=True))
-    state = model.init_state(1)
-    size = len(ends)
-    rows = np.zeros((longest, size))
-    slots, real = np.zeros((longest, size), dtype=np.int64), np.zeros((longest, size), dtype=bool)
-    k = model.config.num_covariates
-    covariates = np.zeros((longest, size, k))
+    shortest = min(end - begin for begin, end in zip(begins, ends, strict=True))
+    size, k = len(ends), model.config.num_covariates
+    rows, slots = np.zeros((longest, size)), np.zeros((longest, size), dtype=np.int64)
+    real, covariates = np.zeros((longest, size), dtype=bool), np.zeros((longest, size, k))
     for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         part = slice(longest - (end - begin), None)
         rows[part, place] = history.series[place][begin:end]
@@ -299,18 +293,21 @@ def replay(
         real[part, place] = True
         if history.covariates is not None:
             covariates[part, place] = history.covariates[place][begin:end]
-    given = [torch.from_numpy(some) for some in (rows, slots, real, covariates)]
-    all_real = [bool(some.all()) for some in real]
-    for row in range(longest):
-        state = model.advance(
-            given[0][row : row + 1],
-            state,
-            slot=given[1][row : row + 1],
-            covariates=given[3][row : row + 1] if k else None,
-            mask=None if all_real[row] else given[2][row : row + 1],
+    given = [torch.from_numpy(some).unsqueeze(0) for some in (rows, slots, real, covariates)]
+    state, nothing = model.init_state(1), torch.zeros(0, dtype=torch.int64)
+    for part in (slice(0, longest - shortest), slice(longest - shortest, longest)):
+        _, state = (
+            model(
+                given[0][:, part],
+                state,
+                slots=given[1][:, part],
+                covariates=given[3][:, part] if k else None,
+                mask=None if part.start else given[2][:, part],
+                positions=nothing,
+            )
+            if part.stop > part.start
+            else (None, state)
         )
-        if visit is not None:
-            visit(row, state)
     return state
 
 
@@ -326,8 +323,9 @@ def add_correction(
 ) -> Fitted:
     """Train a correction on the rows before `fit_ends`; keep it if it helps on those after, beyond noise.
 
-    The factor is the one in [0, 1] with the least squared error on unseen rows. The gain is judged on blocks
-    of them, each with the factor of the others; below two standard errors it is dropped.
+    The factor is the one in [0, 1] with the least squared error on unseen rows, shrunk by how uncertain the
+    gain is. The gain is judged on blocks of them, each with the factor of the others; below two standard
+    errors it is dropped.
     """
     base = fitted.model
     if base.config.lag_steps < config.patch_steps or fitted.choice.weights == "last":
@@ -337,7 +335,7 @@ def add_correction(
         model = LagForecaster(replace(base.config, correction=config))
     with drawing_from(generator):  # so that fits of several threads do not get into each other's way
         model.load_state_dict(base.state_dict(), strict=False)
-        windows = _Windows(model, history)
+        windows = Windows(model, history)
         train = windows.origins([base.config.lag_steps - 1] * len(fit_ends), fit_ends)
         judged = windows.origins([end - 1 for end in fit_ends], judge_ends)
         if len(train) < training.batch_size or len(judged) < 10 * BLOCKS:
@@ -345,19 +343,16 @@ def add_correction(
         judged = judged[torch.linspace(0, len(judged) - 1, min(len(judged), JUDGED_WINDOWS * 4)).long()]
         windows.judge(judged)
         _set_residual_scale(model, windows, train, generator)
-        best = (0.0, 0.0, {k: v.clone() for k, v in model.state_dict().items()})
-        began, checks = time.process_time(), max(1, training.updates // 6)
+        best: tuple[float, float, dict[str, Tensor]] = (0.0, 0.0, {})
+        began, update, checked = time.process_time(), 0, 0
         optimiser = torch.optim.AdamW(
             [weight for weight in model.parameters() if weight.requires_grad],
             lr=training.learning_rate,
             weight_decay=1e-2,
         )
         spent = 0.0
-        for update in range(training.updates):
-            spent = max(update / training.updates, (time.process_time() - began) / training.most_seconds)
-            if spent >= 1.0:
-                break
-            rate = min(1.0, (update + 1) / 50) * max(0.02, 0.5 * (1.0 + np.cos(np.pi * spent)))
+        while spent < 1.0:
+            rate = min(1.0, (update + 1) / WARM_UP) * max(0.02, 0.5 * (1.0 + np.cos(np.pi * spent)))
             optimiser.param_groups[0]["lr"] = training.learning_rate * rate
             chosen = train[torch.randint(len(train), (training.batch_size,), generator=generator)]
             model.train()
@@ -366,9 +361,12 @@ def add_correction(
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
-            if (update + 1) % checks == 0 or update + 1 == training.updates:
+            update += 1
+            spent = max(update / training.updates, (time.process_time() - began) / training.most_seconds)
+            if int(min(spent, 1.0) * CHECKS) > checked:  # the last one is at the end, however early it comes
+                checked = int(min(spent, 1.0) * CHECKS)
                 factor, gain = judge_correction(windows.terms(judged))
-                tell(f"correction: update {update + 1} of {training.updates}, gain {100 * gain:.1f} %")
+                tell(f"correction: update {update} of {training.updates}, gain {100 * gain:.1f} %")
                 if gain > best[1]:
                     best = (factor, gain, {k: v.clone() for k, v in model.state_dict().items()})
     factor, gain, weights = best
@@ -386,7 +384,7 @@ def add_correction(
 def judge_correction(terms: Numbers) -> tuple[float, float]:
     """Return factor and relative gain from blocks' sums (blocks, 3) of r·r, r·c, c·c; (0, 0): only noise.
 
-    >>> judge_correction(np.array([[1.0, 0.2, 0.2], [1.1, 0.22, 0.2], [1.0, 0.21, 0.2]]))[0]
+    >>> round(judge_correction(np.array([[1.0, 0.2, 0.2], [1.1, 0.22, 0.2], [1.0, 0.21, 0.2]]))[0], 2)
     1.0
     >>> judge_correction(np.array([[1.0, 0.2, 0.2], [1.0, -0.2, 0.2], [1.0, 0.1, 0.2]]))
     (0.0, 0.0)
@@ -396,17 +394,20 @@ def judge_correction(terms: Numbers) -> tuple[float, float]:
         others = total - block
         factor = float(np.clip(others[1] / max(others[2], 1e-12), 0.0, 1.0))
         gains.append((2 * factor * block[1] - factor**2 * block[2]) / max(block[0], 1e-12))
-    error = np.std(gains, ddof=1) / np.sqrt(len(gains))
-    if not np.mean(gains) > 2.0 * error:
+    mean, error = float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains)))
+    if not mean > NOISE * error:
         return 0.0, 0.0
-    return float(np.clip(total[1] / max(total[2], 1e-12), 0.0, 1.0)), float(np.mean(gains))
+    sure = 1.0 - (NOISE * error / mean) ** 2  # as an estimate is drawn to 0 in proportion to its noise
+    return sure * float(np.clip(total[1] / max(total[2], 1e-12), 0.0, 1.0)), mean
 
 
-class _Windows:
-    """Windows of a history as the correction sees them."""
+class Windows:
+    """Windows of a history as the correction sees them, in single precision."""
 
     def __init__(self, model: LagForecaster, history: History) -> None:
         self.model = model
+        self.weight = model.weight.float()
+        self.joint = None if model.joint is None else model.joint.float()
         self.values, self.slots, offsets = [], [], [0]
         with torch.no_grad():
             for place, (values, slots) in enumerate(zip(history.series, history.slots, strict=True)):
@@ -414,7 +415,7 @@ class _Windows:
                 scaled = scaled - model.profile[torch.from_numpy(slots), place]
                 if history.covariates is not None and model.covariate is not None:
                     scaled = scaled - torch.from_numpy(history.covariates[place]) @ model.covariate[:, place]
-                self.values.append(scaled)
+                self.values.append(scaled.float())
                 self.slots.append(torch.from_numpy(slots))
                 offsets.append(offsets[-1] + len(values))
         self.flat, self.flat_slots = torch.cat(self.values), torch.cat(self.slots)
@@ -442,31 +443,32 @@ class _Windows:
                 places = torch.tensor(self.offsets[:-1])
                 origins = (origins[:, None] + places).reshape(-1)
                 lags = self.flat[origins[:, None] + past]
-                base = model.base_lags(lags.view(-1, config.num_series, config.lag_steps)).flatten(0, 1)
                 series = torch.arange(config.num_series).repeat(len(origins) // config.num_series)
             else:
                 series = torch.searchsorted(self.bounds, origins, right=True)
                 lags = self.flat[origins[:, None] + past]
-                last = lags[:, -1:]
-                if config.is_shared:
-                    base = (lags[:, :-1] - last) @ model.weight[0, :-1] + model.weight[0, -1] + last
-                else:
-                    base = torch.empty(len(lags), config.horizon_steps, dtype=torch.float64)
-                    for place in range(config.num_series):
-                        mine = series == place
-                        weight = model.weight[place]
-                        some = lags[mine]
-                        base[mine] = (some[:, :-1] - some[:, -1:]) @ weight[:-1] + weight[-1] + some[:, -1:]
+            last = lags[:, -1:]
+            seen = lags[:, :-1] - last
+            if config.is_shared:
+                base = seen @ self.weight[0, :-1] + self.weight[0, -1] + last
+            else:
+                base = last.repeat(1, config.horizon_steps)
+                for place in series.unique().tolist():
+                    mine = (series == place).nonzero()[:, 0]
+                    base[mine] += seen[mine] @ self.weight[place, :-1] + self.weight[place, -1]
+            if self.joint is not None:
+                joined = seen[:, -(config.joint_steps - 1) :].reshape(-1, self.joint.shape[0])
+                base += (joined @ self.joint).view(base.shape)
             return lags, series, self.flat_slots[origins], self.flat[origins[:, None] + ahead] - base
 
     def loss(self, origins: Tensor) -> Tensor:
         """Return the squared error of the correction, in the scale of each series' residuals."""
         lags, series, slots, residuals = self.take(origins)
-        scale = self.model.residual[series][:, None]
+        scale = self.model.residual[series][:, None].float()
         assert self.model.correction is not None
         said = self.model.correction(lags, series, self.model.calendar(slots))
-        weight = (scale / self.model.residual.square().mean().sqrt()).clamp(min=0.3).float()
-        target = (residuals / scale).clamp(-CLIP, CLIP).float()
+        weight = (scale / self.model.residual.square().mean().sqrt()).clamp(min=0.3)
+        target = (residuals / scale).clamp(-CLIP, CLIP)
         loss: Tensor = ((target - said).square() * weight).mean()
         return loss
 
@@ -478,6 +480,7 @@ class _Windows:
         found = np.zeros((BLOCKS, 3))
         for part in torch.split(origins, 256):
             lags, series, slots, residuals = self.take(part)
+            residuals = residuals.double()
             said = self.model.correction(lags, series, self.model.calendar(slots)).double()
             said = said * self.model.residual[series][:, None]
             places = self._block(part, len(lags) // len(part))
@@ -502,7 +505,7 @@ class _Windows:
 
 
 def _set_residual_scale(
-    model: LagForecaster, windows: _Windows, train: Tensor, generator: torch.Generator
+    model: LagForecaster, windows: Windows, train: Tensor, generator: torch.Generator
 ) -> None:
     some = train[torch.randint(len(train), (min(4000, len(train)),), generator=generator)]
     _, series, _, residuals = windows.take(some)

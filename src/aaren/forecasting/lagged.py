@@ -13,6 +13,7 @@ scales of its intervals. Every series of a row may come or stay away (`mask`).
 import datetime
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -42,6 +43,7 @@ MOST_PENDING = 16  # forecasts kept until their truth comes
 RATE = 0.003  # of the scales, per row; truth comes a horizon late, and a faster one under-covers
 LEAST_SPREAD = 0.05  # of the last rows, in standard deviations of the training rows
 CALENDAR_FEATURES = 4
+CHUNK = 256  # rows whose forecasts are made at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +124,15 @@ class LagState(_LagParts, State):
     """Its size depends on the model and the number of streams, never on how many rows have come."""
 
     __slots__ = ()
+
+
+class Along(NamedTuple):
+    """What a model saw and learned at each of many rows."""
+
+    lags: Tensor  # (b, series, t, lag steps), a view
+    slots: Tensor  # (b, t, series)
+    log_scale: Tensor  # (b, t, series, tracked, 2), after the row
+    state: LagState  # after the last
 
 
 class Correction(nn.Module):
@@ -252,21 +263,111 @@ class LagForecaster(nn.Module):
         """
         if rows.ndim != 3:
             raise ShapeError(f"rows must be (b, t, {self.config.num_series}); got {tuple(rows.shape)}.")
-        state = self.init_state(rows.shape[0], device=rows.device) if state is None else state
-        wanted = range(rows.shape[1]) if positions is None else positions.tolist()
-        found = dict.fromkeys(wanted, rows)
-        for place in range(rows.shape[1]):
-            state = self.advance(
-                rows[:, place],
-                state,
-                slot=None if slots is None else slots[:, place],
-                covariates=None if covariates is None else covariates[:, place],
-                mask=None if mask is None else mask[:, place],
+        b, t, size = rows.shape
+        state = self.init_state(b, device=rows.device) if state is None else state
+        wanted = torch.arange(t, device=rows.device) if positions is None else positions.to(rows.device)
+        if mask is None and _is_even(state.num_rows):
+            along = self.along(rows, state, slots=slots, covariates=covariates)
+            lags, places, state = along.lags, along.slots, along.state
+        else:
+            kept = []
+            for place in range(t):
+                state = self.advance(
+                    rows[:, place],
+                    state,
+                    slot=None if slots is None else slots[:, place],
+                    covariates=None if covariates is None else covariates[:, place],
+                    mask=None if mask is None else mask[:, place],
+                )
+                kept.append((state.lags, state.slot))
+            lags = torch.stack([one for one, _ in kept], dim=2) if kept else state.lags[:, :, None][:, :, :0]
+            places = torch.stack([one for _, one in kept], dim=1) if kept else state.slot[:, None][:, :0]
+        found = [rows.new_zeros(b, 0, self.config.horizon_steps, size)]
+        for some in torch.split(wanted, CHUNK) if len(wanted) else ():
+            at = places[:, some]
+            scaled = self.forecast_lags(lags[:, :, some].transpose(1, 2).flatten(0, 1), at.flatten(0, 1))
+            found.append(
+                self._restore(scaled.transpose(1, 2), at.flatten(0, 1), None, None).unflatten(0, at.shape[:2])
             )
-            if place in found:
-                found[place] = self.predict(state)
-        empty = rows.new_zeros(rows.shape[0], 0, self.config.horizon_steps, self.config.num_series)
-        return torch.stack([found[place] for place in wanted], dim=1) if len(wanted) else empty, state
+        return torch.cat(found[1:] or found, dim=1), state
+
+    def along(
+        self,
+        rows: Tensor,
+        state: LagState,
+        *,
+        slots: Tensor | None = None,
+        covariates: Tensor | None = None,
+    ) -> "Along":
+        """Take in many whole rows at once, as `step` would one by one; only the scales go through a loop.
+
+        Args:
+            rows: (b, t, series), t at least 1.
+            state: what came before; the same number of rows in every series.
+            slots: (b, t) or (b, t, series), places in the calendar; default: they count on.
+            covariates: (b, t, covariates) or (b, t, series, covariates).
+        """
+        config, t = self.config, rows.shape[1]
+        if (covariates is None) != (self.covariate is None):
+            raise ShapeError(f"this model takes {config.num_covariates} covariates with every row.")
+        check_model_state(state, LagState, rows.shape[0])
+        before = int(state.num_rows.reshape(-1)[0])
+        if slots is None:
+            ahead = torch.arange(1, t + 1, device=rows.device)
+            slots = state.slot.unsqueeze(1) + ahead[:, None]
+        slots = (slots.long() if slots.ndim == 3 else slots.long().unsqueeze(-1)) % config.num_slots
+        slots = slots.expand(rows.shape)
+        value = (rows.double() - self.mean) / self.deviation - self._profile(slots)
+        if covariates is not None:
+            value = value - self._effect(covariates, value.shape)
+        value = value.transpose(1, 2)  # (b, series, t)
+        past = state.lags if before else value[:, :, :1].expand_as(state.lags)
+        lags = torch.cat([past, value], dim=2).unfold(2, config.lag_steps, 1)[:, :, 1:]
+        every, ring = config.pending_every, config.num_pending
+        oldest = max(1, -(-(before - config.horizon_steps) // every))  # forecasts kept, by their row / every
+        old = torch.arange(oldest, before // every + 1, device=rows.device)
+        new = torch.arange(before // every + 1, (before + t) // every + 1, device=rows.device)
+        kept = [state.pending[:, :, old % ring]]
+        with torch.no_grad():
+            for some in torch.split(new * every - before - 1, CHUNK) if len(new) else ():
+                seen, at = lags[:, :, some].transpose(1, 2).flatten(0, 1), slots[:, some].flatten(0, 1)
+                chosen = self.forecast_lags(seen, at)[..., self.tracked - 1]
+                spread = self.spread(seen).unsqueeze(-1).expand_as(chosen)
+                found = torch.stack([chosen, spread], dim=-1).unflatten(0, (rows.shape[0], len(some)))
+                kept.append(found.transpose(1, 2))
+            pending = state.pending.clone()
+            last = new[-ring:]
+            if len(last):
+                pending[:, :, last % ring] = torch.cat(kept[1:], dim=2)[:, :, -len(last) :]
+            scales = self._learn_along(value, torch.cat(kept, dim=2), before, oldest, state.log_scale)
+        final = LagState(
+            lags[:, :, -1].clone(), slots[:, -1].clone(), state.num_rows + t, pending, scales[:, -1].clone()
+        )
+        return Along(lags=lags, slots=slots, log_scale=scales, state=final)
+
+    def _learn_along(
+        self, value: Tensor, kept: Tensor, before: int, oldest: int, log_scale: Tensor
+    ) -> Tensor:
+        """Return the scales after every row, (b, t, series, tracked, 2), as `_learn` moves them."""
+        every = self.config.pending_every
+        count = before + torch.arange(1, value.shape[2] + 1, device=value.device)
+        origin = count.unsqueeze(-1) - self.tracked  # (t, tracked)
+        is_due = (origin >= 1) & (origin % every == 0)
+        if not bool(is_due.any()):
+            return log_scale.unsqueeze(1).repeat(1, value.shape[2], 1, 1, 1)
+        place = (origin // every - oldest).clamp(0, kept.shape[2] - 1)
+        said = kept[
+            :, :, place, torch.arange(len(self.tracked), device=value.device)
+        ]  # (b, s, t, tracked, 2)
+        ratios = self._ratio(value.unsqueeze(-1), said, lambda some: some.unsqueeze(1))
+        ratio, due = ratios.transpose(1, 2).cpu().numpy(), is_due[:, None, :, None].cpu().numpy()
+        miss = 1.0 - np.array(TRACKED_LEVELS)
+        moves = due * (RATE * every * np.sqrt(TRACKED_MISSES[0] / miss))  # (t, 1, tracked, 2)
+        scale, found = log_scale.cpu().numpy(), np.empty((ratio.shape[0], *ratio.shape[1:]))
+        for row in range(ratio.shape[1]):
+            scale = scale + moves[row] * ((ratio[:, row] > np.exp(scale)) - miss)
+            found[:, row] = scale
+        return torch.from_numpy(found).to(value.device)
 
     def step(
         self,
@@ -291,7 +392,7 @@ class LagForecaster(nn.Module):
         state = self._settle(self._keep(taken, forecast), state, real)
         if real is not None:  # a series that stayed away repeats its forecast
             forecast = torch.where(real.unsqueeze(-1), forecast, self.forecast_lags(state.lags, state.slot))
-        return self._restore(forecast.transpose(1, 2), state, None, None), state
+        return self._restore(forecast.transpose(1, 2), state.slot, None, None), state
 
     def advance(
         self,
@@ -320,7 +421,7 @@ class LagForecaster(nn.Module):
             covariates: (b, horizon steps, covariates), of the future; or with series as third axis.
         """
         scaled = self.forecast_lags(state.lags, state.slot).transpose(1, 2)  # (b, h, series)
-        return self._restore(scaled, state, slots, covariates)
+        return self._restore(scaled, state.slot, slots, covariates)
 
     def predict_quantiles(
         self,
@@ -336,7 +437,7 @@ class LagForecaster(nn.Module):
             "hj,bsjq->bshq", self.spread_steps, self.bands(state.log_scale, probabilities)
         )
         scaled = (centre.unsqueeze(-1) + bands).permute(3, 0, 2, 1)  # (q, b, h, series)
-        restored = [self._restore(some, state, slots, covariates) for some in scaled]
+        restored = [self._restore(some, state.slot, slots, covariates) for some in scaled]
         return torch.stack(restored, dim=-1)
 
     def bands(self, log_scale: Tensor, probabilities: Tensor) -> Tensor:
@@ -356,6 +457,21 @@ class LagForecaster(nn.Module):
         if self.correction is not None:
             found = found + self.correct_lags(lags, slot) * self.factor
         return found
+
+    def forecast_windows(self, past: Tensor, past_slots: Tensor, future_slots: Tensor) -> Tensor:
+        """Return forecasts (b, horizon steps, series) of raw windows, (b, lag steps, series), each by itself.
+
+        Args:
+            past: raw rows.
+            past_slots: (b, lag steps) int, their places in the calendar.
+            future_slots: (b, horizon steps) int.
+        """
+        known, ahead = (
+            some.unsqueeze(-1).expand(-1, -1, self.config.num_series) for some in (past_slots, future_slots)
+        )
+        value = (past.double() - self.mean) / self.deviation - self._profile(known)
+        scaled = self.forecast_lags(value.transpose(1, 2), known[:, -1]).transpose(1, 2)
+        return (scaled + self._profile(ahead)) * self.deviation + self.mean
 
     def base_lags(self, lags: Tensor) -> Tensor:
         """Return what the linear base alone says."""
@@ -425,12 +541,12 @@ class LagForecaster(nn.Module):
         return covariates.double() @ self.covariate
 
     def _restore(
-        self, scaled: Tensor, state: LagState, slots: Tensor | None, covariates: Tensor | None
+        self, scaled: Tensor, slot: Tensor, slots: Tensor | None, covariates: Tensor | None
     ) -> Tensor:
-        """Put profile, covariates and units back on (b, h, series)."""
+        """Put profile, covariates and units back on (b, h, series); slot: of the latest row."""
         if slots is None:
             ahead = torch.arange(1, self.config.horizon_steps + 1, device=scaled.device)
-            slots = (state.slot.unsqueeze(1) + ahead[:, None]) % self.config.num_slots
+            slots = (slot.unsqueeze(1) + ahead[:, None]) % self.config.num_slots
         elif slots.ndim == 2:
             slots = slots.unsqueeze(-1).expand_as(scaled)
         scaled = scaled + self._profile(slots)
@@ -498,14 +614,19 @@ class LagForecaster(nn.Module):
         is_due = (origin >= 1) & (origin % config.pending_every == 0)
         place = (origin.clamp(min=0) // config.pending_every) % config.num_pending
         kept = state.pending.gather(2, place[:, :, None, :, None].expand(-1, -1, 1, -1, 2)).squeeze(2)
-        error = ((value.unsqueeze(-1) - kept[..., 0]) / kept[..., 1].clamp(min=LEAST_SPREAD)).unsqueeze(-1)
         levels = torch.tensor(TRACKED_LEVELS, dtype=torch.float64, device=value.device)
-        low, high = self.quantiles[..., LOWER], self.quantiles[..., UPPER]
-        ratio = (error - (low + high) / 2).abs() / ((high - low) / 2 + 1e-12)
-        missed = (ratio > state.log_scale.exp()).double()
+        missed = (self._ratio(value.unsqueeze(-1), kept) > state.log_scale.exp()).double()
         rate = RATE * config.pending_every * (TRACKED_MISSES[0] / (1.0 - levels)).sqrt()
         moved = state.log_scale + rate * (missed - (1.0 - levels))
         return torch.where(is_due.unsqueeze(-1), moved, state.log_scale)
+
+    def _ratio(
+        self, value: Tensor, kept: Tensor, align: Callable[[Tensor], Tensor] = lambda some: some
+    ) -> Tensor:
+        """Return errors of kept forecasts in half widths of the unscaled intervals, (..., tracked, 2)."""
+        error = ((value - kept[..., 0]) / kept[..., 1].clamp(min=LEAST_SPREAD)).unsqueeze(-1)
+        low, high = align(self.quantiles[..., LOWER]), align(self.quantiles[..., UPPER])
+        return (error - (low + high) / 2).abs() / ((high - low) / 2 + 1e-12)
 
 
 class LagSession(Session[LagState]):
@@ -548,6 +669,11 @@ class LagSession(Session[LagState]):
         with torch.no_grad():
             found = self.model.predict_quantiles(self.state, torch.tensor(sides, dtype=torch.float64))
         return found.squeeze(0) if self.batch_size is None else found
+
+
+def _is_even(num_rows: Tensor) -> bool:
+    """Tell whether as many rows came of every series."""
+    return bool((num_rows == num_rows.reshape(-1)[0]).all())
 
 
 def _interpolate(table: Tensor, known: Tensor, wanted: Tensor) -> Tensor:

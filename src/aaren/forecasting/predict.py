@@ -16,9 +16,10 @@ from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
 from aaren.files.atomic import write_text
-from aaren.forecasting.calendar import continue_dates
+from aaren.forecasting.calendar import continue_dates, find_slots
 from aaren.forecasting.config import ForecastingConfig
 from aaren.forecasting.data import Series, read_series, time_marks
+from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.streaming import StreamingForecaster
 
 
@@ -93,7 +94,13 @@ def forecast_next(
     marks = torch.from_numpy(time_marks(dates[first:])).unsqueeze(0)
     model.eval()
     found: Tensor
-    if isinstance(model, StreamingForecaster):
+    if isinstance(model, LagForecaster):
+        known, ahead = (
+            torch.from_numpy(find_slots(some, model.config.clock, model.config.slot_seconds)).unsqueeze(0)
+            for some in (dates[first:], future_dates)
+        )
+        found = model.forecast_windows(rows, known, ahead)
+    elif isinstance(model, StreamingForecaster):
         found, _ = model(rows, marks, positions=torch.tensor([rows.shape[1] - 1]))
         found = found[:, 0]
     else:

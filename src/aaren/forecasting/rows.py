@@ -8,7 +8,9 @@ from torch import nn
 
 from aaren.engine.experiment import Json
 from aaren.errors import ConfigError, DataError
+from aaren.forecasting.calendar import find_slots
 from aaren.forecasting.data import time_marks
+from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.streaming import StreamingForecaster
 from aaren.stream.rows import RowPath, field, number
 
@@ -19,9 +21,9 @@ class ForecastRows(RowPath):
     time = "date"
 
     def __init__(self, model: nn.Module, preprocessing: Mapping[str, Json]) -> None:
-        if not isinstance(model, StreamingForecaster):
+        if not isinstance(model, StreamingForecaster | LagForecaster):
             raise ConfigError(
-                f"a {type(model).__name__} reads whole windows and has no stream: train --model "
+                f"a {type(model).__name__} reads whole windows and has no stream: train --model lagged or "
                 f"streaming-carried."
             )
         super().__init__(model)
@@ -30,12 +32,15 @@ class ForecastRows(RowPath):
             np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
             for name in ("mean", "deviation")
         )
-        self.has_marks = model.config.num_marks > 0
+        self.lagged = model.config if isinstance(model, LagForecaster) else None
+        self.has_dates = (
+            self.lagged.clock != "none" if self.lagged is not None else model.config.num_marks > 0
+        )
 
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         raw = np.array([number(row, name) for name in self.columns])
         scaled = ((raw - self.mean) / self.deviation).tolist()
-        if not self.has_marks:
+        if not self.has_dates:
             return scaled, {}
         text = field(row, time)
         try:
@@ -46,7 +51,10 @@ class ForecastRows(RowPath):
             ) from error
         if np.isnat(date):
             raise DataError(f"the field {time!r} must be a date; got {text!r}.")
-        return scaled, {"marks": time_marks(np.array([date]))[0].tolist()}
+        dates = np.array([date])
+        if self.lagged is not None:
+            return scaled, {"slot": int(find_slots(dates, self.lagged.clock, self.lagged.slot_seconds)[0])}
+        return scaled, {"marks": time_marks(dates)[0].tolist()}
 
     def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
         del row, time

@@ -28,6 +28,8 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         {
             "linear": "linear",
             "linear-336": "linear, 336 rows",
+            "lagged": "Aaren, lags with correction",
+            "lagged-base": "lags alone, linear",
             "naive-last": "last value",
             "naive-seasonal": "last season",
             "streaming": "Aaren, streaming",
@@ -58,10 +60,14 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         return ForecastingConfig
 
     def make_experiment(self, config: "ForecastingConfig", *, seed: int) -> "Experiment[ForecastBatch]":
-        from aaren.forecasting.experiment import ForecastingExperiment, StreamingExperiment, open_data
+        from aaren.forecasting import experiment
 
-        kind = StreamingExperiment if config.is_streaming else ForecastingExperiment
-        return kind(config, open_data(config), seed=seed)
+        kind = experiment.ForecastingExperiment
+        if config.is_streaming:
+            kind = experiment.StreamingExperiment
+        elif config.is_lagged:
+            kind = experiment.LagExperiment
+        return kind(config, experiment.open_data(config), seed=seed)
 
     def cell(self, config: "ForecastingConfig") -> Mapping[str, str | int]:
         dataset = config.dataset or Path(config.data_file).stem

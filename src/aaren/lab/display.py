@@ -148,9 +148,9 @@ class LiveTable(GridDisplay):
                 self.live.update(draw(self.schedule, self.console.width), refresh=True)
 
 
-def choose_display(*, plain: bool) -> GridDisplay:
+def choose_display() -> GridDisplay:
     """Show a live table on a terminal, unless lines are wanted."""
-    return Lines() if plain or sys.stderr is None or not sys.stderr.isatty() else LiveTable()
+    return Lines() if sys.stderr is None or not sys.stderr.isatty() else LiveTable()
 
 
 def draw(schedule: Schedule, width: int) -> "Group":

@@ -14,7 +14,7 @@ from aaren.report.names import short_title_of
 from aaren.report.verdict import SettingPool, show_margins
 
 REACH = 3.0  # margins on either side; what lies beyond is cut off with an arrow
-WIDTH, LABEL, NUMBERS = 540, 178, 126  # of a panel, of its names, of its column of numbers
+WIDTH, LABEL, PAIRS, NUMBERS = 620, 190, 30, 150  # of a panel, of its names, of its columns of numbers
 ROW, HEAD, FOOT = 17, 24, 32  # heights
 GAP = 24  # between panels
 _COLOURS: dict[Outcome, str] = {
@@ -52,7 +52,8 @@ CAPTION = (
     "Aaren's advantage over the Transformer in margins, by dataset: right of 0 Aaren is better, and inside "
     f"the band a difference would not matter ({WORDS}). Lines are 90 % intervals over seeds, horizons of a "
     "dataset averaged; a hollow dot is one seed; an arrow leads out of the picture. Diamonds pool the "
-    "datasets of a setting (random effects)."
+    "datasets of a setting (random effects). Pairs: runs of both models with the same seed, of every horizon "
+    "or, below, in all."
 )
 
 
@@ -61,6 +62,7 @@ class _Line:
     label: str
     advantage: Interval  # in margins
     outcome: Outcome
+    pairs: str  # of runs
     is_pooled: bool = False
 
 
@@ -94,10 +96,20 @@ def _lines(one: SettingPool) -> list[_Line]:
         advantage = dataset_interval(rows)
         marks = [rows[0].key.profile] * (len(profiles) > 1) + [rows[0].key.remark] * bool(rows[0].key.remark)
         label = f"{dataset} ({', '.join(marks)})" if marks else dataset
-        found.append(_Line(label=label, advantage=advantage, outcome=judge(advantage, 1.0)))
+        counts = sorted({len(row.differences) for row in rows})
+        pairs = str(counts[0]) if len(counts) == 1 else f"{counts[0]}\u2013{counts[-1]}"
+        found.append(_Line(label=label, advantage=advantage, outcome=judge(advantage, 1.0), pairs=pairs))
     if one.pooled is not None:
         label = f"all {one.pooled.interval.count} datasets"
-        found.append(_Line(label=label, advantage=one.pooled.interval, outcome=one.outcome, is_pooled=True))
+        found.append(
+            _Line(
+                label=label,
+                advantage=one.pooled.interval,
+                outcome=one.outcome,
+                pairs=str(one.pooled.seeds),
+                is_pooled=True,
+            )
+        )
     return found
 
 
@@ -125,6 +137,8 @@ def _panel(one: SettingPool) -> tuple[str, float]:
     parts = [
         f'<text class="head" x="0" y="15">{escape(short_title_of(one.setting))}'
         f'<tspan class="small" dx="6">{escape(f"{one.label}, profile {profiles}")}</tspan></text>',
+        f'<text class="small number" x="{WIDTH - NUMBERS}" y="15">pairs</text>'
+        f'<text class="small number" x="{WIDTH}" y="15">advantage [90 %]</text>',
         f'<rect class="band" x="{_x(-1.0):g}" y="{top}" width="{_x(1.0) - _x(-1.0):g}" '
         f'height="{bottom - top}"/>',
         f'<path class="axis" d="M{_x(0.0):g} {top}V{bottom}M{_x(-REACH):g} {bottom}H{_x(REACH):g}"/>',
@@ -147,6 +161,7 @@ def _drawn(line: _Line, y: float) -> str:
     parts = [
         f"<title>{escape(line.label)}: {numbers} margins</title>",
         f'<text class="{weight.strip()}" x="0" y="{y + 4:g}">{escape(line.label)}</text>',
+        f'<text class="number{weight}" x="{WIDTH - NUMBERS}" y="{y + 4:g}">{line.pairs}</text>',
         f'<text class="number{weight}" x="{WIDTH}" y="{y + 4:g}">{numbers}</text>',
     ]
     ends = [advantage.mean]
@@ -168,5 +183,5 @@ def _drawn(line: _Line, y: float) -> str:
 
 
 def _x(margins: float) -> float:
-    room = WIDTH - LABEL - NUMBERS - 24
+    room = WIDTH - LABEL - PAIRS - NUMBERS - 24
     return LABEL + 12 + room * (margins + REACH) / (2 * REACH)

@@ -41,12 +41,12 @@ class RowKey:
 
     setting: str
     profile: str
-    variant: str  # "" as published; else what differs: "rule=clean"
+    variant: str  # "" as published, by today's protocol; else what differs: "rule=clean", "protocol=1"
     dataset: str
     horizon: int | None
     protocol: int = FIRST_PROTOCOL
     data: str = ""  # eight digits of the checksums of all files that were read
-    remark: str = field(default="", compare=False)  # where protocol or data need saying
+    remark: str = field(default="", compare=False)  # where its data needs saying
 
     @property
     def name(self) -> str:
@@ -171,6 +171,7 @@ def read_results(*folders: Path) -> Results:
     collected = collect(*folders)
     rows, doubles = arrange(collected.records)
     rows, superseded = drop_superseded(rows)
+    rows = set_apart(rows)
     problems = [*collected.problems, *doubles]
     benches: dict[str, BenchRecord] = {}
     for kind in BENCHES:
@@ -203,7 +204,7 @@ def require_results(folders: list[Path]) -> Results:
 def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
     """Put every run into its row; of two runs of one row, model and seed the later one counts.
 
-    A row whose protocol is not today's says so, and so does one of several that differ in their data alone.
+    One of several rows that differ in their data alone says so.
     """
     rows: dict[RowKey, Row] = {}
     problems = []
@@ -220,10 +221,9 @@ def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
         contents.setdefault((*key.cell, key.protocol), set()).add(key.data)
     named = []
     for key, row in rows.items():
-        is_todays = key.protocol == setting_of(key.setting).protocol(key.profile)
-        words = [] if is_todays else [f"protocol {key.protocol}"]
-        words += [f"data {key.data or 'none'}"] * (len(contents[*key.cell, key.protocol]) > 1)
-        named.append(replace(row, key=replace(key, remark=", ".join(words))))
+        is_one_of_several = len(contents[*key.cell, key.protocol]) > 1
+        remark = f"data {key.data or 'none'}" if is_one_of_several else ""
+        named.append(replace(row, key=replace(key, remark=remark)))
     return sorted(named, key=lambda row: row.key.order), problems
 
 
@@ -247,6 +247,18 @@ def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[FoundRecord]]:
         else:
             kept.append(row)
     return kept, superseded
+
+
+def set_apart(rows: list[Row]) -> list[Row]:
+    """Make a protocol before today's a variant: shown, but among the variants, and never judged by."""
+    found = []
+    for row in rows:
+        key = row.key
+        if key.protocol < setting_of(key.setting).protocol(key.profile):
+            words = filter(None, (f"protocol={key.protocol}", key.variant))
+            row = replace(row, key=replace(key, variant=", ".join(words)))
+        found.append(row)
+    return sorted(found, key=lambda row: row.key.order)
 
 
 def key_and_model(record: RunRecord) -> tuple[RowKey, str]:

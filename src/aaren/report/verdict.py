@@ -9,7 +9,7 @@ from aaren.bench.table import format_bytes, format_ratio
 from aaren.datasets.catalogue import DATASETS
 from aaren.lab.statistics import Interval, Outcome, Pooled, judge, pool, seeds_to_decide_pooled
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
-from aaren.report.names import is_stand_in, papers_name, setting_of, short_title_of
+from aaren.report.names import PAIR, is_stand_in, papers_name, short_title_of
 from aaren.report.rows import Results, RowKey
 
 MOSTLY = 0.9  # share of decided comparisons from which a claim is called mostly supported
@@ -41,7 +41,7 @@ def judge_comparable(results: Results) -> Verdict:
         claim="As good as Transformers?",
         word=word,
         kind=kind,
-        sentences=[*(one.sentence for one in pools), *_counts(found), _coverage(found)]
+        sentences=[*(one.sentence for one in pools), *_counts(found), *_waiting(results), _coverage(found)]
         if found
         else ["No row has both models yet."],
     )
@@ -81,6 +81,8 @@ class SettingPool:
             return f"{name}: one dataset, nothing to pool."
         over = f"over {self.pooled.interval.count} datasets and {self.pooled.seeds} pairs of runs"
         words = f"{name}: {show_margins(self.pooled.interval)} margins {over}"
+        if self.pooled.between >= 0.005:
+            words += f", \u00b1 {self.pooled.between:.2f} between datasets"
         if self.outcome == "undecided":
             return f"{words}; open: {self._cure}."
         return f"{words}; {OUTCOMES[self.outcome].replace('Aaren ', '')}."
@@ -124,9 +126,9 @@ def _by_seed(one: SettingPool) -> list[list[list[float]]]:
 def first_comparisons(results: Results) -> list[Comparison]:
     """Return every row with both models by its setting's first number, at the published variant.
 
-    A dataset that was run by several protocols or at several profiles counts once: by today's protocol, then
-    where it has the most pairs of runs, then as published. Smoke runs are left out unless there is nothing
-    else.
+    Rows of a protocol that is not today's are variants. A dataset that was run at several profiles or on
+    several versions of its files counts once: where it has the most pairs of runs, then as published. Smoke
+    runs are left out unless there is nothing else.
     """
     found: list[Comparison] = []
     for setting in results.settings():
@@ -139,10 +141,10 @@ def first_comparisons(results: Results) -> list[Comparison]:
             found += by_key.values()
     serious = [one for one in found if one.key.profile != "smoke"] or found
     chosen: dict[tuple[str, str], list[Comparison]] = {}
-    groups: dict[tuple[str, str, str, int, str], list[Comparison]] = {}
+    groups: dict[tuple[str, str, str, str], list[Comparison]] = {}
     for one in serious:
         key = one.key
-        groups.setdefault((key.setting, key.dataset, key.profile, key.protocol, key.data), []).append(one)
+        groups.setdefault((key.setting, key.dataset, key.profile, key.data), []).append(one)
     for (setting, dataset, *_), rows in groups.items():
         best = chosen.setdefault((setting, dataset), rows)
         if _rank(rows) > _rank(best):
@@ -150,10 +152,8 @@ def first_comparisons(results: Results) -> list[Comparison]:
     return [one for rows in chosen.values() for one in rows]
 
 
-def _rank(rows: Sequence[Comparison]) -> tuple[bool, int, bool, int]:
-    key = rows[0].key
-    is_todays = key.protocol == setting_of(key.setting).protocol(key.profile)
-    return is_todays, sum(len(one.differences) for one in rows), key.profile == "paper", key.protocol
+def _rank(rows: Sequence[Comparison]) -> tuple[int, bool]:
+    return sum(len(one.differences) for one in rows), rows[0].key.profile == "paper"
 
 
 def judge_cheaper(results: Results) -> Verdict:
@@ -216,6 +216,19 @@ def _coverage(found: list[Comparison]) -> str:
         text += f", and on partial or regenerated stand-ins for {len(parts)} more"
     profiles = sorted({one.key.profile for one in found})
     return f"{text} (profile{'s' if len(profiles) > 1 else ''} {' and '.join(profiles)})."
+
+
+def _waiting(results: Results) -> list[str]:
+    """Say how many rows were run by an earlier protocol alone."""
+    counts = {
+        setting: sum(
+            row.key.variant == f"protocol={row.key.protocol}" and row.runs.keys() >= set(PAIR)
+            for row in results.select(setting)
+        )
+        for setting in results.settings()
+    }
+    words = [f"{short_title_of(setting)} {count}" for setting, count in counts.items() if count]
+    return [f"Rows of an earlier protocol that count for nothing here: {', '.join(words)}."] if words else []
 
 
 def _counts(found: list[Comparison]) -> list[str]:

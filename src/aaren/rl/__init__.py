@@ -5,17 +5,28 @@ from typing import TYPE_CHECKING
 from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from aaren.rl.estimator import AarenPolicy, PolicyEvaluation
     from aaren.rl.model import DecisionModel, DecisionModelConfig, DecisionState, PolicyState, Steps
-    from aaren.rl.references import BehaviourPolicy, RandomPolicy, ReferencePolicyConfig
+    from aaren.rl.references import (
+        BehaviourPolicy,
+        ClonePolicy,
+        ClonePolicyConfig,
+        RandomPolicy,
+        ReferencePolicyConfig,
+    )
     from aaren.rl.session import PolicySession
     from aaren.rl.setting import SETTING
 
 __all__ = [
     "SETTING",
+    "AarenPolicy",
     "BehaviourPolicy",
+    "ClonePolicy",
+    "ClonePolicyConfig",
     "DecisionModel",
     "DecisionModelConfig",
     "DecisionState",
+    "PolicyEvaluation",
     "PolicySession",
     "PolicyState",
     "RandomPolicy",
@@ -26,6 +37,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "aaren.rl.estimator": ("AarenPolicy", "PolicyEvaluation"),
         "aaren.rl.model": (
             "DecisionModel",
             "DecisionModelConfig",
@@ -35,6 +47,8 @@ __getattr__, __dir__ = lazy_names(
         ),
         "aaren.rl.references": (
             "BehaviourPolicy",
+            "ClonePolicy",
+            "ClonePolicyConfig",
             "RandomPolicy",
             "ReferencePolicyConfig",
         ),

@@ -70,6 +70,7 @@ class TrajectoryBatches:
         sampling: "trajectory": each equally likely, windows end inside. "length": in proportion to length,
             windows start at any step and are padded beyond the end.
         return_scale: Returns-to-go are divided by it.
+        wanted: (transitions,), what is asked for at every step; by default the returns-to-go.
         statistics: For normalising states; by default those of the set.
         seed: Epoch n is a function of the seed and n.
     """
@@ -82,6 +83,7 @@ class TrajectoryBatches:
         batch_size: int = 64,
         sampling: str = "trajectory",
         return_scale: float = 1000.0,
+        wanted: NDArray[np.float64] | None = None,
         statistics: StateStatistics | None = None,
         seed: int = 0,
     ) -> None:
@@ -100,7 +102,8 @@ class TrajectoryBatches:
         # One more row, all zero, is what padding is gathered from.
         self._observations = _with_zero_row(self.statistics.normalise(trajectories.observations))
         self._actions = _with_zero_row(trajectories.actions)
-        self._returns = _with_zero_row((trajectories.returns_to_go / return_scale).astype(np.float32))
+        asked = trajectories.returns_to_go if wanted is None else wanted
+        self._returns = _with_zero_row((asked / return_scale).astype(np.float32))
 
     def __len__(self) -> int:
         if self.sampling == "trajectory":

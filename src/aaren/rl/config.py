@@ -40,13 +40,15 @@ class RlConfig:
     context_steps: int = 20  # K: steps of a window, in training and acting, and between resets
     long_steps: int = 100  # steps of a training window under context=long
     sampling: Literal["trajectory", "length"] = "trajectory"  # each equally likely, or in proportion
-    target_return: float | None = None  # none: the published one, elsewhere the best return of the data
+    asks_for: Literal["published", "best"] = "published"  # best: the best return of the data
+    target_return: float | None = None  # none: as asks_for says; where nothing is published, the best
     target_scale: float = 1.0  # asks for so many times that
     return_scale: float | None = None  # none: 1000 for the published robots, elsewhere the largest return
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(name="adamw", learning_rate=1e-4, weight_decay=1e-4)
     )
     warm_up: int = 10_000  # updates until the full learning rate
+    rate_falls: bool = False  # from then on in a straight line to 0 at the last update; False: it stays
     clip_norm: float = 0.25
     batch_size: int = 64
     updates: int = 20_000

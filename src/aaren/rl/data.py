@@ -213,6 +213,20 @@ class Trajectories:
         """Give the set another name and, where it is not known yet, an environment."""
         return replace(self, name=name, environment=self.environment or environment)
 
+    def select(self, episodes: Integers) -> "Trajectories":
+        """Return some of the episodes, in the order given."""
+        chosen = np.asarray(episodes, dtype=np.int64)
+        spans = [np.arange(self.offsets[one], self.offsets[one + 1]) for one in chosen]
+        rows = np.concatenate([np.zeros(0, dtype=np.int64), *spans])
+        return replace(
+            self,
+            observations=self.observations[rows],
+            actions=self.actions[rows],
+            rewards=self.rewards[rows],
+            offsets=offsets_from_lengths(self.lengths[chosen]),
+            is_terminal=self.is_terminal[chosen],
+        )
+
     def with_bounds(self, low: float, high: float) -> "Trajectories":
         """Note between which numbers the environment's actions lie."""
         return replace(
@@ -285,7 +299,11 @@ def generate(name: str, *, episodes: int = 60, seed: int = 0) -> Trajectories:
     """Run the scripted policy, with a third each of skilled, clumsy and random episodes."""
     if name not in CONTROL_SETS:
         raise unknown_name("classic-control set", name, CONTROL_SETS)
-    chosen = CONTROL_SETS[name]
+    return record_episodes(CONTROL_SETS[name], name=name, episodes=episodes, seed=seed)
+
+
+def record_episodes(chosen: "ControlSet", *, name: str, episodes: int, seed: int) -> Trajectories:
+    """Run a scripted policy, with a third each of skilled, clumsy and random episodes."""
     environment, max_steps = build_environment(chosen.environment)
     observations: list[NDArray[np.float64]] = []
     actions: list[float] = []

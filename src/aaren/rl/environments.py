@@ -123,13 +123,24 @@ class Actions(NamedTuple):
 
 
 class Simulator:
-    """As many copies of an environment as episodes are played at once, made when first needed."""
+    """As many copies of an environment as episodes are played at once, made when first needed.
 
-    def __init__(self, environment_id: str, *, max_steps: int | None = None) -> None:
-        self.environment_id = environment_id
-        first, limit = build_environment(environment_id)
+    Args:
+        environment: A Gymnasium id; or a built environment, which can play one episode at a time.
+        max_steps: After which an episode is ended; None: the environment's own limit, or 1000.
+    """
+
+    def __init__(self, environment: str | Environment, *, max_steps: int | None = None) -> None:
+        self.is_built = not isinstance(environment, str)
+        if isinstance(environment, str):
+            self.environment_id = environment
+            first, limit = build_environment(environment)
+        else:
+            spec = getattr(environment, "spec", None)
+            self.environment_id = type(environment).__name__ if spec is None else str(spec.id)
+            first, limit = environment, int(getattr(spec, "max_episode_steps", None) or DEFAULT_STEPS)
         self.max_steps = limit if max_steps is None else max_steps
-        self.observation_size, self.actions = _sizes(environment_id, first)
+        self.observation_size, self.actions = _sizes(self.environment_id, first)
         self._environments: list[Environment | None] = [first]
 
     def play(
@@ -162,11 +173,13 @@ class Simulator:
                 episode.step(self._given(action))
             rewards = np.array([episode.reward for episode in running])
         for episode in episodes:
-            if episode.error:
+            if episode.error and not self.is_built:
                 self._environments[episode.row] = None  # whatever state it is in: take another next time
         return [Outcome(episode.total, episode.steps, episode.error) for episode in episodes]
 
     def _environment(self, row: int) -> Environment:
+        if self.is_built and row:
+            raise ConfigError("a built environment plays one episode at a time; name it by its id for many.")
         while len(self._environments) <= row:
             self._environments.append(None)
         found = self._environments[row]
@@ -190,6 +203,17 @@ def expects(environment_id: str, observation_size: int, data_size: int) -> bool:
     return observation_size == data_size or (
         is_ant and (observation_size, data_size) == (_ANT_OBSERVATION, _ANT_PADDED)
     )
+
+
+def describe_actions(kind: str, size: int) -> str:
+    """Say what actions are.
+
+    >>> describe_actions("discrete", 2), describe_actions("box", 1)
+    ('2 discrete actions', 'actions of 1 number')
+    """
+    if kind == "discrete":
+        return f"{size} discrete actions"
+    return f"actions of {size} number{'s' if size != 1 else ''}"
 
 
 def simulator_versions() -> dict[str, str]:

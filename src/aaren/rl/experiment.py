@@ -6,7 +6,6 @@ weights; "test" are fresh episodes with the selected weights.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -28,6 +27,7 @@ from aaren.rl.environments import (
     Outcome,
     Player,
     Simulator,
+    describe_actions,
     expects,
     is_built_in,
     score,
@@ -35,7 +35,7 @@ from aaren.rl.environments import (
 )
 from aaren.rl.model import DecisionModel, Steps
 from aaren.rl.references import BehaviourPolicy, RandomPolicy, ReferencePolicyConfig
-from aaren.rl.session import PolicySession
+from aaren.rl.session import SessionPlayer
 
 # What the Decision Transformer asks for; Ant's is not in the base code.
 TARGETS = {"halfcheetah": 6000.0, "hopper": 3600.0, "walker2d": 5000.0, "ant": 6000.0}
@@ -73,7 +73,7 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             max_updates=0 if config.is_reference else config.updates,
             evaluate_every=max(1, config.updates // config.evaluations),
             selects=Criterion(metric="return", goal="max"),
-            schedule=warm_up(config.warm_up),
+            schedule=warm_up(config.warm_up, end=config.updates if config.rate_falls else None),
             clip_norm=config.clip_norm,
         )
 
@@ -165,7 +165,7 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             context_steps=self.config.context_steps,
             engine="torch",  # whose last bits the records were made with
         )
-        return _SessionPlayer(session)
+        return SessionPlayer(session)
 
     def facts(self) -> Mapping[str, Json]:
         """Return sizes, the environment and its versions, what was asked for, and what failed."""
@@ -208,7 +208,7 @@ def open_trajectories(config: RlConfig) -> Trajectories:
             message = str(error).replace("drop_short=True", "--set drop_short=true")
             raise DataError(message) from error
     if config.max_trajectories is not None:
-        found = _first(found, config.max_trajectories)
+        found = found.select(np.arange(min(config.max_trajectories, len(found))))
     longest = int(found.lengths.max())
     if longest > config.network.max_steps:
         raise ConfigError(
@@ -243,9 +243,9 @@ def open_simulator(config: RlConfig, data: Trajectories) -> Simulator:
     if not fits:
         raise DataError(
             f"{data.name} has observations of {data.state_size} numbers and "
-            f"{_words(kind, data.action_size)}; {environment_id} has {simulator.observation_size} and "
-            f"{_words(*simulator.actions[:2])}: the data is of another environment. Name the right one: "
-            f"--set environment=ID."
+            f"{describe_actions(kind, data.action_size)}; {environment_id} has {simulator.observation_size} "
+            f"and {describe_actions(*simulator.actions[:2])}: the data is of another environment. Name the "
+            f"right one: --set environment=ID."
         )
     return simulator
 
@@ -255,7 +255,8 @@ def find_scales(config: RlConfig, data: Trajectories, simulator: Simulator) -> S
     robot = simulator.environment_id.lower().partition("-")[0]
     target = config.target_return
     if target is None:
-        target = TARGETS.get(robot, float(data.returns.max()))
+        best = float(data.returns.max())
+        target = best if config.asks_for == "best" else TARGETS.get(robot, best)
     scale = config.return_scale
     if scale is None:
         is_published = robot in REFERENCE_RETURNS
@@ -299,23 +300,6 @@ def spread(environment: str, returns: NDArray[np.float64]) -> dict[str, float]:
     }
 
 
-class _SessionPlayer:
-    """A policy session in all episodes at once."""
-
-    def __init__(self, session: PolicySession) -> None:
-        self.session = session
-
-    def act(
-        self, observations: NDArray[np.float64], rewards: NDArray[np.float64] | None
-    ) -> NDArray[np.generic]:
-        """Push what happened."""
-        return cast("NDArray[np.generic]", self.session.push(observations, rewards))
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Continue with some of the episodes only."""
-        self.session.keep(rows)
-
-
 class _RandomPlayer:
     """Random actions."""
 
@@ -331,20 +315,3 @@ class _RandomPlayer:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Nothing is remembered."""
-
-
-def _first(data: Trajectories, count: int) -> Trajectories:
-    count = min(count, len(data))
-    rows = int(data.offsets[count])
-    return replace(
-        data,
-        observations=data.observations[:rows],
-        actions=data.actions[:rows],
-        rewards=data.rewards[:rows],
-        offsets=data.offsets[: count + 1],
-        is_terminal=data.is_terminal[:count],
-    )
-
-
-def _words(kind: str, size: int) -> str:
-    return f"actions of {size} numbers" if kind == "box" else f"{size} discrete actions"

@@ -2,12 +2,14 @@
 
 Token order is that of the Decision Transformer: return, state, action, step after step; the action is read at
 the state. Inside, a step is the group (action before it, return, state), so that a sequence and a stream are
-cut at the same places: the last action waits in the state until the next step. What of an episode is seen,
-and which return is asked for, is up to `PolicySession`.
+cut at the same places: the last action waits in the state until the next step. With `is_fused` a step is one
+token, the sum of the three: a third of the work, and the wanted return and the last action stand in the token
+that chooses, where a mean over all tokens so far would dilute them. What of an episode is seen, and which
+return is asked for, is up to `PolicySession`.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +52,10 @@ class DecisionModelConfig:
     dropout: float = 0.1
     mixer: str = "aaren"  # or softmax: the Decision Transformer
     has_returns: bool = True  # False: behaviour cloning, the same network without return tokens
+    is_fused: bool = False  # one token per step instead of three
+    sees_actions: bool = True  # False, fused only: a policy cannot learn to repeat what it did last
+    counts_rewards: bool = True  # False: what is asked for stays the same through an episode
+    norm: str = "post"  # or "pre", with one more norm after the last block
     max_steps: int = 4096  # rows of the timestep table; later steps use its last row
     timestep_std: float = 1.0  # of the table's initial numbers; 1, as published, drowns a state for long
     context_steps: int = 20  # K: steps in a window, and between resets
@@ -72,6 +78,8 @@ class DecisionModelConfig:
             raise unknown_name("kind of actions", self.actions, ACTIONS)
         if self.mixer not in MIXERS:
             raise unknown_name("mixer", self.mixer, MIXERS)
+        if not (self.sees_actions or self.is_fused):
+            raise ConfigError("sees_actions=False needs is_fused=True: otherwise actions are tokens.")
         self.encoder  # noqa: B018  builds, and so checks, the encoder's config
 
     @property
@@ -81,13 +89,17 @@ class DecisionModelConfig:
 
     @property
     def tokens_per_step(self) -> int:
-        """Return how many tokens a step is: the action before it, (the return,) the state."""
+        """Return how many tokens a step is: the action before it, (the return,) the state; or all in one."""
+        if self.is_fused:
+            return 1
         return 3 if self.has_returns else 2
 
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config: dropout on the attention's result, none inside the feed-forward."""
-        return EncoderConfig.of(self, dropout_on="output", ff_inner_dropout=False)
+        return EncoderConfig.of(
+            self, dropout_on="output", ff_inner_dropout=False, final_norm=self.norm == "pre"
+        )
 
 
 class Steps(NamedTuple):
@@ -166,10 +178,13 @@ class DecisionModel(nn.Module):
             self.timestep_embedding.weight.mul_(config.timestep_std)
         self.return_embedding = nn.Linear(1, width) if config.has_returns else None
         self.state_embedding = nn.Linear(state_size, width)
-        self.action_embedding: nn.Module = (
-            nn.Embedding(action_size, width) if config.is_discrete else nn.Linear(action_size, width)
-        )
-        self.embedding_norm = nn.LayerNorm(width)
+        self.action_embedding: nn.Module = nn.Identity()
+        if config.sees_actions:
+            self.action_embedding = (
+                nn.Embedding(action_size, width) if config.is_discrete else nn.Linear(action_size, width)
+            )
+        # Blocks that normalise what they read need no norm before, which would take a state's size away.
+        self.embedding_norm: nn.Module = nn.Identity() if config.norm == "pre" else nn.LayerNorm(width)
         self.encoder = Encoder(config.encoder)
         self.action_head = nn.Linear(width, action_size)
         # The base code's heads for the next return and state, which get no loss: for its parameter total.
@@ -255,6 +270,11 @@ class DecisionModel(nn.Module):
             )
         before = self.init_state(len(steps.timesteps), device=steps.states.device) if state is None else state
         previous, final_action, was_any = _previous(steps, before, mask)
+        has_action = before.has_action | (True if mask is None else mask.any(1))
+        if self.config.is_fused:
+            tokens = self._fused_tokens(steps, previous, was_any)
+            outputs, encoded = self.encoder(tokens, None if state is None else state.encoder, mask=mask)
+            return self._decode(outputs), DecisionState(encoded, final_action, has_action)
         tokens, is_real = self._tokens(steps, previous, was_any, mask)
         skipped = 0
         if state is None or not bool(state.has_action.any()):
@@ -266,7 +286,6 @@ class DecisionModel(nn.Module):
         outputs, encoded = self.encoder(tokens, None if state is None else state.encoder, mask=is_real)
         per_step = self.config.tokens_per_step
         at_states = outputs[:, per_step - 1 - skipped :: per_step]
-        has_action = before.has_action | (True if mask is None else mask.any(1))
         return self._decode(at_states), DecisionState(encoded, final_action, has_action)
 
     def step(
@@ -280,7 +299,7 @@ class DecisionModel(nn.Module):
             mask: (b,) bool; a stream with False keeps its state.
         """
         whole = Steps(*(part.unsqueeze(1) for part in step))
-        if is_traced():
+        if is_traced() or self.config.is_fused:
             return self._step_tokens(whole, state, mask)
         outputs, state = self.forward(whole, state, mask=None if mask is None else mask.unsqueeze(1))
         return outputs.squeeze(1), state
@@ -291,13 +310,20 @@ class DecisionModel(nn.Module):
         """Take in one step per stream token by token, whatever the numbers: `step` for what records it."""
         real = torch.ones_like(state.has_action) if mask is None else mask
         previous = step._replace(actions=state.action.unsqueeze(1), timesteps=step.timesteps - 1)
-        tokens, is_real = self._tokens(step, previous, state.has_action.unsqueeze(1), real.unsqueeze(1))
-        assert is_real is not None
-        encoded, output = state.encoder, tokens[:, 0]
-        for place in range(tokens.shape[1]):
-            # Only the action before the first step may be missing, where no step is masked.
-            is_there = is_real[:, place] if place == 0 or mask is not None else None
-            output, encoded = self.encoder.step(tokens[:, place], encoded, mask=is_there)
+        had_action = state.has_action.unsqueeze(1)
+        if self.config.is_fused:
+            if not is_traced():
+                self._check(step, state, None if mask is None else mask.unsqueeze(1))
+            tokens = self._fused_tokens(step, previous, had_action)
+            output, encoded = self.encoder.step(tokens[:, 0], state.encoder, mask=mask)
+        else:
+            tokens, is_real = self._tokens(step, previous, had_action, real.unsqueeze(1))
+            assert is_real is not None
+            encoded, output = state.encoder, tokens[:, 0]
+            for place in range(tokens.shape[1]):
+                # Only the action before the first step may be missing, where no step is masked.
+                is_there = is_real[:, place] if place == 0 or mask is not None else None
+                output, encoded = self.encoder.step(tokens[:, place], encoded, mask=is_there)
         action, has_action = step.actions.squeeze(1).to(state.action.dtype), real | state.has_action
         if mask is not None:
             action = torch.where(mask.view(-1, *[1] * (action.ndim - 1)), action, state.action)
@@ -351,6 +377,17 @@ class DecisionModel(nn.Module):
         if self.config.is_discrete:
             return F.cross_entropy(outputs.reshape(-1, self.config.action_size), wanted.reshape(-1))
         return F.mse_loss(outputs, wanted)
+
+    def _fused_tokens(self, steps: Steps, previous: Steps, was_any: Tensor) -> Activations:
+        """Embed every step as one token, (b, k, c)."""
+        now = self.timestep_embedding(steps.timesteps.clamp(0, self.config.max_steps - 1))
+        token = self.state_embedding(steps.states) + now
+        if self.config.sees_actions:
+            acted = self.action_embedding(previous.actions)
+            token = token + acted * was_any.unsqueeze(-1).to(now.dtype)
+        if self.return_embedding is not None:
+            token = token + self.return_embedding(steps.returns_to_go.to(now.dtype).unsqueeze(-1))
+        return cast("Activations", self.embedding_norm(token))
 
     def _tokens(
         self, steps: Steps, previous: Steps, was_any: Tensor, mask: Mask | None

@@ -1,7 +1,8 @@
-"""What every policy must be measured against: random actions, and the policy that recorded the data.
+"""What every policy must be measured against: random actions, the policy that recorded the data, and a clone.
 
-Neither learns. `RandomPolicy` draws between the bounds; `BehaviourPolicy` only knows what the recorded
-episodes collected.
+Two of them do not learn: `RandomPolicy` draws between the bounds; `BehaviourPolicy` only knows what the
+recorded episodes collected. `ClonePolicy` is the simplest that does: a plain network from observation to
+action, fitted to the best third of the episodes, without a past or a wanted return.
 """
 
 from dataclasses import dataclass
@@ -9,11 +10,17 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.errors import unknown_name
+from aaren.errors import require_at_least, unknown_name
+from aaren.nn.generators import building_from
+from aaren.rl.data import StateStatistics, Trajectories
 from aaren.rl.model import ACTIONS
+
+BEST_SHARE = 3  # one third of the episodes
+CLONE_UPDATES, CLONE_PASSES, CLONE_BATCH, CLONE_RATE = 2_000, 100, 256, 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,3 +72,108 @@ class BehaviourPolicy(nn.Module):
         super().__init__()
         self.config = config
         self.register_buffer("mean_return", torch.zeros((), dtype=torch.float64))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClonePolicyConfig:
+    """Sizes of a `ClonePolicy`."""
+
+    state_size: int
+    action_size: int
+    actions: str = "box"
+    width: int = 64
+
+    def __post_init__(self) -> None:
+        """Report a setting that cannot be."""
+        require_at_least(self, state_size=1, action_size=1, width=1)
+        if self.actions not in ACTIONS:
+            raise unknown_name("kind of actions", self.actions, ACTIONS)
+
+
+class ClonePolicy(nn.Module):
+    """Behaviour cloning by a network of two hidden layers: an observation in, an action out.
+
+    >>> clone = ClonePolicy(ClonePolicyConfig(state_size=4, action_size=2, actions="discrete"))
+    >>> clone.act(np.zeros((3, 4))).shape
+    (3,)
+    """
+
+    config_type: ClassVar[type[ClonePolicyConfig]] = ClonePolicyConfig
+    state_mean: Tensor
+    state_std: Tensor
+    action_low: Tensor
+    action_high: Tensor
+
+    def __init__(self, config: ClonePolicyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.Sequential(
+            nn.Linear(config.state_size, config.width),
+            nn.ReLU(),
+            nn.Linear(config.width, config.width),
+            nn.ReLU(),
+            nn.Linear(config.width, config.action_size),
+        )
+        bounds = 0 if config.actions == "discrete" else config.action_size
+        self.register_buffer("state_mean", torch.zeros(config.state_size, dtype=torch.float64))
+        self.register_buffer("state_std", torch.ones(config.state_size, dtype=torch.float64))
+        self.register_buffer("action_low", -torch.ones(bounds, dtype=torch.float64))
+        self.register_buffer("action_high", torch.ones(bounds, dtype=torch.float64))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Return actions in [-1, 1], or logits of discrete ones, for normalised observations."""
+        outputs: Tensor = self.layers(observations)
+        return outputs if self.config.actions == "discrete" else outputs.tanh()
+
+    @torch.no_grad()
+    def act(self, observations: NDArray[np.floating]) -> NDArray[np.float32] | NDArray[np.int64]:
+        """Choose actions for raw observations, (n, state size) or (state size,)."""
+        seen = torch.as_tensor(np.asarray(observations, dtype=np.float64))
+        outputs = self.forward(((seen - self.state_mean) / self.state_std).float())
+        if self.config.actions == "discrete":
+            return outputs.argmax(-1).numpy()
+        middle, half = (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+        return (outputs.double() * half + middle).float().numpy()
+
+
+def fit_clone(
+    data: Trajectories,
+    *,
+    statistics: StateStatistics,
+    num_actions: int | None,
+    action_low: NDArray[np.float64],
+    action_high: NDArray[np.float64],
+    seed: int,
+) -> ClonePolicy:
+    """Fit a clone of the best third of the episodes, by squared error or cross-entropy."""
+    best = np.argsort(-data.returns, kind="stable")[: max(1, len(data) // BEST_SHARE)]
+    rows = np.concatenate([np.arange(data.offsets[one], data.offsets[one + 1]) for one in best])
+    is_discrete = num_actions is not None
+    with building_from(torch.Generator().manual_seed(seed)):
+        clone = ClonePolicy(
+            ClonePolicyConfig(
+                state_size=data.state_size,
+                action_size=data.action_size if num_actions is None else num_actions,
+                actions="discrete" if is_discrete else "box",
+            )
+        )
+    with torch.no_grad():
+        clone.state_mean.copy_(torch.from_numpy(statistics.mean))
+        clone.state_std.copy_(torch.from_numpy(statistics.std))
+        clone.action_low.copy_(torch.from_numpy(action_low))
+        clone.action_high.copy_(torch.from_numpy(action_high))
+    seen = torch.from_numpy(statistics.normalise(data.observations[rows]))
+    taken = torch.from_numpy(data.actions[rows])
+    if not is_discrete:
+        half = (clone.action_high - clone.action_low) / 2
+        taken = ((taken.double() - clone.action_low - half) / half).float()
+    optimiser = torch.optim.Adam(clone.parameters(), lr=CLONE_RATE, fused=True)
+    rng = np.random.default_rng((seed, len(rows)))
+    for _ in range(min(CLONE_UPDATES, max(CLONE_PASSES, CLONE_PASSES * len(rows) // CLONE_BATCH))):
+        chosen = torch.from_numpy(rng.integers(len(rows), size=CLONE_BATCH))
+        outputs, wanted = clone(seen[chosen]), taken[chosen]
+        loss = F.cross_entropy(outputs, wanted) if is_discrete else F.mse_loss(outputs, wanted)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return clone.eval()

@@ -10,7 +10,7 @@ reset     the same, begun anew every K steps: constant work, 1 to K steps of con
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -99,7 +99,7 @@ class PolicySession(Session[PolicyState]):
         gained = torch.zeros_like(state.return_to_go)
         if reward is not None:
             gained = self._read("reward", reward, (size,))
-        left = state.return_to_go - gained
+        left = self._left(state, gained)
         is_usual = real is None and action is None and self._native is not None
         if is_usual and (actions := self._act_native(seen, gained)) is not None:
             return actions
@@ -136,7 +136,7 @@ class PolicySession(Session[PolicyState]):
         assert self._native is not None
 
         def run(inputs: list[Tensor], state: PolicyState) -> tuple[list[Tensor], PolicyState]:
-            left = state.return_to_go - inputs[1]
+            left = self._left(state, inputs[1])
             states, returns = self.policy.normalise(inputs[0]), self._scaled(left)
             step = Steps(returns, states, self._not_chosen(state), state.timestep)
             outputs, memory = self.context.act(step, state.memory, None)
@@ -190,7 +190,8 @@ class PolicySession(Session[PolicyState]):
         taken = self._read("actions", came, (size, steps, *self._action_shape(size)[1:]))
         seen = self._read("observations", observations, (size, steps, config.state_size))
         gained = self._read("rewards", rewards, (size, steps))
-        spent = gained.cumsum(1)
+        spent = gained.cumsum(1) if config.counts_rewards else torch.zeros_like(gained)
+        gained = gained if config.counts_rewards else spent
         left = self.target_return - (spent - gained)
         times = torch.arange(steps, device=self._weight.device).expand(size, steps)
         with torch.no_grad():
@@ -229,6 +230,11 @@ class PolicySession(Session[PolicyState]):
             torch.full((size,), self.target_return, dtype=torch.float64, device=device),
             torch.zeros(size, dtype=torch.int64, device=device),
         )
+
+    def _left(self, state: PolicyState, gained: Tensor) -> Tensor:
+        """Return what is still to be collected."""
+        counted = gained if self.policy.config.counts_rewards else gained * 0.0  # NaN stays: it is refused
+        return state.return_to_go - counted
 
     def _not_chosen(self, state: PolicyState) -> Tensor:
         """Return actions that stand for those of a step before they are known."""
@@ -285,6 +291,23 @@ class PolicySession(Session[PolicyState]):
             wanted, came = (shape[1:], tensor.shape[1:]) if self.batch_size is None else (shape, tensor.shape)
             raise ShapeError(f"{name} must be {tuple(wanted)} in this session; got {tuple(came)}.")
         return tensor
+
+
+class SessionPlayer:
+    """A policy session as one who plays in a `Simulator`, in all episodes at once."""
+
+    def __init__(self, session: PolicySession) -> None:
+        self.session = session
+
+    def act(
+        self, observations: NDArray[np.float64], rewards: NDArray[np.float64] | None
+    ) -> NDArray[np.generic]:
+        """Push what happened."""
+        return cast("NDArray[np.generic]", self.session.push(observations, rewards))
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Continue with some of the episodes only."""
+        self.session.keep(rows)
 
 
 def find_context(name: str, model: DecisionModel, context_steps: int | None = None) -> "Context":

@@ -45,7 +45,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
         "evaluation or the last, so both follow."
     )
     suffixes = (".hdf5", ".h5")
-    saved_models = ("DecisionModel", "RandomPolicy", "BehaviourPolicy")
+    saved_models = ("DecisionModel", "RandomPolicy", "BehaviourPolicy", "ClonePolicy")
     # The best of several noisy evaluations is the luckiest: what leads is fresh episodes of its weights.
     reports = ("test.score", "best.score", "last.score", "test.return")
     higher_is_better = reports
@@ -63,7 +63,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
         note="With one seed the interval knows nothing of how much seeds differ: it is of these weights "
         "alone.",
     )
-    protocols = MappingProxyType({"cpu": 2})  # docs/rl.md says what each number means
+    protocols = MappingProxyType({"cpu": 3})  # docs/rl.md says what each number means
     data_ids = "the id of a Minari dataset"
 
     @property

@@ -5,14 +5,14 @@ them back; a commit writes those that changed, with the number of the next item,
 that do not fit into memory wait in the file.
 """
 
+import contextlib
 import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -22,11 +22,15 @@ from torch import Tensor
 from aaren.errors import AarenError, ConfigError, DataError, StateError
 from aaren.nn import KVCache
 from aaren.nn.state import map_tensors
+from aaren.stream.native.engine import view_leaf
+from aaren.stream.native.lower import Leaf
 from aaren.stream.session import Session
 from aaren.stream.store import Row, StateStore
 
-WORD = 8  # bytes; every part of a state begins at a multiple, so that it can be looked at in its own dtype
+WORD = 8  # bytes; the size of a state is a multiple
+LEAVING_SHARE = 16  # when streams must make room, one in so many of those in memory leave together
 Items: TypeAlias = Sequence[Any] | NDArray[np.generic] | Tensor
+Words: TypeAlias = NDArray[np.uint64]  # (b, words): the states of b streams
 
 
 class Streamable(Protocol):
@@ -37,17 +41,10 @@ class Streamable(Protocol):
         """Open a session of so many streams: `stream(batch_size)`."""
 
 
-class Part(NamedTuple):
-    """Where a tensor of the state lies in a stream's bytes."""
-
-    begin: int
-    end: int
-    dtype: torch.dtype
-    shape: tuple[int, ...]  # of one stream
-
-
 class StateLayout:
     """How the state of one stream becomes bytes of a fixed number, and states of many a block of rows.
+
+    The bytes are those of the native engine, which steps blocks as they are.
 
     Args:
         like: any state of the model, of one stream.
@@ -55,12 +52,13 @@ class StateLayout:
 
     def __init__(self, like: object) -> None:
         self.like = like
-        self.parts: list[Part] = []
+        self.parts: list[Leaf] = []
         end = 0
         for tensor in _leaves(like):
-            begin = -(-end // WORD) * WORD
-            end = begin + tensor[0].numel() * tensor.element_size()
-            self.parts.append(Part(begin, end, tensor.dtype, tuple(tensor.shape[1:])))
+            size = tensor.element_size()
+            begin = -(-end // size) * size
+            end = begin + tensor[0].numel() * size
+            self.parts.append(Leaf(begin, tuple(tensor.shape[1:]), tensor.dtype))
         self.nbytes = -(-end // WORD) * WORD
         self.empty = self.pack(like)  # (1, nbytes)
 
@@ -68,27 +66,23 @@ class StateLayout:
         """Return the states of b streams as bytes, (b, nbytes) uint8."""
         tensors = list(_leaves(state))
         block = torch.zeros(len(tensors[0]), self.nbytes, dtype=torch.uint8)
-        for part, place, tensor in zip(self.parts, self._views(block), tensors, strict=True):
+        for part, tensor in zip(self.parts, tensors, strict=True):
             if tensor.dtype != part.dtype or tuple(tensor.shape[1:]) != part.shape:
                 raise StateError(
                     f"a pool holds states that keep their size: expected {part.shape} of {part.dtype}, as "
                     f"before the first item; after it came {tuple(tensor.shape[1:])} of {tensor.dtype}."
                 )
-            place.copy_(tensor)
+            view_leaf(block, part).copy_(tensor)
         return block
 
     def unpack(self, block: Tensor) -> Any:
         """Return the states in bytes, as the model takes them."""
-        views = self._views(block)
+        views = (view_leaf(block, part) for part in self.parts)
         return _rebuild(self.like, (view.clone(memory_format=torch.contiguous_format) for view in views))
 
     def describe(self) -> str:
         """Return the layout as text, to be kept with the bytes."""
         return json.dumps([[str(part.dtype), *part.shape] for part in self.parts])
-
-    def _views(self, block: Tensor) -> Iterator[Tensor]:
-        for begin, end, dtype, shape in self.parts:
-            yield block[:, begin:end].view(dtype).view(len(block), *shape)
 
 
 class StreamPool:
@@ -130,15 +124,22 @@ class StreamPool:
         self._device = next(iter(self._session.model.parameters())).device
         self._guard = threading.RLock()
         self._store = StateStore(Path(path))
-        self._slab = torch.empty(capacity, self._layout.nbytes, dtype=torch.uint8)
+        words = -(-self._layout.nbytes // WORD)
+        self._slab = np.empty((capacity, words), np.uint64)  # the system gives a page when it is written to
         self._return_to_commit()
 
     def _return_to_commit(self) -> None:
         """Forget what memory holds."""
-        self._rows: dict[str, int] = {}  # the row of the slab of each stream; least recently used ones first
-        self._free = list(range(self.capacity - 1, -1, -1))
-        self._seen = np.zeros(self.capacity)
-        self._changed: set[str] = set()  # not yet written; all are in memory
+        self._rows: dict[str, int] = {}  # the row of the slab of each stream
+        self._keys = np.full(self.capacity, None, dtype=object)  # whose a row is
+        self._num_used = 0  # rows that have ever been taken
+        self._free: list[int] = []  # of them, those that were given back
+        self._seen = np.zeros(self.capacity)  # when the last item of a row came, for `expire`
+        self._used = np.zeros(self.capacity, np.int64)  # in which push, from 1; 0: the row is free
+        self._seq = np.full(self.capacity, -1)  # the number of the last item, as `push(seq=...)` gave it
+        self._notes = np.full(self.capacity, None, dtype=object)
+        self._changed = np.zeros(self.capacity, np.bool_)  # rows that are not yet written
+        self._pushes = 0
         self._dropped: set[str] = set()  # to be deleted by the next write
         self._count = self._store.count()
         self.offset = self.committed
@@ -203,6 +204,7 @@ class StreamPool:
         *,
         offset: int | None = None,
         at: float | None = None,
+        seq: Sequence[int] | None = None,
         **extras: Items,
     ) -> list[Any]:
         """Take in items of streams, those of one key in their order: all, or none if one is refused.
@@ -213,6 +215,8 @@ class StreamPool:
             offset: the number of the first one in the input. Items before `pool.offset` have been taken in
                 already and change nothing. None: they are the next ones.
             at: when they came, for `expire`; default: now, in seconds.
+            seq: the number of each item among those of its key, which must grow; one that is not beyond the
+                key's last has been taken in already and changes nothing. -1: the item has none.
             **extras: what else the session's `push` takes, one per key: `marks`, `mark`, `reward`.
 
         Returns:
@@ -228,31 +232,87 @@ class StreamPool:
             first = min(max(self.offset - begin, 0), len(keys))
             if first == len(keys):
                 return answers
-            streams: dict[str, int] = {}  # of this push: the place of each key
-            rounds: list[list[int]] = []  # in each of which a key has one item
-            depth: dict[str, int] = {}
-            for index in range(first, len(keys)):
-                key = keys[index]
-                streams.setdefault(key, len(streams))
-                turn = depth[key] = depth.get(key, -1) + 1
-                if turn == len(rounds):
-                    rounds.append([])
-                rounds[turn].append(index)
-            names = list(streams)
-            block, num_new = self._gather(names)
-            for chosen in rounds:
-                places = torch.tensor([streams[keys[index]] for index in chosen])
-                picked = {name: _pick(given, chosen) for name, given in extras.items()}
-                found, new = self._step(
-                    [keys[i] for i in chosen], chosen, block[places], _pick(items, chosen), picked
-                )
-                block[places] = new
-                for index, answer in zip(chosen, found, strict=True):
-                    answers[index] = answer
-            self._scatter(names, block, time.time() if at is None else float(at))
-            self._count += num_new
+            given = {name: _from(some, first) for name, some in {"": items, **extras}.items()}
+            numbers, last = list(range(first, len(keys))), {}
+            if seq is not None:
+                _require_one_per_key("seq", seq, len(keys))
+                numbers, last = self._unseen(keys, seq, numbers)
+                chosen = np.array(numbers, np.int64) - first
+                given = {name: _pick(some, chosen) for name, some in given.items()}
+            if numbers:
+                found, kept, num_new = self._advance([keys[number] for number in numbers], given, numbers)
+                for number, answer in zip(numbers, found, strict=True):
+                    answers[number] = answer
+                self._keep(*kept, time.time() if at is None else float(at), last)
+                self._count += num_new
             self.offset = begin + len(keys)
             return answers
+
+    def _unseen(
+        self, keys: list[str], seq: Sequence[int], numbers: list[int]
+    ) -> tuple[list[int], dict[str, int]]:
+        """Return which items have not been taken in, and the number of the last of each stream."""
+        last = {key: int(self._seq[row]) for key in keys if (row := self._rows.get(key, -1)) >= 0}
+        stored = [key for key in dict.fromkeys(keys) if key not in last and key not in self._dropped]
+        last |= {row.key: row.seq for row in self._store.load(stored)}
+        new = []
+        for number in numbers:
+            given: object = seq[number]
+            if isinstance(given, bool) or not isinstance(given, int) or not -1 <= given < 2**63:
+                raise DataError(
+                    f"seq must be a whole number of at least 0, or -1 for none; got {given!r} of stream "
+                    f"{keys[number]!r}."
+                )
+            if given == -1 or given > last.get(keys[number], -1):
+                new.append(number)
+                last[keys[number]] = max(given, last.get(keys[number], -1))
+        return new, last
+
+    def _advance(
+        self, keys: list[str], given: dict[str, Any], numbered: list[int]
+    ) -> tuple[list[Any], tuple[list[str], list[int], Words, dict[str, Row]], int]:
+        """Step the streams of a push, and keep nothing yet.
+
+        Args:
+            keys: of the items.
+            given: the items, by the name "", and what else the session takes.
+            numbered: the number of each item in the push.
+
+        Returns:
+            The answers; the streams, their rows (-1: none), new states and what was stored of them; how many
+            streams are new.
+        """
+        numbers: dict[str, int] = {}
+        of_key = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+        names = list(numbers)
+        order, sizes = None, [len(keys)]
+        if len(names) < len(keys):
+            streams, order, sizes = _turns(of_key)
+            names = [names[stream] for stream in streams.tolist()]
+            given = {name: _pick(some, order) for name, some in given.items()}
+            numbered = [numbered[place] for place in order.tolist()]
+        extras = dict(given)
+        items = extras.pop("")
+        rows = [self._rows.get(key, -1) for key in names]
+        block, loaded, num_new = self._gather(names, rows)
+        output = self._session.push_turns(_as_bytes(block), self._layout.parts, sizes, items, **extras)
+        found: list[Any] = []
+        if output is not None:
+            found = list(output.unbind())
+        else:
+            for size in sizes:
+                some = slice(len(found), len(found) + size)
+                picked = {name: part[some] for name, part in extras.items()}
+                answers, block[:size] = self._step(
+                    names[:size], numbered[some], block[:size].copy(), items[some], picked
+                )
+                found += answers
+        if order is not None:
+            ordered: list[Any] = [None] * len(keys)
+            for place, answer in zip(order.tolist(), found, strict=True):
+                ordered[place] = answer
+            found = ordered
+        return found, (names, rows, block, loaded), num_new
 
     def commit(self, offset: int | None = None) -> None:
         """Write all that changed to the disk, with the number of the next item of the input.
@@ -266,9 +326,9 @@ class StreamPool:
         with self._guard:
             wanted = self.offset if offset is None else _read_offset(offset)
             with self._undone():
-                self._write(list(self._changed), offset=wanted)
+                self._write(np.flatnonzero(self._changed), offset=wanted)
                 self._store.commit()
-            self._changed.clear()
+            self._changed[:] = False
             self._dropped.clear()
             self.offset = wanted
 
@@ -286,14 +346,33 @@ class StreamPool:
         """Return the state of a stream, as a session's `state`; None: there is no such stream."""
         with self._guard:
             (key,) = _read_keys([key])
-            if key in self._rows:
-                block = self._slab[self._rows[key]].unsqueeze(0)
-            else:
-                found = self._load([key])
-                if key not in found:
-                    return None
-                block = found[key].unsqueeze(0)
-            return self._unpack(block)
+            block, _, num_new = self._gather([key], [self._rows.get(key, -1)])
+            return None if num_new else self._layout.unpack(_as_bytes(block).to(self._device))
+
+    def keep_notes(self, notes: Mapping[str, bytes]) -> None:
+        """Keep something of your own with states, such as the last answer, until the next note of a stream.
+
+        It is committed with the states. Streams that there are not have no notes.
+        """
+        with self._guard:
+            for key, note in notes.items():
+                row = self._rows.get(key, -1)
+                if row >= 0:
+                    self._notes[row] = note
+                    self._changed[row] = True
+                elif key in self:
+                    (stored,) = self._load([key]).values()
+                    with self._undone():
+                        self._store.write([stored._replace(note=note)])
+
+    def note(self, key: str) -> tuple[int, bytes | None]:
+        """Return the last `seq` of a stream (-1: none) and what was kept with it."""
+        with self._guard:
+            row = self._rows.get(key, -1)
+            if row >= 0:
+                return int(self._seq[row]), self._notes[row]
+            found = self._load([key]).get(key)
+            return (-1, None) if found is None else (found.seq, found.note)
 
     def __contains__(self, key: object) -> bool:
         with self._guard:
@@ -310,8 +389,7 @@ class StreamPool:
             dropped = 0
             for key in dict.fromkeys(_read_keys(list(keys))):
                 if key in self._rows:
-                    self._free.append(self._rows.pop(key))
-                    self._changed.discard(key)
+                    self._release([self._rows[key]])
                 elif not self._is_stored(key):
                     continue
                 self._dropped.add(key)
@@ -351,45 +429,45 @@ class StreamPool:
             self.close()
 
     def _step(
-        self, keys: list[str], numbers: list[int], block: Tensor, items: Items, extras: dict[str, Any]
-    ) -> tuple[Iterable[Any], Tensor]:
+        self, keys: list[str], numbers: list[int], block: Words, items: Items, extras: dict[str, Any]
+    ) -> tuple[Iterable[Any], Words]:
         """Return the answers of one item per stream, and the new states."""
-        session = self._session
-        session.batch_size, session.state = len(keys), self._unpack(block)
+        session, content = self._session, _as_bytes(block)
+        session.batch_size = len(keys)
+        if not session.lend(content, self._layout.parts):
+            session.state = self._layout.unpack(content.to(self._device))
         try:
             output: Any = session.push(cast("Any", items), **extras)
         except AarenError as error:
             if len(keys) > 1:  # say whose item it is
                 for place, key in enumerate(keys):
-                    one = {name: _pick(given, [place]) for name, given in extras.items()}
-                    self._step([key], numbers[place : place + 1], block[[place]], _pick(items, [place]), one)
+                    one = {name: _pick(given, np.array([place])) for name, given in extras.items()}
+                    alone = _pick(items, np.array([place]))
+                    self._step([key], numbers[place : place + 1], block[place : place + 1].copy(), alone, one)
                 raise
             raise type(error)(
                 f"item {numbers[0]} of this push, of stream {keys[0]!r}: {error} Nothing of the push was "
                 f"taken in."
             ) from error
         found = output.unbind() if isinstance(output, Tensor) else [output[i] for i in range(len(keys))]
-        return found, self._layout.pack(session.state)
+        return found, block if session.is_lent else _as_words(self._layout.pack(session.state))
 
-    def _unpack(self, block: Tensor) -> Any:
-        return self._layout.unpack(block.to(self._device))
+    def _gather(self, keys: list[str], rows: list[int]) -> tuple[Words, dict[str, Row], int]:
+        """Return a copy of the states of streams, what is stored of them, and how many are new: empty."""
+        places = np.array(rows)
+        block = self._slab.take(places, axis=0, mode="clip")
+        away = np.flatnonzero(places < 0).tolist()
+        if not away:
+            return block, {}, 0
+        found = self._load([keys[place] for place in away])
+        empty = _as_words(self._layout.empty)[0]
+        for place in away:
+            row = found.get(keys[place])
+            block[place] = empty if row is None else np.frombuffer(row.content, np.uint64)
+        return block, found, len(away) - len(found)
 
-    def _gather(self, keys: list[str]) -> tuple[Tensor, int]:
-        """Return a copy of the states of streams, (b, nbytes), and how many of them are new: empty."""
-        held = [place for place, key in enumerate(keys) if key in self._rows]
-        rows = torch.tensor([self._rows[keys[place]] for place in held], dtype=torch.int64)
-        if len(held) == len(keys):
-            return self._slab[rows], 0
-        found = self._load([key for key in keys if key not in self._rows])
-        block = self._layout.empty.repeat(len(keys), 1)
-        block[torch.tensor(held, dtype=torch.int64)] = self._slab[rows]
-        for place, key in enumerate(keys):
-            if key in found:
-                block[place] = found[key]
-        return block, len(keys) - len(held) - len(found)
-
-    def _load(self, keys: list[str]) -> dict[str, Tensor]:
-        """Return those of the states that are stored, as bytes."""
+    def _load(self, keys: list[str]) -> dict[str, Row]:
+        """Return those of the states that are stored."""
         found = {}
         for row in self._store.load([key for key in keys if key not in self._dropped]):
             if len(row.content) != self._layout.nbytes:
@@ -397,50 +475,93 @@ class StreamPool:
                     f"{self.path}: the state of stream {row.key!r} has {len(row.content)} bytes; this "
                     f"model's have {self._layout.nbytes}. Restore the file from a backup, or drop the stream."
                 )
-            found[row.key] = torch.frombuffer(bytearray(row.content), dtype=torch.uint8)
+            found[row.key] = row
         return found
 
     def _is_stored(self, key: str) -> bool:
         return key not in self._dropped and self._store.has(key)
 
-    def _scatter(self, keys: list[str], block: Tensor, at: float) -> None:
+    def _keep(
+        self,
+        keys: list[str],
+        rows: list[int],
+        block: Words,
+        loaded: Mapping[str, Row],
+        at: float,
+        last: Mapping[str, int],
+    ) -> None:
         """Keep new states: in memory, where the least recently used streams make room."""
+        self._pushes += 1
+        here = np.array([row for row in rows if row >= 0], np.int64)
+        self._used[here] = self._pushes
         surplus = max(len(keys) - self.capacity, 0)  # go to the file at once
-        mine = set(keys)
-        staying = keys[surplus:]
-        room = len(self._free) + sum(key in self._rows for key in keys)
-        lacking = max(len(staying) - room, 0)
-        leaving = [
-            key for key, _ in zip((k for k in self._rows if k not in mine), range(lacking), strict=False)
-        ]
-        spilt = [key for key in leaving if key in self._changed]
-        if spilt or surplus:
+        lacking = len(keys) - surplus - len(here) - len(self._free) - (self.capacity - self._num_used)
+        leaving = self._least_used(lacking) if lacking > 0 else here[:0]
+        notes = {key: row.note for key, row in loaded.items()}
+        seqs = {**{key: row.seq for key, row in loaded.items()}, **last}
+        if surplus:  # then nothing that was in memory before stays
+            leaving = np.flatnonzero(self._used)
+            for key, row in zip(keys, rows, strict=True):
+                if row >= 0:
+                    notes[key], seqs[key] = self._notes[row], last.get(key, int(self._seq[row]))
+        spilt = leaving[self._changed[leaving]]
+        if surplus or len(spilt):
             with self._undone():
                 self._write(spilt)
-                contents = zip(keys, block[:surplus].numpy(), strict=False)
-                self._store.write(Row(key, at, content.tobytes()) for key, content in contents)
+                self._store.write(
+                    Row(key, at, seqs.get(key, -1), notes.get(key), memoryview(content))
+                    for key, content in zip(keys[:surplus], block[:surplus], strict=True)
+                )
             self._dropped.clear()
-        for key in [*leaving, *keys[:surplus]]:
-            if key in self._rows:
-                self._free.append(self._rows.pop(key))
-            self._changed.discard(key)
-        rows = [self._rows.pop(key) if key in self._rows else self._free.pop() for key in staying]
-        self._slab[torch.tensor(rows)] = block[surplus:]
+        self._release(leaving.tolist())
+        keys, block = keys[surplus:], block[surplus:]
+        rows = [-1] * len(keys) if surplus else rows
+        for place, row in enumerate(rows):
+            if row < 0:
+                key = keys[place]
+                rows[place] = row = self._take_row()
+                self._rows[key], self._keys[row] = row, key
+                self._seq[row], self._notes[row] = seqs.get(key, -1), notes.get(key)
+        self._slab[rows] = block
         self._seen[rows] = at
-        self._rows.update(zip(staying, rows, strict=True))
-        self._changed.update(staying)
+        self._used[rows] = self._pushes
+        self._changed[rows] = True
+        if last:
+            self._seq[rows] = [last.get(key, -1) for key in keys]
 
-    def _write(self, keys: list[str], **facts: object) -> None:
+    def _least_used(self, count: int) -> NDArray[np.int64]:
+        """Return the rows that make room: at least so many, none of them of this push."""
+        held = np.flatnonzero((self._used > 0) & (self._used < self._pushes))
+        count = min(len(held), max(count, self.capacity // LEAVING_SHARE))
+        return held[np.argpartition(self._used[held], count - 1)[:count]]
+
+    def _take_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._num_used += 1
+        return self._num_used - 1
+
+    def _release(self, rows: list[int]) -> None:
+        """Give rows back."""
+        for row in rows:
+            del self._rows[self._keys[row]]
+        self._keys[rows] = None
+        self._changed[rows], self._used[rows] = False, 0
+        self._free += rows
+
+    def _write(self, rows: NDArray[np.int64], **facts: object) -> None:
         """Write what was dropped and some of the states in memory, by the next commit."""
-        rows = [self._rows[key] for key in keys]
-        contents = self._slab[torch.tensor(rows, dtype=torch.int64)].numpy()
         changed = (
-            Row(key, float(self._seen[row]), content.tobytes())
-            for key, row, content in zip(keys, rows, contents, strict=True)
+            Row(key, seen, seq, note, memoryview(self._slab[row]))
+            for row, key, seen, seq, note in zip(
+                rows.tolist(),
+                *(part[rows].tolist() for part in (self._keys, self._seen, self._seq, self._notes)),
+                strict=True,
+            )
         )
         self._store.write(changed, dropped=self._dropped, **facts)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
         """Undo a writing that fails; memory stays as it is, unless the file held a newer part of it."""
         has_moved = self._store.has_changes
@@ -475,8 +596,54 @@ def _rebuild(like: object, tensors: Iterator[Tensor]) -> Any:
     return map_tensors(lambda _: next(tensors), like)
 
 
-def _pick(given: Items, chosen: list[int]) -> Any:
-    return given[chosen] if isinstance(given, Tensor | np.ndarray) else [given[index] for index in chosen]
+def _as_bytes(block: Words) -> Tensor:
+    """Look at states (b, words) as the bytes (b, nbytes) that they are."""
+    return torch.from_numpy(block.view(np.uint8))
+
+
+def _as_words(content: Tensor) -> Words:
+    """Look at bytes (b, nbytes) as words, which are moved faster."""
+    found: Words = content.numpy().view(np.uint64)
+    return found
+
+
+def _turns(of_key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
+    """Divide items into turns, in each of which a key has one: its first, its second, ...
+
+    Keys are put in an order in which those with more items come first, so that a turn has an item of each of
+    the first keys.
+
+    Returns:
+        The keys in their order; the items by turns; how many each turn has.
+
+    >>> _turns(np.array([0, 1, 2, 1, 2, 1]))
+    (array([1, 2, 0]), array([1, 2, 0, 3, 4, 5]), [3, 2, 1])
+    """
+    counts = np.bincount(of_key)
+    keys = np.argsort(-counts, kind="stable")
+    rank = np.empty_like(keys)
+    rank[keys] = np.arange(len(keys))
+    by_key = np.argsort(of_key, kind="stable")
+    turn = np.empty_like(of_key)
+    turn[by_key] = np.arange(len(of_key)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.lexsort((rank[of_key], turn))
+    return keys, order, np.bincount(turn).tolist()
+
+
+def _pick(given: Items, chosen: NDArray[np.int64]) -> Any:
+    if isinstance(given, Tensor | np.ndarray):
+        return given[chosen]
+    return [given[index] for index in chosen.tolist()]
+
+
+def _from(given: Items, first: int) -> Any:
+    """Return those from a place on; lists of numbers as an array, which is faster to pick from."""
+    if isinstance(given, list | tuple) and given and not isinstance(given[0], Tensor):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # the session will say what is wrong
+            array = np.asarray(given)
+            if array.dtype.kind in "iufb":
+                given = array if array.dtype == np.bool_ else array.astype(np.float64, copy=False)
+    return given[first:]
 
 
 def _read_keys(keys: Sequence[str]) -> list[str]:
@@ -487,10 +654,11 @@ def _read_keys(keys: Sequence[str]) -> list[str]:
         given: object = key
         if not isinstance(given, str):
             raise DataError(f"a key is text; got {given!r}. Convert it: str(...).")
-        try:
-            given.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"the key {given!r} cannot be stored: {error.reason}.") from error
+    try:
+        "".join(keys).encode()
+    except UnicodeEncodeError as error:
+        wrong = next(key for key in keys if any("\ud800" <= letter <= "\udfff" for letter in key))
+        raise DataError(f"the key {wrong!r} cannot be stored: {error.reason}.") from error
     return list(keys)
 
 

@@ -7,7 +7,7 @@ that can be stepped. Numbers are checked here, before they could spoil a state f
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, StateError, unknown_name
 from aaren.nn.state import state_from_bytes, state_to_bytes
+from aaren.stream.native.lower import Leaf
 from aaren.stream.native.streams import NativeStreams
 
 ENGINES = ("auto", "torch", "native")
@@ -142,6 +143,7 @@ class Session(Generic[StateT]):
 
     _state: StateT | None  # None: the native engine holds it
     _is_packed: bool  # whether the native engine holds it too
+    is_lent: bool  # whether it does so in memory that was lent
 
     @property
     def engine(self) -> str:
@@ -159,7 +161,7 @@ class Session(Generic[StateT]):
     @state.setter
     def state(self, state: StateT) -> None:
         self._state = state
-        self._is_packed = False
+        self._is_packed = self.is_lent = False
 
     def push(self, item: Item, **extras: Item) -> Tensor:
         """Take in one item of every stream and return the model's output after it.
@@ -197,6 +199,43 @@ class Session(Generic[StateT]):
         with torch.no_grad():
             self.state = self._empty()
         self.count = 0
+
+    def lend(self, block: Tensor, layout: Sequence[Leaf]) -> bool:
+        """Take over the states of `batch_size` streams as they lie in memory, (b, bytes); False: it cannot.
+
+        The next push changes them there if `is_lent` then says so, and leaves them alone otherwise.
+        """
+        native = self._native
+        if native is None or not native.is_usable or not native.lend(block, layout):
+            return False
+        self._state, self._is_packed, self.is_lent = None, True, True
+        return True
+
+    def push_turns(
+        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, **extras: Item
+    ) -> Tensor | None:
+        """Take in items of streams whose states lie in memory, and change them there.
+
+        A turn has one item of each of the first streams: the first `sizes[0]` items are of all streams, the
+        next `sizes[1]` of the first `sizes[1]` streams, and so on. Returns the output after every item, or
+        None: it cannot, or some item is to be looked at by `push`; the states stay as they were.
+        """
+        return (
+            None if type(self).push is not Session.push else self._turns(block, layout, sizes, item, extras)
+        )
+
+    def _turns(
+        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, extras: dict[str, Item]
+    ) -> Tensor | None:
+        native = self._native
+        if native is None or not native.is_usable or not native.holds(extras, sum(sizes)):
+            return None
+        if not native.lend(block, layout) or not native.fill(item, extras, has_axis=True):
+            return None
+        if native.run_turns(sizes):
+            return None
+        self.count += len(sizes)
+        return native.output()
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes that name the weights they belong to."""

@@ -8,11 +8,11 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -22,6 +22,7 @@ from aaren.stream.native.lower import Leaf, Program, lower
 from aaren.stream.native.record import LoweringError, Recording, record
 
 LANES = 8  # AAREN_LANES
+FEW = 48  # streams: to wake another thread takes as long as to step them
 OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE = range(5)
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 # From the inputs, in leaves, and a state to the outputs, in leaves, and the state after them.
@@ -108,13 +109,18 @@ def _vary(tensor: Tensor, number: int) -> Tensor:
 
 
 class Slab:
-    """Flat states of some streams, end to end."""
+    """Flat states of some streams, end to end: (n, bytes)."""
 
-    def __init__(self, leaves: Sequence[Leaf], state_bytes: int, count: int) -> None:
-        self.memory = torch.zeros(count, state_bytes, dtype=torch.uint8)
-        self.array: NDArray[np.uint8] = self.memory.numpy()
-        self.address = self.memory.data_ptr()
-        self.leaves = [view_leaf(self.memory, leaf) for leaf in leaves]
+    def __init__(self, leaves: Sequence[Leaf], memory: Tensor, *, is_lent: bool = False) -> None:
+        self.memory = memory
+        self.is_lent = is_lent  # the memory is somebody else's
+        self.address = memory.data_ptr()
+        self._leaves = leaves
+
+    @cached_property
+    def leaves(self) -> list[Tensor]:
+        """The parts of the states, each (n, *shape)."""
+        return [view_leaf(self.memory, leaf) for leaf in self._leaves]
 
 
 def view_leaf(memory: Tensor, leaf: Leaf) -> Tensor:
@@ -165,7 +171,7 @@ class NativeStep(Generic[StateT]):
 
     def slab(self, count: int) -> Slab:
         """Return room for the states of some streams."""
-        return Slab(self.program.states, self.program.state_bytes, count)
+        return Slab(self.program.states, torch.zeros(count, self.program.state_bytes, dtype=torch.uint8))
 
     def pack(self, state: StateT, slab: Slab) -> None:
         """Copy a state into a slab."""
@@ -200,30 +206,50 @@ class NativeStep(Generic[StateT]):
         )
         return code
 
-    def run_many(self, slab: Slab, buffers: "Buffers", *, threads: int | None = None) -> int:
-        """Take in the items in the buffers, the streams spread over threads; default: as many as torch's."""
+    def run_many(
+        self,
+        slab: Slab,
+        buffers: "Buffers",
+        *,
+        first: int = 0,
+        count: int | None = None,
+        threads: int | None = None,
+    ) -> int:
+        """Take in items in the buffers, one of each of the first streams, spread over threads.
+
+        Args:
+            slab: states.
+            buffers: items.
+            first: the item of the first stream.
+            count: how many streams have one; default: all.
+            threads: default: as many as torch's.
+        """
+        count = buffers.count if count is None else count
         threads = count_threads() if threads is None else threads
-        if threads == 1 or buffers.count <= LANES:
-            return self.run(slab, buffers)
-        size = -(-buffers.count // threads)
+        size = count if count <= FEW else -(-count // threads)
         size += -size % LANES
         program = self.program
 
         def part(start: int) -> int:
-            scratch = np.empty(LANES * program.scratch_bytes + 64, np.uint8)
+            item = first + start
+            scratch = buffers.scratch_address
+            if start:
+                own = np.empty(LANES * program.scratch_bytes + 64, np.uint8)
+                scratch = own.ctypes.data + -own.ctypes.data % 64
             code: int = self._function(
                 self._address,
                 slab.address + start * program.state_bytes,
-                buffers.input_address + start * program.input_bytes,
-                buffers.output_address + start * program.output_bytes,
-                scratch.ctypes.data + -scratch.ctypes.data % 64,
-                buffers.code_address + start * 4,
-                min(size, buffers.count - start),
+                buffers.input_address + item * program.input_bytes,
+                buffers.output_address + item * program.output_bytes,
+                scratch,
+                buffers.code_address + item * 4,
+                min(size, count - start),
             )
             return code
 
-        with ThreadPoolExecutor(threads) as pool:
-            return next(filter(None, list(pool.map(part, range(0, buffers.count, size)))), OK)
+        others = [_workers().submit(part, start) for start in range(size, count, size)]
+        found = part(0)
+        return next(filter(None, [found, *(other.result() for other in others)]), OK)
 
 
 class Buffers:
@@ -243,6 +269,27 @@ class Buffers:
         self.input_address, self.output_address = self._input.data_ptr(), self._output.data_ptr()
         self.scratch_address = self._scratch.ctypes.data + -self._scratch.ctypes.data % 64
         self.code_address = self.codes.ctypes.data
+
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _workers() -> ThreadPoolExecutor:
+    """Return the threads that share in calls over many streams; one pool, started at the first of them."""
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="aaren-step")
+    return _pool
+
+
+def _forget_workers() -> None:
+    """Begin a forked process without threads, as it does."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)
 
 
 def count_threads() -> int:

@@ -4,7 +4,7 @@ A program is made when the first item of a kind (with a mask, with marks, ...) c
 What cannot be lowered stays with torch.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar, cast
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 
 from aaren.errors import StateError
 from aaren.nn.state import select
-from aaren.stream.native.engine import Buffers, NativeStep, Slab, compile_step
+from aaren.stream.native.engine import BAD_STATE, Buffers, NativeStep, Slab, compile_step
+from aaren.stream.native.lower import Leaf
 from aaren.stream.native.record import LoweringError
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -33,10 +34,13 @@ class NativeStreams(Generic[StateT]):
     def __init__(self, model: HasWeights, *, largest: float, is_required: bool) -> None:
         self.is_required = is_required
         self._largest = largest
-        self._steps: dict[tuple[str, ...], tuple[NativeStep[StateT], Buffers]] = {}
+        self._steps: dict[tuple[str, ...], tuple[NativeStep[StateT], Buffers]] = {}  # by what is pushed
         self._slab: Slab | None = None
         self._step: NativeStep[StateT] | None = None
         self._buffers: Buffers | None = None
+        self._lent_by: Sequence[Leaf] | None = None  # the layout of states that others lend
+        self._lender: NativeStep[StateT] | None = None  # a program that knows it
+        self._before = np.zeros(0, np.uint8)  # states as they were
         self.reason = _obstacle(model)  # why it is torch that runs, "": it need not
         if self.reason and is_required:
             raise LoweringError(self.reason)
@@ -79,7 +83,7 @@ class NativeStreams(Generic[StateT]):
         output_limits: tuple[float, ...] = (),
     ) -> bool:
         """Make a program, or keep the reason why there is none; False: none was made."""
-        if self.reason or not count or (names in self._steps and self._steps[names][1].count == count):
+        if self.reason or not count or names in self._steps:
             return False
         held = [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
         if any(len(leaf) != count for leaf in held):  # a state of more or fewer streams: torch will say so
@@ -94,22 +98,44 @@ class NativeStreams(Generic[StateT]):
             self.reason = str(error)
             return False
         self._steps[names] = (made, made.buffers(count))
-        if self._slab is None or self._slab.memory.shape != (count, made.program.state_bytes):
-            self._slab = made.slab(count)
         return True
 
     def holds(self, extras: Mapping[str, object], count: int) -> bool:
         """Tell whether there is a program for items of this kind, and take it up."""
-        found = self._steps.get(tuple(sorted(extras)) if extras else ())
-        if found is None or found[1].count != count:
+        names = tuple(sorted(extras)) if extras else ()
+        found = self._steps.get(names)
+        if found is None:
             return False
         self._step, self._buffers = found
+        if self._buffers.count != count:
+            if not count:
+                return False
+            self._buffers = self._step.buffers(count)
+            self._steps[names] = (self._step, self._buffers)
+        return True
+
+    def lend(self, block: Tensor, layout: Sequence[Leaf]) -> bool:
+        """Take over states as they lie in memory, (b, bytes), to be changed there; False: no program can.
+
+        Args:
+            block: contiguous bytes of the CPU.
+            layout: what lies in them.
+        """
+        if self._lent_by is not layout:  # compared once
+            held = (step for step, _ in self._steps.values())
+            self._lender = next((step for step in held if step.program.states == layout), None)
+            self._lent_by = None if self._lender is None else layout
+        if self._lender is None or block.shape[1] != self._lender.program.state_bytes:
+            return False
+        self._step, self._slab = self._lender, Slab(layout, block, is_lent=True)
         return True
 
     def pack(self, state: StateT) -> bool:
         """Take over a state; False: it is not of the kind that the program was made for."""
         assert self._step is not None
-        assert self._slab is not None
+        size = (self.buffers.count, self._step.program.state_bytes)
+        if self._slab is None or self._slab.memory.shape != size or self._slab.is_lent:
+            self._slab = self._step.slab(size[0])
         try:
             self._step.pack(state, self._slab)
         except (StateError, ValueError, AttributeError):
@@ -166,14 +192,33 @@ class NativeStreams(Generic[StateT]):
         assert self._step is not None
         assert self._slab is not None
         assert self._buffers is not None
+        if len(self._slab.memory) != self._buffers.count:
+            return BAD_STATE
         if self._buffers.count == 1:
             return self._step.run(self._slab, self._buffers)
+        return self.run_turns([self._buffers.count])
+
+    def run_turns(self, sizes: Sequence[int]) -> int:
+        """Take in what is in the buffers, turn by turn; not 0: the states stay as they were.
+
+        Args:
+            sizes: of the turns; a turn has one item of each of the first streams.
+        """
+        assert self._step is not None
+        assert self._slab is not None
         # All or nothing, as with torch: one stream's bad item leaves all of them as they were.
-        before = self._slab.memory.clone()
-        code = self._step.run_many(self._slab, self._buffers)
-        if code:
-            self._slab.memory.copy_(before)
-        return code
+        states = self._slab.memory.view(-1).numpy()
+        if len(self._before) < len(states):
+            self._before = np.empty(len(states), np.uint8)
+        np.copyto(self._before[: len(states)], states)
+        first = 0
+        for size in sizes:
+            code = self._step.run_many(self._slab, self.buffers, first=first, count=size)
+            if code:
+                np.copyto(states, self._before[: len(states)])
+                return code
+            first += size
+        return 0
 
     def output(self) -> Tensor:
         """Return the answers, (b, ...), in their own memory."""

@@ -1,0 +1,257 @@
+"""AarenEventForecaster: frames in, dates and names out, live sessions, oddities found."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from aaren.errors import ConfigError, DataError
+from aaren.events import AarenEventForecaster
+from aaren.events.fitting import divide, fit_markov, windows
+from aaren.events.frames import find_resolution, guess_columns, read_events
+from aaren.events.likelihood import explain
+from aaren.events.sequences import EventSequences
+
+KINDS = ("buy", "login", "view")
+
+
+def log_of_users(num_users: int = 24, zone: str | None = "Europe/Paris", *, seed: int = 0) -> pd.DataFrame:
+    """A login, then views every minute or so, and after a buy a long pause."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for user in range(num_users):
+        time, kind = pd.Timestamp("2026-03-01", tz=zone), "login"
+        for _ in range(25):
+            rows.append((f"u{user}", time, kind))
+            time += pd.Timedelta(seconds=int(rng.lognormal(8.0 if kind == "buy" else 4.0, 0.3)))
+            kind = "login" if kind == "buy" else str(rng.choice(["view", "buy"], p=[0.8, 0.2]))
+    return pd.DataFrame(rows, columns=["user", "when", "action"]).sample(frac=1.0, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> AarenEventForecaster:
+    with pytest.warns(UserWarning, match="still improving"):
+        return AarenEventForecaster(updates=3, width=16, seed=1).fit(log_of_users())
+
+
+def test_columns_are_guessed_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    columns, said = guess_columns(log_of_users(2), sequence=None, time=None, kind=None)
+    assert (columns.sequence, columns.time, columns.kind) == ("user", "when", "action")
+    assert "times in 'when'" in said
+    with pytest.raises(DataError, match=r"which column holds the times\? There are 'a', 'b'"):
+        guess_columns(pd.DataFrame({"a": [1], "b": [2]}), sequence=None, time=None, kind=None)
+    with pytest.raises(DataError, match="no column 'x', which kind= names"):
+        guess_columns(log_of_users(2), sequence=None, time=None, kind="x")
+    assert capsys.readouterr().out == ""
+
+
+def test_dates_and_names_come_back(fitted: AarenEventForecaster) -> None:
+    found = fitted.predict(levels=[50, 90])
+    sides = [f"when{suffix}" for suffix in ("", "-lo-50", "-hi-50", "-lo-90", "-hi-90")]
+    assert list(found) == ["user", "last", *sides, "action", "probability"]
+    assert len(found) == 24
+    assert str(found["when"].dt.tz) == "Europe/Paris"
+    ends = log_of_users().groupby("user")["when"].max()
+    assert (found.set_index("user")["last"] == ends[found["user"]]).all()
+    assert (found["last"] <= found["when-lo-90"]).all()
+    assert (found["when-lo-90"] < found["when-lo-50"]).all()
+    assert (found["when-lo-50"] < found["when"]).all()
+    assert (found["when"] < found["when-hi-90"]).all()
+    assert set(found["action"]) <= set(KINDS)
+    shares = fitted.predict_proba()
+    assert list(shares.columns) == list(KINDS)
+    assert np.allclose(shares.sum(axis=1), 1.0)
+
+
+def test_silence_moves_the_next_event(fitted: AarenEventForecaster) -> None:
+    now = log_of_users()["when"].max() + pd.Timedelta("1h")
+    assert (fitted.predict(now=now)["when-lo-80"] >= now).all()
+    with pytest.raises(DataError, match="is before the last event of sequence"):
+        fitted.predict(now="2026-02-01 00:00+01:00")
+
+
+def test_a_new_frame_is_its_own_history(fitted: AarenEventForecaster) -> None:
+    everything = fitted.predict()
+    again = fitted.predict(log_of_users())
+    pd.testing.assert_frame_equal(
+        again.sort_values("user").reset_index(drop=True),
+        everything.sort_values("user").reset_index(drop=True),
+    )
+
+
+def test_surprise_is_the_likelihood_and_keeps_the_order(fitted: AarenEventForecaster) -> None:
+    frame = log_of_users(4)
+    found = fitted.score_events(frame)
+    assert found.index.equals(frame.index)
+    is_first = frame.groupby("user")["when"].rank(method="first") == 1
+    assert (found["surprise"].isna() == is_first).all()
+    assert np.allclose(found["surprise"], found["surprise_time"] + found["surprise_kind"], equal_nan=True)
+    scale = np.log(fitted.model_.config.time_scale)
+    assert fitted.score(frame) == pytest.approx(-(found["surprise"].mean() + scale))
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_session_says_what_the_batch_says(fitted: AarenEventForecaster, engine: str) -> None:
+    frame = log_of_users(1).sort_values("when", kind="stable")
+    session = fitted.stream(engine=engine)
+    found = fitted.score_events(frame)["surprise"]
+    for row, wanted in zip(frame.itertuples(), found, strict=True):
+        coming = session.push(row.when, row.action)
+        if coming.surprise is None:
+            assert np.isnan(wanted)
+        else:
+            assert coming.surprise == pytest.approx(wanted, abs=2e-3)
+    assert session.engine == engine
+    expected = fitted.predict(frame).iloc[0]
+    assert abs((coming.time - expected["when"]).total_seconds()) < 0.05
+    assert coming.kind == expected["action"]
+    again = fitted.stream()
+    again.restore(session.to_bytes())
+    assert abs((again.coming.time - coming.time).total_seconds()) < 0.05
+
+
+def test_a_session_resumes_a_fitted_sequence(fitted: AarenEventForecaster) -> None:
+    session = fitted.stream("u3")
+    expected = fitted.predict().set_index("user").loc["u3"]
+    assert abs((session.coming.time - expected["when"]).total_seconds()) < 0.05
+    last = expected["last"]
+    assert session.push(last, "view").surprise is not None  # equal times: the clock counts seconds
+    with pytest.raises(DataError, match="times must be finite and increase"):
+        session.push(last - pd.Timedelta("1s"), "view")
+    with pytest.raises(DataError, match="the kind 'sell' was not fitted"):
+        session.push(last, "sell")
+    with pytest.raises(DataError, match="times without a time zone"):
+        session.push("2026-05-01", "view")
+    with pytest.raises(DataError, match="no sequence 'nobody' was fitted"):
+        fitted.stream("nobody")
+
+
+def test_futures_are_drawn_to_a_number_or_a_horizon(fitted: AarenEventForecaster) -> None:
+    found = fitted.simulate(3, num_paths=2)
+    assert (found.groupby(["user", "path"]).size() == 3).all()
+    assert found["when"].dt.tz is not None
+    ends = fitted.predict().set_index("user")["last"]
+    near = fitted.simulate(horizon="1h", seed=3)
+    assert (near["when"].to_numpy() - ends[near["user"]].to_numpy() <= np.timedelta64(1, "h")).all()
+    pd.testing.assert_frame_equal(near, fitted.simulate(horizon="1h", seed=3))
+    with pytest.raises(ConfigError, match="either n"):
+        fitted.simulate()
+
+
+def test_saved_and_loaded(fitted: AarenEventForecaster, tmp_path: object) -> None:
+    again = AarenEventForecaster.load(fitted.save(f"{tmp_path}/saved"))
+    pd.testing.assert_frame_equal(again.predict(), fitted.predict())
+    assert again.table() == fitted.table()
+    assert again.get_params() == fitted.get_params()
+    with pytest.raises(DataError, match=r"no saved AarenEventForecaster in .*estimator\.json is missing"):
+        AarenEventForecaster.load(f"{tmp_path}")
+
+
+def test_settings_are_checked_and_changed_by_name() -> None:
+    model = AarenEventForecaster(updates=7)
+    assert repr(model) == "AarenEventForecaster(updates=7)"
+    assert model.set_params(width=32).get_params()["width"] == 32
+    with pytest.raises(ConfigError, match="unknown setting 'widht'; did you mean 'width'"):
+        model.set_params(widht=3)
+    with pytest.raises(ConfigError, match="updates must be a whole number, at least 1; got 0"):
+        AarenEventForecaster(updates=0)
+    with pytest.raises(ConfigError, match="not fitted yet"):
+        model.predict()
+
+
+@pytest.mark.filterwarnings("ignore:after 2 updates")
+@pytest.mark.parametrize("unit", [1e-6, 3e7])
+def test_any_unit_of_time_gives_the_same_fit(unit: float) -> None:
+    rng = np.random.default_rng(0)
+    times = np.cumsum(rng.exponential(1.0, 120))
+    plain = AarenEventForecaster(updates=2, width=16).fit(times)
+    scaled = AarenEventForecaster(updates=2, width=16).fit(times * unit)
+    assert scaled.held_out_["markov"].total - plain.held_out_["markov"].total == pytest.approx(
+        np.log(unit), abs=1e-4
+    )
+    assert scaled.gain_[0] == pytest.approx(plain.gain_[0], abs=1e-3)
+    assert scaled.predict()["time"][0] == pytest.approx(plain.predict()["time"][0] * unit, rel=1e-4)
+
+
+def test_what_cannot_be_read_is_told() -> None:
+    frame = log_of_users(3)
+    model = AarenEventForecaster()
+    with pytest.raises(DataError, match=r"expected a kind .*fillna"):
+        model.fit(frame.assign(action=[None, *frame["action"][1:]]))
+    with pytest.raises(DataError, match="the name of its sequence"):
+        model.fit(frame.assign(user=[None, *frame["user"][1:]]))
+    with pytest.raises(DataError, match="expected a date"):
+        model.fit(pd.DataFrame({"time": ["2026-01-01", "soon"]}))
+    with pytest.raises(DataError, match="too few to learn from"):
+        model.fit({"a": [1.0], "b": [2.0, 3.0]})
+    with pytest.raises(DataError, match="the frame has no rows"):
+        model.fit(frame[:0])
+    with pytest.raises(DataError, match="sequence 'a': 2 times but 1 kinds"):
+        model.fit({"a": ([1.0, 2.0], ["x"])})
+
+
+def test_sequences_of_one_event_are_predicted_though_not_learned(fitted: AarenEventForecaster) -> None:
+    one = pd.DataFrame({"user": ["new"], "when": [pd.Timestamp("2026-04-01", tz="UTC")], "action": ["login"]})
+    assert fitted.predict(one)["when"].notna().all()
+    with pytest.raises(DataError, match="nothing to explain"):
+        fitted.score(one)
+
+
+def test_what_is_held_out_is_never_trained_on() -> None:
+    rng = np.random.default_rng(0)
+    long = EventSequences.from_lists([np.cumsum(rng.exponential(1.0, 1000))])
+    parts = divide(long, fraction=0.2, seed=0)
+    assert parts.train.times.max() < parts.stop.events.times[parts.stop.is_judged].min()
+    assert (
+        parts.stop.events.times[parts.stop.is_judged].max()
+        < parts.judge.events.times[parts.judge.is_judged].min()
+    )
+    assert parts.stop.is_judged.sum() == parts.judge.is_judged.sum() == 100
+    many = EventSequences.from_lists([np.cumsum(rng.exponential(1.0, 10)) + 100 * i for i in range(50)])
+    parts = divide(many, fraction=0.2, seed=0)
+    assert [len(part) for part in (parts.train, parts.stop.events, parts.judge.events)] == [40, 5, 5]
+    assert not set(parts.train.times) & {*parts.stop.events.times, *parts.judge.events.times}
+
+
+def test_windows_hold_every_gap_once() -> None:
+    rng = np.random.default_rng(0)
+    events = EventSequences.from_lists([np.cumsum(rng.exponential(1.0, n)) for n in (2, 10, 11, 37)])
+    cut = windows(events, 10)
+    assert cut.lengths.max() <= 10
+    assert np.allclose(np.sort(cut.gaps[~cut.is_first]), np.sort(events.gaps[~events.is_first]))
+
+
+def test_explaining_in_parts_changes_nothing(
+    fitted: AarenEventForecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = fitted._read(log_of_users(5)).events
+    whole = explain(fitted.model_, events)
+    monkeypatch.setattr("aaren.events.likelihood.WALKED_EVENTS", 7)
+    monkeypatch.setattr("aaren.events.likelihood.WALKED_SEQUENCES", 2)
+    parts = explain(fitted.model_, events)
+    assert np.allclose(whole.time, parts.time, atol=1e-4, equal_nan=True)
+    assert np.allclose(whole.state.output, parts.state.output, atol=1e-4)
+
+
+def test_a_rounded_clock_is_found() -> None:
+    rng = np.random.default_rng(0)
+    exact = np.cumsum(rng.exponential(1.0, 200))
+    ends = np.array([0, 200])
+    assert find_resolution(exact, ends) == 0.0
+    assert find_resolution(np.round(exact), ends) == 1.0
+    assert find_resolution(np.round(exact * 52) / 52, ends) == pytest.approx(1 / 52)
+    assert find_resolution(np.round(exact, 6), ends) == 0.0  # far finer than the gaps: it does not matter
+
+
+def test_the_markov_baseline_finds_its_own_process() -> None:
+    rng = np.random.default_rng(0)
+    chain, means = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0.0, 2.0])
+    kinds = [0]
+    for _ in range(20_000):
+        kinds.append(int(rng.random() < chain[kinds[-1], 1]))
+    gaps = rng.lognormal(means[kinds[:-1]], 0.5)
+    frame = pd.DataFrame({"time": np.cumsum([0.0, *gaps]), "kind": kinds})
+    read = read_events(frame, guess_columns(frame, sequence=None, time=None, kind=None)[0])
+    tables = fit_markov(read.events).tables
+    assert tables is not None
+    assert np.allclose(tables.marks[1:].exp(), chain, atol=0.02)
+    assert np.allclose(tables.gaps[1:], [[0.0, 0.5], [2.0, 0.5]], atol=0.03)
