@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fast check format setup docs wheels clean
+.PHONY: help run test test-all test-fast check format setup docs wheels dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,16 +18,12 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/aaren/ops
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-SMOKE  := runs/smoke
-
-run: setup ## the main job: all four settings for seconds each, the resource analysis, the report
-	@$(BIN)/aaren bench stream --quick --record $(SMOKE)/bench/stream.json
-	@$(BIN)/aaren reproduce --profile smoke --out $(SMOKE)
-	@$(BIN)/aaren report $(SMOKE) -o $(SMOKE)/report
+run: setup ## the main job: four tasks learned, the operator and a long stream measured, one page; five minutes
+	@$(BIN)/aaren demo --out runs/demo
 
 check: setup ## format, lint, types, import layers
-	@$(BIN)/ruff format --check src tests examples benchmarks docs/conf.py hatch_build.py
-	@$(BIN)/ruff check src tests examples benchmarks docs/conf.py hatch_build.py
+	@$(BIN)/ruff format --check src tests examples benchmarks docs hatch_build.py
+	@$(BIN)/ruff check src tests examples benchmarks docs hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -41,8 +37,8 @@ test-fast: setup ## what a developer runs between edits
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not long"
 
 format: setup ## rewrite files in the house's format
-	@$(BIN)/ruff format src tests examples benchmarks docs/conf.py hatch_build.py
-	@$(BIN)/ruff check --fix src tests examples benchmarks docs/conf.py hatch_build.py
+	@$(BIN)/ruff format src tests examples benchmarks docs hatch_build.py
+	@$(BIN)/ruff check --fix src tests examples benchmarks docs hatch_build.py
 
 docs: setup ## build the documentation; warnings are errors
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
@@ -50,6 +46,9 @@ docs: setup ## build the documentation; warnings are errors
 
 wheels: setup ## cross-compile the wheels of all platforms into dist, and check them
 	@.ci/wheels dist
+
+dist: wheels ## sdist and wheels into dist; installed without a network, README's lines run
+	@.ci/try-wheel dist
 
 clean: ## remove what can be made again
 	@rm -rf $(VENV) build dist docs/_build src/aaren/ops/cpu/_kernels.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from aaren.errors import AarenError, ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from aaren.datasets.dataset import Dataset
     from aaren.datasets.verify import Entry
     from aaren.files.download import Progress
@@ -46,7 +45,7 @@ def list_datasets(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the 38 datasets: shape, licence, source, on disk or not, verified or not."""
+    """List the 38 datasets, one line each: shape, size on disk, verified or not."""
     from aaren.datasets.catalogue import EXTRAS, select
     from aaren.datasets.verify import describe
 
@@ -59,6 +58,46 @@ def list_datasets(
         print(json.dumps([asdict(entry) for entry in entries], indent=1))
         return
     _print_entries(entries)
+
+
+@app.command()
+def show(
+    names: Annotated[list[str], typer.Argument(help="Datasets; see: aaren data list.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of a dataset: files, facts, licence, source, state on this machine."""
+    from aaren.datasets.catalogue import lookup
+    from aaren.datasets.verify import describe
+
+    rows = [lookup(name) for name in names]
+    if as_json:
+        print(json.dumps([asdict(describe(row)) for row in rows], indent=1))
+        return
+    console = Console(highlight=False)
+    for row in rows:
+        entry = describe(row)
+        size = f"{_MARKS.get(entry.status, entry.status)}" + (
+            f", {_size(entry.bytes_on_disk)}" if entry.is_on_disk else ""
+        )
+        uncertain = dict.fromkeys(row.uncertain, "?")
+        facts = ", ".join(f"{name} {value}{uncertain.get(name, '')}" for name, value in row.facts.items())
+        fields = {
+            "shape": escape(entry.shape),
+            "on disk": size,
+            "files": escape(", ".join(row.files)),
+            "facts": escape(facts),
+            "licence": escape(row.licence),
+            "source": escape(row.source),
+            "stands for": escape(row.stands_for),
+            "remark": escape(row.remark),
+            "get it": f"aaren data fetch {row.name}" if row.urls and not entry.is_on_disk else "",
+        }
+        console.print(f"[bold]{escape(row.name)}[/] ({row.setting})")
+        grid = Table.grid(padding=(0, 2))
+        for name, text in fields.items():
+            if text:
+                grid.add_row(f"  [dim]{name}[/]", text)
+        console.print(grid)
 
 
 @app.command()
@@ -228,28 +267,27 @@ def _print_entries(entries: "list[Entry]") -> None:
             (f"{setting}: extras, not among the 38", [entry for entry in chosen if entry.is_extra]),
         ):
             if group:
-                console.print(_table(f"{title} ({len(group)})", group))
+                console.print(f"[bold]{title} ({len(group)})[/]")
+                _print_lines(console, group)
     here = sum(entry.is_on_disk for entry in entries)
-    console.print(f"{here} of {len(entries)} on disk. A question mark follows what is not certain.")
+    console.print(
+        f"{here} of {len(entries)} on disk. A question mark follows what is not certain. "
+        f"Licence, source and more: aaren data show NAME"
+    )
 
 
-def _table(title: str, entries: "list[Entry]") -> "Table":
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for column in ("name", "shape", "on disk", "state", "licence", "source"):
-        table.add_column(
-            column,
-            overflow="fold",
-            justify="right" if column == "on disk" else "left",
-            no_wrap=column in ("name", "on disk", "state"),
-        )
+def _print_lines(console: Console, entries: "list[Entry]") -> None:
+    """One line a dataset: in a narrow terminal its shape is cut, never its name or state."""
+    longest = max(len(entry.name) for entry in entries)
+    room = max(20, console.width - longest - len("    000.0 MB  not verified"))
     for entry in entries:
-        size = _size(entry.bytes_on_disk) if entry.is_on_disk else "-"
-        mark = _MARKS.get(entry.status, entry.status)
-        source = entry.source.removeprefix("https://").removeprefix("http://")
-        table.add_row(entry.name, entry.shape, size, mark, escape(entry.licence), escape(source))
-    return table
+        size = _size(entry.bytes_on_disk) if entry.is_on_disk else ""
+        shape = entry.shape if len(entry.shape) <= room else entry.shape[: room - 1] + "…"
+        console.print(
+            f"  {escape(f'{entry.name:{longest}}  {shape:{room}}')}{size:>8}  "
+            f"{_MARKS.get(entry.status, entry.status)}",
+            soft_wrap=True,
+        )
 
 
 def _size(num_bytes: int) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from aaren.cli import bench, check, data, evaluate, export, info, report, reproduce, stream, train
+from aaren.cli import bench, check, data, demo, evaluate, export, info, report, reproduce, stream, train
 from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
@@ -68,6 +68,7 @@ app.command()(info.info)
 app.command()(report.report)
 app.command()(reproduce.reproduce)
 app.command()(check.check)
+app.command()(demo.demo)
 app.command()(export.export)
 for name, group in {"bench": bench.app, "data": data.app}.items():
     app.add_typer(group, name=name, cls=_Group)

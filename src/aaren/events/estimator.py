@@ -75,6 +75,7 @@ class AarenEventForecaster:
         width: of the model.
         num_heads: must divide width; each head learns how fast it forgets.
         num_layers: of the encoder.
+        mixer: what looks back, "aaren" or, to compare, "softmax" (the Transformer, whose memory grows).
         dropout: while training.
         batch_size: sequences, or windows of 256 events of longer ones, per update.
         learning_rate: the highest.
@@ -108,6 +109,7 @@ class AarenEventForecaster:
         width: int = 64,
         num_heads: int = 4,
         num_layers: int = 2,
+        mixer: str = "aaren",
         dropout: float = 0.1,
         batch_size: int = 16,
         learning_rate: float = 1e-3,
@@ -125,6 +127,7 @@ class AarenEventForecaster:
         self.width = width
         self.num_heads = num_heads
         self.num_layers = num_layers
+        self.mixer = mixer
         self.dropout = dropout
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -461,10 +464,11 @@ class AarenEventForecaster:
             num_heads=int(self.num_heads),
             num_layers=int(self.num_layers),
             ff_width=2 * int(self.width),
+            mixer=self.mixer,
             dropout=float(self.dropout),
             encoding="log-gaps",
             time_scale=max(train.mean_gap, train.resolution),
-            time_decay="learned",
+            time_decay="learned" if self.mixer == "aaren" else None,
             conv=Conv(),
             periods=self._periods(train, clock),
             resolution=train.resolution,
@@ -543,7 +547,11 @@ class AarenEventForecaster:
         if faults:
             raise ConfigError("; ".join(faults) + ".")
         EventModelConfig(
-            width=self.width, num_heads=self.num_heads, num_layers=self.num_layers, dropout=self.dropout
+            width=self.width,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            mixer=self.mixer,
+            dropout=self.dropout,
         )
         return settings
 

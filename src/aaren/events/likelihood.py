@@ -140,7 +140,9 @@ def explain(model: EventForecaster, events: EventSequences) -> Explained:
     found = np.full((3, events.num_events), np.nan)
     states: list[EventState] = []
     order: list[int] = []
-    for batch in EventBatches(events, batch_size=WALKED_SEQUENCES, shuffle=False):
+    grows = getattr(model.config, "mixer", "") == "softmax"  # caches of unequal batches cannot be joined
+    size = len(events) if grows else WALKED_SEQUENCES
+    for batch in EventBatches(events, batch_size=size, shuffle=False):
         state = clocked_state(model, batch) or model.init_state(len(batch))
         first = torch.from_numpy(events.offsets[batch.sequences.numpy()])
         for begin in range(0, batch.mask.shape[1], WALKED_EVENTS):
@@ -165,7 +167,8 @@ def explain(model: EventForecaster, events: EventSequences) -> Explained:
                 found[1:, places] = _judge_marks(model, targets, marks)
         states.append(state)
         order += batch.sequences.tolist()
-    state = pytree.tree_map(lambda *parts: torch.cat(parts), *states).select(np.argsort(order).tolist())
+    joined = states[0] if len(states) == 1 else pytree.tree_map(lambda *parts: torch.cat(parts), *states)
+    state = joined.select(np.argsort(order).tolist())
     return Explained(time=found[0], mark=found[1], is_right=found[2], state=state)
 
 

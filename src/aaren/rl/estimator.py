@@ -85,6 +85,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         width: of the network.
         num_heads: must divide width.
         num_layers: of its encoder.
+        mixer: what looks back, "aaren" or, to compare, "softmax" (the Transformer, whose memory grows).
         dropout: while training.
         context_steps: K, the most steps that the policy remembers: after every K its state is begun anew.
         updates: of the weights, at most; the learning rate falls to 0 over them.
@@ -119,6 +120,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         width: int = 32,
         num_heads: int = 4,
         num_layers: int = 2,
+        mixer: str = "aaren",
         dropout: float = 0.0,
         context_steps: int = 20,
         updates: int = 1_500,
@@ -137,6 +139,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         self.width = width
         self.num_heads = num_heads
         self.num_layers = num_layers
+        self.mixer = mixer
         self.dropout = dropout
         self.context_steps = context_steps
         self.updates = updates
@@ -467,6 +470,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
             num_heads=int(self.num_heads),
             num_layers=int(self.num_layers),
             ff_width=2 * int(self.width),
+            mixer=self.mixer,
             dropout=float(self.dropout),
             is_fused=True,
             sees_actions=False,

@@ -1,0 +1,164 @@
+"""Run the demo's tasks, two at a time, with the time that is left; write one page and one record."""
+
+import multiprocessing
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from aaren.demo.figure import draw
+from aaren.demo.tasks import TASKS, Section, Task
+from aaren.engine.progress import duration
+from aaren.engine.record import machine, now, strict_json, versions
+from aaren.errors import ConfigError, require_extra
+from aaren.files.atomic import write_text
+
+PAGE, RECORD = "index.html", "demo.json"
+WORKERS = 2
+NEXT = (  # what to do next, and the command
+    ("fit your own series", "aaren train forecasting --data your.csv"),
+    ("put a trained stream on a device", "aaren export RUN --to c -o FOLDER"),
+    ("keep a million streams", "aaren stream RUN --state states.db < rows.jsonl"),
+    ("run the paper's experiments", "aaren reproduce --profile cpu"),
+    ("check this machine, or a GPU", "aaren check"),
+)
+
+
+def run(folder: Path, *, console: Console) -> dict[str, Section]:
+    """Run everything and return what was found, by task; the page and the record are in `folder`."""
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file: --out needs a folder.")
+    for package, extra in (("sklearn", "demo"), ("aeon", "demo"), ("gymnasium", "demo"), ("jinja2", "demo")):
+        require_extra(package, extra=extra, purpose="the demo")
+    begin = time.perf_counter()
+    sections: dict[str, Section] = {}
+    with _Bars(console) as bars:
+        for task in (task for task in TASKS if task.is_alone and task.name == "operator"):
+            _run_some([task], sections, bars, threads=0)
+        _run_some([task for task in TASKS if not task.is_alone], sections, bars, threads=1)
+        for task in (task for task in TASKS if task.is_alone and task.name != "operator"):
+            _run_some([task], sections, bars, threads=0)
+    sections = {task.name: sections[task.name] for task in TASKS}
+    seconds = time.perf_counter() - begin
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {
+        "kind": "demo",
+        "when": now(),
+        "seconds": round(seconds, 1),
+        "machine": machine(),
+        "versions": versions(),
+        "sections": {name: asdict(section) for name, section in sections.items()},
+    }
+    write_text(folder / RECORD, strict_json(record))
+    write_text(folder / PAGE, render(sections, seconds))
+    return sections
+
+
+def render(sections: dict[str, Section], seconds: float) -> str:
+    """Return the page: everything inside, nothing asked for from anywhere."""
+    jinja2 = require_extra("jinja2", extra="demo", purpose="the demo's page")
+    templates = resources.files("aaren.demo") / "templates"
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
+        (templates / "page.html").read_text(encoding="utf-8")
+    )
+    pictures = {
+        name: draw(section.lines, section.axes) for name, section in sections.items() if section.lines
+    }
+    return str(
+        template.render(
+            sections=sections,
+            pictures=pictures,
+            seconds=duration(seconds),
+            machine=machine(),
+            versions=versions(),
+            next=NEXT,
+        )
+    )
+
+
+def _run_some(tasks: list[Task], sections: dict[str, Section], bars: "_Bars", *, threads: int) -> None:
+    """Run tasks in processes of their own; a task that fails ends the demo with its own words."""
+    context = multiprocessing.get_context("spawn")
+    longest_first = sorted(tasks, key=lambda task: -task.seconds)
+    with ProcessPoolExecutor(min(WORKERS, len(tasks)), mp_context=context, max_tasks_per_child=1) as pool:
+        running: dict[Future[Section], Task] = {
+            pool.submit(_run_one, task.name, threads): task for task in longest_first
+        }
+        while running:
+            done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+            bars.tick([task for future, task in running.items() if future.running()])
+            for future in done:
+                task = running.pop(future)
+                sections[task.name] = future.result()
+                bars.finish(task)
+
+
+def _run_one(name: str, threads: int) -> Section:
+    if threads:
+        torch.set_num_threads(threads)
+    (task,) = (task for task in TASKS if task.name == name)
+    return task.run()
+
+
+class _Bars:
+    """A bar per task, filled by the clock until its task is done; tasks that took longer stretch the rest."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:<16}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._console = console
+        self._rows: dict[str, TaskID] = {}
+        self._began: dict[str, float] = {}
+        self._taken: dict[str, float] = {}
+
+    def __enter__(self) -> "_Bars":
+        self._progress.start()
+        for task in TASKS:
+            self._rows[task.name] = self._progress.add_task(
+                task.name, total=task.seconds, state="waits", start=False
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def tick(self, running: list[Task]) -> None:
+        """Let the bars of running tasks grow."""
+        moment = time.perf_counter()
+        for task in running:
+            if task.name not in self._began:
+                self._began[task.name] = moment
+                self._progress.start_task(self._rows[task.name])
+            spent = moment - self._began[task.name]
+            left = max(task.seconds * self._pace() - spent, 1.0)
+            self._progress.update(
+                self._rows[task.name],
+                total=spent + left,
+                completed=spent,
+                state=f"about {duration(left)} left",
+            )
+
+    def finish(self, task: Task) -> None:
+        """Fill the bar of a task that is done."""
+        spent = time.perf_counter() - self._began.get(task.name, time.perf_counter())
+        self._taken[task.name] = spent
+        self._progress.update(self._rows[task.name], total=1.0, completed=1.0, state="done")
+        self._progress.stop_task(self._rows[task.name])
+        if not self._console.is_terminal:
+            self._console.print(f"{task.name}: done in {duration(spent)}", highlight=False)
+
+    def _pace(self) -> float:
+        """Return how much longer tasks take here than expected, by those that are done."""
+        expected = sum(task.seconds for task in TASKS if task.name in self._taken)
+        return sum(self._taken.values()) / expected if expected else 1.0
