@@ -89,7 +89,7 @@ class AarenEventForecaster:
     >>> rng = np.random.default_rng(0)
     >>> days = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.cumsum(rng.exponential(1.0, 200)), unit="D")
     >>> frame = pd.DataFrame({"time": days, "kind": rng.choice(["visit", "order"], 200)})
-    >>> model = AarenEventForecaster(updates=50).fit(frame)
+    >>> model = AarenEventForecaster(width=16, patience=1).fit(frame)
     >>> list(model.predict(levels=[80]).columns)
     ['last', 'time', 'time-lo-80', 'time-hi-80', 'kind', 'probability']
     >>> session = model.stream()
