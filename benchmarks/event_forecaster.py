@@ -15,9 +15,10 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 from aaren.bench.record import machine
 from aaren.events import AarenEventForecaster
@@ -196,7 +197,7 @@ def _frame(sequences: list[tuple[Times, list[int]]]) -> pd.DataFrame:
     )
 
 
-def measure(name: str) -> dict[str, object]:
+def measure(name: str) -> dict[str, Any]:  # Any: numbers and text
     """Fit one set and judge."""
     fitted, judged, truth = open_set(name)
     if "kind" in judged:  # kinds that were never fitted cannot be explained by anyone
@@ -205,8 +206,11 @@ def measure(name: str) -> dict[str, object]:
     begin = time.process_time()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        columns = {"sequence": "visitor", "kind": "page"} if name in UNSEEN else {}
-        model = AarenEventForecaster(periods=PERIODS.get(name, "auto"), **columns).fit(fitted)
+        model = AarenEventForecaster(
+            sequence="visitor" if name in UNSEEN else "sequence",
+            kind="page" if name in UNSEEN else None,
+            periods=PERIODS.get(name, "auto"),
+        ).fit(fitted)
     seconds = time.process_time() - begin
     train, test = model._read(fitted).events, model._read(judged).events
     ours, theirs = explain(model.model_, test), explain(fit_markov(train), test)
@@ -234,11 +238,15 @@ def measure(name: str) -> dict[str, object]:
 
 def main() -> None:
     """Run the sets that are missing from the record."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("sets", nargs="*", default=[*GENERATED, *REAL, *UNSEEN])
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
-    record = {"command": "python benchmarks/event_forecaster.py", "machine": machine(), "rows": []}
+    record: dict[str, Any] = {
+        "command": "python benchmarks/event_forecaster.py",
+        "machine": machine(),
+        "rows": [],
+    }
     if options.record.is_file():
         record = json.loads(options.record.read_text(encoding="utf-8"))
     for name in options.sets:

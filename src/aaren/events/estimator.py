@@ -7,8 +7,10 @@ convolution go into Aaren layers whose memory fades with time. Each sequence has
 import inspect
 import json
 import math
+import sys
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -176,7 +178,7 @@ class AarenEventForecaster:
         columns, guessed = guess_columns(frame, sequence=self.sequence, time=self.time, kind=self.kind)
         observer = choose_observer(None) if self.verbose else Observer()
         if guessed:
-            write_line(f"{OURS}: {guessed}", _stderr())
+            write_line(f"{OURS}: {guessed}", sys.stderr)
         given = read_events(frame, columns)
         found = given.events
         if until is not None:
@@ -562,8 +564,6 @@ def later_quantile(coming: NextEvent, probability: float, quiet: Tensor | None) 
 
 
 def _observed_until(events: EventSequences, end: float) -> EventSequences:
-    from dataclasses import replace
-
     return replace(events, observed_until=np.full(len(events), end))
 
 
@@ -579,9 +579,3 @@ def _require_whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
     return int(value)
-
-
-def _stderr() -> Any:  # Any: a stream, or None where it is closed
-    import sys
-
-    return sys.stderr
