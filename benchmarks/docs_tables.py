@@ -86,8 +86,8 @@ def event_forecaster() -> str:
         "Markov",
         "gain",
         "above truth",
-        "Markov",
-        "kinds right, %",
+        "Markov above truth",
+        "kinds right, %, both",
         "fit, CPU",
     ]
     return _table(names, ["---"] + ["--:"] * 8, rows)

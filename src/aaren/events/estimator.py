@@ -7,8 +7,10 @@ convolution go into Aaren layers whose memory fades with time. Each sequence has
 import inspect
 import json
 import math
+import sys
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -90,7 +92,7 @@ class AarenEventForecaster:
     >>> rng = np.random.default_rng(0)
     >>> days = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.cumsum(rng.exponential(1.0, 200)), unit="D")
     >>> frame = pd.DataFrame({"time": days, "kind": rng.choice(["visit", "order"], 200)})
-    >>> model = AarenEventForecaster(updates=50).fit(frame)
+    >>> model = AarenEventForecaster(width=16, patience=1).fit(frame)
     >>> list(model.predict(levels=[80]).columns)
     ['last', 'time', 'time-lo-80', 'time-hi-80', 'kind', 'probability']
     >>> session = model.stream()
@@ -179,7 +181,7 @@ class AarenEventForecaster:
         columns, guessed = guess_columns(frame, sequence=self.sequence, time=self.time, kind=self.kind)
         observer = choose_observer(None) if self.verbose else Observer()
         if guessed:
-            write_line(f"{OURS}: {guessed}", _stderr())
+            write_line(f"{OURS}: {guessed}", sys.stderr)
         given = read_events(frame, columns)
         found = given.events
         if until is not None:
@@ -570,8 +572,6 @@ def later_quantile(coming: NextEvent, probability: float, quiet: Tensor | None) 
 
 
 def _observed_until(events: EventSequences, end: float) -> EventSequences:
-    from dataclasses import replace
-
     return replace(events, observed_until=np.full(len(events), end))
 
 
@@ -587,9 +587,3 @@ def _require_whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
     return int(value)
-
-
-def _stderr() -> Any:  # Any: a stream, or None where it is closed
-    import sys
-
-    return sys.stderr

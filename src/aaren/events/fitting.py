@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
@@ -43,7 +44,7 @@ class HeldOut(NamedTuple):
     """Events that a model is judged by; those before them in a sequence are only read."""
 
     events: EventSequences
-    is_judged: np.ndarray[tuple[int], np.dtype[np.bool_]]  # (events,)
+    is_judged: NDArray[np.bool_]  # (events,)
 
 
 class Parts(NamedTuple):
@@ -82,10 +83,8 @@ def divide(events: EventSequences, *, fraction: float, seed: int) -> Parts:
     if len(events) >= MANY_SEQUENCES and events.lengths.max() <= LARGEST_SHARE * events.num_events:
         order = np.random.default_rng(seed).permutation(len(events))
         count = max(2, round(fraction * len(events)))
-        stop, judge, train = np.split(order, [count // 2, count])
-        return Parts(
-            events.select(np.sort(train)), *(_whole(events.select(np.sort(x))) for x in (stop, judge))
-        )
+        to_stop, to_judge, rest = (np.sort(some) for some in np.split(order, [count // 2, count]))
+        return Parts(events.select(rest), _whole(events.select(to_stop)), _whole(events.select(to_judge)))
     first, second = (
         (events.lengths * (1.0 - share)).round().astype(int) for share in (fraction, fraction / 2)
     )

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
 import torch
 
 from aaren.errors import DataError
@@ -62,8 +63,6 @@ class Coming:
         return f"next: {self.time} (80 %: {low} to {high}){kind}"
 
     def _write(self, gap: float) -> Any:  # Any: a date or a number
-        import numpy as np
-
         return self.clock.write(np.array([self.last + gap])).iloc[0]
 
 
