@@ -33,7 +33,7 @@ def build(**options: Any) -> EventModel:
 
 
 def build_reference(law: str) -> EventReference:
-    model = EventReference(EventReferenceConfig(law=law, num_marks=MARKS))
+    model = EventReference(EventReferenceConfig(distribution=law, num_marks=MARKS))
     model.fit(torch.tensor([0.5, 1.0, 3.0]), torch.tensor([0, 1, 1]))
     return model
 
@@ -299,5 +299,5 @@ def test_configs_are_checked() -> None:
         EventModelConfig(mixer="softmax", time_decay="learned")
     with pytest.raises(ConfigError, match="unknown time_decay 'fixed'"):
         EventModelConfig(time_decay="fixed")
-    with pytest.raises(ConfigError, match="unknown law 'weibull'"):
-        EventReferenceConfig(law="weibull")
+    with pytest.raises(ConfigError, match="unknown distribution 'weibull'"):
+        EventReferenceConfig(distribution="weibull")

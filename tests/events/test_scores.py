@@ -18,7 +18,7 @@ RATE, LIKELY = 0.8, 2 / 3  # of the model below; mark 1 has probability 2/3
 
 @pytest.fixture
 def model() -> EventReference:
-    model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
+    model = EventReference(EventReferenceConfig(distribution="poisson", num_marks=2))
     model.fit(torch.tensor([1.25, 1.25]), torch.tensor([1, 1]))
     model.mark_logits.copy_(torch.tensor([1 / 3, 2 / 3]).log())
     return model
@@ -60,7 +60,7 @@ def test_the_likelihood_at_unit_mean_gap_does_not_depend_on_the_unit(
 ) -> None:
     events = EventSequences.from_lists(TIMES, MARKS, observed_until=6.0)
     seconds = events.rescaled(3600.0, unit="seconds")
-    slow = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
+    slow = EventReference(EventReferenceConfig(distribution="poisson", num_marks=2))
     slow.load_state_dict(model.state_dict())
     slow.numbers[0] *= 3600.0
     in_hours = scores_of(model, events, mean_gap=events.mean_gap).metrics(censoring)

@@ -12,7 +12,7 @@ from aaren.events.references import EventReference, EventReferenceConfig
 
 @pytest.fixture
 def poisson() -> EventReference:
-    model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
+    model = EventReference(EventReferenceConfig(distribution="poisson", num_marks=2))
     model.fit(torch.full((80,), 0.5), torch.arange(80) % 4 // 3)
     return model
 

@@ -5,6 +5,7 @@ cost the Transformer its fast attention kernel in training and is off in a strea
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -71,20 +72,9 @@ def build(size: str, contender: str) -> Encoder:
         raise unknown_name("contender", contender, LABELS)
     if size not in SIZES:
         raise unknown_name("size", size, SIZES)
-    config = SIZES[size]
-    mixer = _MIXERS.get(contender, "aaren")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        encoder = Encoder(
-            EncoderConfig(
-                width=config.width,
-                num_heads=config.num_heads,
-                num_layers=config.num_layers,
-                ff_width=config.ff_width,
-                dropout=config.dropout,
-                mixer=mixer,
-            )
-        )
+        encoder = Encoder(replace(SIZES[size], mixer=_MIXERS.get(contender, "aaren")))
     if contender == FOLDED:
         return encoder.fold()
     if contender == CACHED_QUERY:

@@ -101,7 +101,7 @@ class EventsConfig:
     def model_config(self, *, num_marks: int, time_scale: float) -> EventModelConfig | EventReferenceConfig:
         """Return the config of the model for so many kinds of events."""
         if self.is_reference:
-            return EventReferenceConfig(law=self.model, num_marks=num_marks)
+            return EventReferenceConfig(distribution=self.model, num_marks=num_marks)
         network = self.network
         return EventModelConfig(
             num_marks=num_marks,

@@ -151,7 +151,7 @@ def fit_markov(events: EventSequences, *, time_scale: float = 1.0) -> EventRefer
     known = np.flatnonzero(~events.is_first)
     found = EventReference(
         EventReferenceConfig(
-            law="markov", num_marks=events.num_marks, resolution=events.resolution / time_scale
+            distribution="markov", num_marks=events.num_marks, resolution=events.resolution / time_scale
         )
     )
     gaps, now, last = (

@@ -33,14 +33,14 @@ FEW_GAPS = 5.0  # so many gaps of all kinds are added to those of each
 class EventReferenceConfig:
     """Which distribution the gaps follow, and how many kinds of events there are."""
 
-    law: str = "poisson"  # or renewal, markov
+    distribution: str = "poisson"  # or renewal, markov
     num_marks: int = 1
     resolution: float = 0.0  # of the clock, in the unit of the data
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown."""
-        if self.law not in DISTRIBUTIONS:
-            raise unknown_name("law", self.law, DISTRIBUTIONS)
+        if self.distribution not in DISTRIBUTIONS:
+            raise unknown_name("distribution", self.distribution, DISTRIBUTIONS)
         require_at_least(self, num_marks=1)
 
 
@@ -173,7 +173,7 @@ class MarkovTables(nn.Module):
 class EventReference(EventForecaster):
     """The same distribution after every event, whatever came before; of a Markov chain, after every kind.
 
-    >>> model = EventReference(EventReferenceConfig(law="poisson", num_marks=2))
+    >>> model = EventReference(EventReferenceConfig(distribution="poisson", num_marks=2))
     >>> model.fit(torch.tensor([0.5, 1.5]), torch.tensor([0, 0]))
     >>> found, state = model.step(Events(torch.tensor([1.0]), torch.tensor([1])), model.init_state(1))
     >>> found.mean(), found.mark_probabilities
@@ -191,7 +191,7 @@ class EventReference(EventForecaster):
         self.mark_logits = nn.Parameter(
             torch.zeros(config.num_marks, dtype=torch.float64), requires_grad=False
         )
-        self.tables = MarkovTables(config.num_marks) if config.law == "markov" else None
+        self.tables = MarkovTables(config.num_marks) if config.distribution == "markov" else None
 
     @torch.no_grad()
     def fit(self, gaps: Tensor, marks: Tensor, last: Tensor | None = None) -> None:
@@ -212,7 +212,7 @@ class EventReference(EventForecaster):
                 raise DataError("a Markov chain is fitted with the marks before: fit(gaps, marks, last).")
             self.tables.fit(gaps, marks, last)
             return
-        if self.config.law == "poisson":
+        if self.config.distribution == "poisson":
             self.numbers.copy_(torch.stack([gaps.mean(), torch.ones_like(gaps[0])]))
         else:
             logs = gaps.log()
@@ -278,7 +278,7 @@ class EventReference(EventForecaster):
             )
         shape = outputs.shape[:-1]
         first, second = self.numbers.unbind()
-        if self.config.law == "poisson":
+        if self.config.distribution == "poisson":
             return Exponential(rates=(1.0 / first).expand(shape))
         return LogNormalMixture(
             log_weights=torch.zeros_like(first).expand(*shape, 1),
