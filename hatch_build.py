@@ -39,11 +39,11 @@ MODES = ("auto", "cc", "zig", "none")
 ZIG_REQUIREMENT = "ziglang[or-set-AAREN_KERNEL-to-none]>=0.14"
 WITHOUT = "To install without the kernel (slower on CPUs, otherwise the same), set AAREN_KERNEL=none."
 
-# Reassociation is left out: sums are written in the order that they are to have.
+# Sums are written in the order that they are to have, and fused with products where it is written.
 FLAGS = (
     "-std=c11",
     "-O3",
-    "-ffp-contract=fast",
+    "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fvisibility=hidden",
@@ -245,6 +245,7 @@ def compile_library(
                     into = Path(folder, f"{Path(kernel).stem}_{bits}_{name}.o")
                     jobs.append((SOURCES / kernel, defines, into))
             defines = [*cpu_flag(command, cpu), f"-Daaren_run=aaren_run_{name}", f"-DAAREN_API={api}"]
+            defines.append("-ffp-contract=fast")  # promises no bits
             jobs.append((RUNTIME / "runtime.c", defines, Path(folder, f"runtime_{name}.o")))
 
         def make(job: tuple[Path, list[str], Path]) -> None:

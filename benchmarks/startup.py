@@ -1,18 +1,23 @@
-"""What a start costs: importing the package, and the first call, which loads the CPU kernel.
+"""What a start costs: importing the package, the first call, which loads the CPU kernel, and room on disk.
 
     python benchmarks/startup.py [--record FILE]     # seconds
 
-Everything happens in fresh interpreters, after one that leaves bytecode behind, as installing does.
+Times are those of fresh interpreters, after one that leaves bytecode behind, as installing does. The room is
+that of all that `pip install aaren` brings beside torch, what torch needs, and NumPy.
 """
 
 import os
 import statistics
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Ratio, Table, Target, doubt, format_seconds, judge, targets_table
+from aaren.bench.table import Ratio, Table, Target, doubt, format_bytes, format_seconds, judge, targets_table
 
 COMMAND = "python benchmarks/startup.py"
 REPEATS = 5
@@ -21,6 +26,8 @@ LABELS = {
     "import": "`import aaren, aaren.nn` after `import torch`",
     "first call": "first forward and backward in a new process",
 }
+
+MAX_BYTES = 15e6
 
 _IMPORT = """
 import time, torch
@@ -46,12 +53,47 @@ def measure(repeats: int, on_step: OnStep = silent) -> BenchRecord:
         _run(code)
         seconds = [_run(code) for _ in range(repeats)]
         rows.append({"what": what, "median_seconds": statistics.median(seconds), "repeats": repeats})
+    others = needed_by("aaren") - needed_by("torch") - {"torch", "numpy"}
+    rows.append({"what": "dependencies", "names": " ".join(sorted(others)), "bytes": installed_bytes(others)})
     return BenchRecord(kind="startup", command=COMMAND, settings={"repeats": repeats}, measurements=rows)
+
+
+def needed_by(package: str) -> set[str]:
+    """Return the packages that installing one brings, without extras, all the way down."""
+    found: set[str] = set()
+    waiting = [package]
+    while waiting:
+        for line in distribution(waiting.pop()).requires or []:
+            requirement = Requirement(line)
+            name = requirement.name.lower().replace("_", "-")
+            is_wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if is_wanted and name not in found:
+                try:
+                    distribution(name)
+                except PackageNotFoundError:
+                    continue  # a part of torch that this build of it does not have
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def installed_bytes(packages: set[str]) -> int:
+    """Return the size of the files that installing these packages wrote."""
+    files = [file.locate() for name in packages for file in distribution(name).files or []]
+    return sum(Path(file).stat().st_size for file in files if Path(file).is_file())
 
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what a start may cost."""
-    return [_target(record, what, limit) for what, limit in LIMITS.items()]
+    row = record.find(what="dependencies")
+    size = judge(
+        "installed size of the dependencies beside torch's and NumPy",
+        f"under {format_bytes(MAX_BYTES)}",
+        None if row is None else number(row, "bytes"),
+        lambda found: found < MAX_BYTES,
+        format_bytes,
+    )
+    return [*(_target(record, what, limit) for what, limit in LIMITS.items()), size]
 
 
 def tables(record: BenchRecord) -> list[Table]:

@@ -1,7 +1,8 @@
 /* Every kernel over odd shapes against plain loops: for sanitizers, valgrind and other processors.
  *
  * Arrays are as large as the kernels may touch and no larger. Compiled with REAL_BITS and SUFFIX like the kernels
- * themselves, which are included. Prints the number of cases and exits 1 at the first wrong number.
+ * themselves, which are included. Prints the number of cases and a hash of the bits of all results, and exits 1 at
+ * the first wrong number.
  */
 #define _GNU_SOURCE /* posix_memalign */
 #include "scan.c"
@@ -15,6 +16,7 @@
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
 static uint64_t seed = 20240523;
+static uint64_t hash;
 static int64_t cases;
 
 static double draw(void) /* uniform in 0 : 1 */
@@ -54,6 +56,9 @@ static double *drawn_numbers(int64_t count)
 
 static void compare(const char *what, int64_t at, double got, double want)
 {
+    uint64_t bits;
+    memcpy(&bits, &got, sizeof bits);
+    hash = (hash ^ bits) * 1099511628211u;
     if (fabs(got - want) <= TOLERANCE * (1.0 + fabs(want)))
         return;
     printf("%s of case %lld, number %lld: %.17g instead of %.17g\n", what, (long long)cases, (long long)at, got, want);
@@ -333,6 +338,6 @@ int main(void)
         for (int is_causal = 0; is_causal < 2; is_causal++)
             check_weights(by, 2, 1 + keys % 5, keys, keys / 2, is_causal, 1 + keys % 3);
     free((void *)scale);
-    printf("%lld cases\n", (long long)cases);
+    printf("%lld cases, bits %016llx\n", (long long)cases, (unsigned long long)hash);
     return 0;
 }

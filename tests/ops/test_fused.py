@@ -214,44 +214,6 @@ def test_weights_of_two_items_are_exponentials(dtype, bound, rng):
     assert found[-1].isnan()
 
 
-BITS = """
-import sys, torch
-from aaren.ops import scan_attention
-torch.manual_seed(0)
-found = []
-for dtype in (torch.float32, torch.float64):
-    for width in (5, 64):
-        scores = (3 * torch.randn(2, 300, 3, dtype=dtype)).requires_grad_()
-        values = torch.randn(2, 300, 3, width, dtype=dtype, requires_grad=True)
-        log_decay = (-torch.rand(2, 300, 3, dtype=dtype)).requires_grad_()
-        outputs, state = scan_attention(scores, values, log_decay=log_decay, backend="fused")
-        loss = outputs.square().sum() + state.w.sum()
-        found += [outputs, *state, *torch.autograd.grad(loss, (scores, values, log_decay))]
-torch.save([x.detach() for x in found], sys.argv[1])
-"""
-
-
-def test_instruction_sets_agree(tmp_path):
-    """v3 and v4, which fuse products and sums, to the bit; v2, which cannot, to rounding."""
-    found = {}
-    for name in ("v2", "v3", "v4"):
-        path = tmp_path / name
-        environment = {**os.environ, "AAREN_CPU_ISA": name}
-        done = subprocess.run(
-            [sys.executable, "-c", BITS, str(path)], env=environment, capture_output=True, text=True
-        )
-        if done.returncode == 0:
-            found[name] = torch.load(path)
-        else:
-            assert "AAREN_CPU_ISA must be one of" in done.stderr
-    if "v3" not in found:
-        pytest.skip("this processor has one instruction set only")
-    for old, new in zip(found["v2"], found["v3"], strict=True):
-        torch.testing.assert_close(old, new, rtol=1e-5, atol=1e-5)
-    for old, new in zip(found["v3"], found.get("v4", found["v3"]), strict=True):
-        assert torch.equal(old, new)
-
-
 def test_without_the_kernel_auto_is_chunked_and_one_line_says_how_to_get_it():
     code = """
 import torch

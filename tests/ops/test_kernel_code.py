@@ -7,6 +7,8 @@ from pathlib import Path
 import hatch_build
 import pytest
 
+from aaren.ops.cpu import library
+
 PROGRAM = Path(__file__).with_name("check_kernels.c")
 # Not psabi: how wide vectors are passed between functions; here every function that takes one is inlined.
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-psabi")
@@ -21,6 +23,13 @@ def needs(program: str) -> str:
     if found is None:
         pytest.skip(f"needs {program}")
     return found
+
+
+def needs_cpu(cpu: str) -> None:
+    loaded, _ = library._load()
+    count = 0 if loaded is None else loaded.functions.kernel_count_supported()
+    if cpu not in list(SETS.values())[:count]:
+        pytest.skip(f"needs a processor of {cpu}")
 
 
 def compiler(name: str) -> list[str]:
@@ -72,8 +81,9 @@ def test_no_compiler_warns_about_any_variant(name, tmp_path):
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not IS_X86, reason="instruction sets of x86-64")
 @pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("cpu", list(SETS.values()))
 def test_address_and_undefined_behaviour_sanitizers_find_nothing(cpu, bits, tmp_path):
+    needs_cpu(cpu)
     program = compile_program([needs("gcc")], bits, tmp_path / "check", *SANITIZERS, f"-march={cpu}")
     assert "cases" in run(program)
 
@@ -82,13 +92,12 @@ def test_address_and_undefined_behaviour_sanitizers_find_nothing(cpu, bits, tmp_
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not IS_X86, reason="instruction sets of x86-64")
 def test_the_sanitizers_would_find_an_overrun(tmp_path, monkeypatch):
-    """A check that can fail: one step too many over the width of a head."""
+    """A check that can fail: one item too many at the end of a row."""
     sources = tmp_path / "sources"
     shutil.copytree(hatch_build.SOURCES, sources)
-    text = (sources / "scan.c").read_text()
-    last = "for (; j < width; j++)"
-    assert last in text
-    (sources / "scan.c").write_text(text.replace(last, "for (; j <= width; j++)"))
+    text = (sources / "kernels.h").read_text()
+    assert "if (i < count)" in text
+    (sources / "kernels.h").write_text(text.replace("if (i < count)", "if (i <= count)"))
     monkeypatch.setattr(hatch_build, "SOURCES", sources)
     program = compile_program([needs("gcc")], 32, tmp_path / "check", *SANITIZERS, "-march=x86-64-v3")
     done = subprocess.run([program], capture_output=True, text=True, timeout=300)
@@ -109,9 +118,30 @@ def test_valgrind_finds_nothing(cpu, bits, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
+@pytest.mark.skipif(not IS_X86, reason="instruction sets of x86-64")
+@pytest.mark.parametrize("bits", [32, 64])
+def test_all_compilers_and_processors_that_fuse_give_the_same_bits(bits, tmp_path):
+    needs_cpu("x86-64-v4")
+    found = {}
+    for name in ("gcc", "clang", "zig"):
+        if name == "zig" or shutil.which(name):
+            for cpu in ("x86-64-v3", "x86-64-v4"):
+                command = compiler(name)
+                flags = hatch_build.cpu_flag(command, cpu)
+                found[name, cpu] = run(compile_program(command, bits, tmp_path / f"{name}-{cpu}", *flags))
+    assert len(set(found.values())) == 1, found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("bits", [32, 64])
 def test_the_kernels_of_aarch64_are_right(bits, tmp_path):
+    """And give the bits of x86-64-v3, from the same compiler and C library."""
     qemu = needs("qemu-aarch64")
     target = ("-target", "aarch64-linux-musl", "-static", "-mcpu=baseline")
     program = compile_program(compiler("zig"), bits, tmp_path / "check", *target)
-    assert "cases" in run(qemu, program)
+    found = run(qemu, program)
+    assert "cases" in found
+    if IS_X86:
+        target = ("-target", "x86_64-linux-musl", "-static", "-mcpu=x86_64_v3")
+        assert found == run(compile_program(compiler("zig"), bits, tmp_path / "here", *target))

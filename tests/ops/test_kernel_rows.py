@@ -1,13 +1,15 @@
-"""Head widths below, at and beyond whole cache lines, and results written past the caches.
+"""Head widths below, at and beyond whole cache lines, results written past the caches, instruction sets.
 
-The kernel takes whole lines and whole vectors with code of their own.
+The kernel takes whole lines and whole vectors with code of their own, compiled for several processors.
 """
 
 import pytest
 import torch
 
+from aaren.nn.dropout import DroppedAttention, drop_by_key
 from aaren.ops import scan_attention
-from aaren.ops.cpu import fused
+from aaren.ops.cpu import fused, library
+from support.scan_cases import make_case
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -55,3 +57,42 @@ def scan_with_gradients(scores, values, weights, **options):
     outputs, state = scan_attention(scores, values, **options)
     gradients = torch.autograd.grad((outputs * weights).sum(), (scores, values))
     return outputs.detach(), [part.detach() for part in state], gradients
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_instruction_sets_agree(dtype, monkeypatch):
+    """v3 and v4, which fuse products and sums, to the bit; v2, which cannot, to rounding."""
+    loaded, _ = library._load()
+    if loaded is None or loaded.functions.kernel_count_supported() < 2:
+        pytest.skip("this processor runs one instruction set of the kernels")
+    sets = ("v2", "v3", "v4")[: loaded.functions.kernel_count_supported()]
+    monkeypatch.setattr(library, "kernel", library.kernel.__wrapped__)  # which remembers the first
+    found = {}
+    for name in sets:
+        chosen = loaded._replace(instruction_set=name)
+        monkeypatch.setattr(library, "_load", lambda chosen=chosen: (chosen, ""))
+        found[name] = results_of_all_kernels(dtype, monkeypatch)
+    # A gradient of m is a difference of sums that nearly cancel: 2e-13 of the largest, others below 1e-14.
+    tolerance = 2e-6 if dtype is torch.float32 else 1e-12
+    for old, new in zip(found["v2"], found["v3"], strict=True):
+        torch.testing.assert_close(old, new, rtol=tolerance, atol=tolerance * new.abs().max().item())
+    for old, new in zip(found["v3"], found[sets[-1]], strict=True):
+        assert torch.equal(old, new)
+
+
+def results_of_all_kernels(dtype, monkeypatch):
+    results = []
+    every = {"masked": True, "decaying": True, "carried": True}
+    for width in (1, 5, 16, 17, 64, 67):
+        for variant in ({"kind": "jumps120"}, {"kind": "jumps1e4"}, every, {"packed": True, **every}):
+            results += make_case(width, length=150, width=width, dtype=dtype, **variant).observe("fused")
+    with monkeypatch.context() as patch:
+        patch.setattr(fused, "STREAMED_BYTES", 0)
+        patch.setattr(fused, "TIME_BLOCK", 32)
+        results += make_case(2, batch=1, length=150, width=64, dtype=dtype, **every).observe("fused")
+    rng = torch.Generator().manual_seed(3)
+    results.append(drop_by_key(torch.randn(1001, generator=rng, dtype=dtype), 0.3, 123456789 << 20))
+    inputs = [torch.randn(3, 37, 5, generator=rng, dtype=dtype).requires_grad_() for _ in range(3)]
+    attended = DroppedAttention.apply(*inputs, 0.2, True, 987654321 << 20)
+    gradients = torch.autograd.grad(attended.square().sum(), inputs)
+    return [part.detach() for part in (*results, attended, *gradients)]

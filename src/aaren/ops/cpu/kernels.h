@@ -5,10 +5,10 @@
  * exported names end. Sums of the scan are double, whatever the numbers are.
  *
  * Same bits: all sums are written in the order in which they are made, in vectors of 32 bytes on every machine,
- * and compiled without reassociation. So a result depends neither on the number of threads nor, where products
- * and sums are fused (x86-64-v3, v4 and NEON, -ffp-contract=fast), on the instruction set; x86-64-v2 rounds
- * products by themselves and differs in the last digit, as does another compiler, which may fuse the other
- * product of a * b + c * d.
+ * and products and sums are fused only where it is written (`fuse`; -ffp-contract=off). So a result depends
+ * neither on the number of threads nor on the compiler, nor, with one exception, on the instruction set: x86-64-v2
+ * cannot fuse, rounds products by themselves and differs in the last digit. (Logarithms of dropout's sums are the C
+ * library's.)
  */
 #ifndef AAREN_KERNELS_H
 #define AAREN_KERNELS_H
@@ -16,6 +16,12 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 /* Functions that pass vectors wider than the processor's are all inlined: no other compiler has to agree. */
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -37,14 +43,33 @@ typedef double real;
 #endif
 
 /* LANES doubles, or as many reals, are worked on at once; a LINE of a cache is some such vectors of reals. */
-enum { LANES = 4, LINE = 64 / sizeof(real) };
+enum { LANES = 4, LINE = 64 / sizeof(real), VECTORS = LINE / LANES };
 typedef double doubles __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t longs __attribute__((vector_size(32), aligned(8), may_alias));
 typedef real reals __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 typedef real aligned_reals __attribute__((vector_size(LANES * sizeof(real)), may_alias));
 
-INLINE doubles load(const real *at) { return __builtin_convertvector(*(const reals *)at, doubles); }
-INLINE void store(doubles v, real *at) { *(reals *)at = __builtin_convertvector(v, reals); }
+/* The first `count` of LANES reals; the others are 0. Whole vectors where the compiler knows the count. */
+INLINE doubles load(const real *at, int64_t count)
+{
+    doubles v = {0.0};
+    if (count >= LANES)
+        return __builtin_convertvector(*(const reals *)at, doubles);
+    for (int i = 0; i < LANES - 1; i++)
+        if (i < count)
+            v[i] = (double)at[i];
+    return v;
+}
+
+INLINE void store(doubles v, real *at, int64_t count)
+{
+    if (count >= LANES)
+        *(reals *)at = __builtin_convertvector(v, reals);
+    else
+        for (int i = 0; i < LANES - 1; i++)
+            if (i < count)
+                at[i] = (real)v[i];
+}
 
 /* Write past the caches; the place must be a multiple of the vector's size. Without a builtin that gcc and clang
  * share (clang's name compiles under gcc, and fails when the library is loaded), gcc gets the x86 intrinsics. */
@@ -54,7 +79,6 @@ INLINE void stream(doubles v, real *at)
     __builtin_nontemporal_store(__builtin_convertvector(v, aligned_reals), (aligned_reals *)at);
 }
 #elif defined(__AVX__)
-#include <immintrin.h>
 INLINE void stream(doubles v, real *at)
 {
 #if REAL_BITS == 32
@@ -64,8 +88,26 @@ INLINE void stream(doubles v, real *at)
 #endif
 }
 #else
-#define stream store
+INLINE void stream(doubles v, real *at) { store(v, at, LANES); }
 #endif
+
+/* The same number everywhere. */
+INLINE doubles all(double x) { return x - (doubles){0.0}; }
+
+/* a * b + c with one rounding where the processor can; compilers are told not to fuse on their own. */
+INLINE doubles fuse(doubles a, doubles b, doubles c)
+{
+#if defined(__FMA__)
+    return (doubles)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(__aarch64__)
+    float64x2_t *at = (float64x2_t *)&a, *by = (float64x2_t *)&b, *to = (float64x2_t *)&c;
+    to[0] = vfmaq_f64(to[0], at[0], by[0]);
+    to[1] = vfmaq_f64(to[1], at[1], by[1]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
 
 /* Let other threads see what was streamed. */
 INLINE void finish_streaming(void)
@@ -81,7 +123,13 @@ INLINE void finish_streaming(void)
 #define FETCH(at, distance, is_written) \
     __builtin_prefetch((const void *)((uintptr_t)(at) + (uintptr_t)((distance) * (int64_t)sizeof(real))), is_written, 3)
 
-INLINE double total(doubles v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+/* The sum of a line of partial sums: item j of a row is part of sum j % LINE. */
+INLINE double total(doubles *sums)
+{
+    for (int i = 1; i < VECTORS; i++)
+        sums[0] += sums[i];
+    return (sums[0][0] + sums[0][2]) + (sums[0][1] + sums[0][3]);
+}
 
 /* Threads take pieces of a job until none are left. */
 typedef struct {
@@ -112,6 +160,6 @@ INLINE doubles exp_doubles(doubles x)
     return (doubles)((longs)((low + (r4 * r4) * high) * (doubles)scale) & ~is_tiny);
 }
 
-INLINE double exp_double(double x) { return exp_doubles((doubles){x, x, x, x})[0]; }
+INLINE double exp_double(double x) { return exp_doubles((doubles){0.0} + x)[0]; }
 
 #endif

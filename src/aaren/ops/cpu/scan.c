@@ -118,19 +118,19 @@ INLINE void weigh(const forward_job *job, int64_t start, int64_t stop, int64_t f
 
 enum { KEEP, STORE, STREAM }; /* what becomes of a result: nothing, it is written, written past the caches */
 
-INLINE void put(doubles v, real *at, int mode)
+INLINE void put(doubles v, real *at, int64_t count, int mode)
 {
     if (mode == STREAM)
         stream(v, at);
     else if (mode == STORE)
-        store(v, at);
+        store(v, at, count);
 }
 
-INLINE void mix_lanes(double *means, const real *values, real *outputs, double forget, double gate, int mode)
+INLINE void mix_lanes(double *means, const real *values, real *outputs, int64_t count, double forget, double gate, int mode)
 {
-    const doubles mean = *(doubles *)means * forget + load(values) * gate;
+    const doubles mean = fuse(load(values, count), all(gate), *(doubles *)means * forget);
     *(doubles *)means = mean;
-    put(mean, outputs, mode);
+    put(mean, outputs, count, mode);
 }
 
 /* means = forget * means + gate * values; outputs = means. */
@@ -143,15 +143,10 @@ INLINE void mix(double *restrict means, const real *restrict values, real *restr
         if (mode == STORE)
             FETCH(outputs + j, ahead, 1);
         for (int i = 0; i < LINE; i += LANES)
-            mix_lanes(means + j + i, values + j + i, outputs + j + i, forget, gate, mode);
+            mix_lanes(means + j + i, values + j + i, outputs + j + i, LANES, forget, gate, mode);
     }
-    for (; j + LANES <= width; j += LANES)
-        mix_lanes(means + j, values + j, outputs + j, forget, gate, mode);
-    for (; j < width; j++) {
-        means[j] = means[j] * forget + (double)values[j] * gate;
-        if (mode != KEEP)
-            outputs[j] = (real)means[j];
-    }
+    for (; j < width; j += LANES)
+        mix_lanes(means + j, values + j, outputs + j, width - j, forget, gate, mode == STREAM ? STORE : mode);
 }
 
 /* One block: from the state it finds, over its items, to the state it leaves. In between, w / u stands for w. */
@@ -167,8 +162,8 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
         const int is_empty = state.u[row] == 0.0;
         peaks[head] = state.m[row];
         totals[head] = is_empty ? 0.0 : state.u[row];
-        for (int64_t j = 0; j < width; j++)
-            scratch[head * step + j] = is_empty ? 0.0 : state.w[row * width + j] / state.u[row];
+        for (int64_t j = 0; j < step; j++)
+            scratch[head * step + j] = is_empty || j >= width ? 0.0 : state.w[row * width + j] / state.u[row];
     }
     for (int64_t start = bound(rows, block); start < last; start += TOGETHER) {
         const int64_t stop = smaller(start + TOGETHER, last);
@@ -185,11 +180,11 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
                 double forget = before * inverse;
                 totals[head] = sum;
                 if (job->log_decay && job->log_decay[place] == -INFINITY)
-                    memset(means, 0, (size_t)width * sizeof(double)); /* whatever came before, a NaN too */
+                    memset(means, 0, (size_t)step * sizeof(double)); /* whatever came before, a NaN too */
                 if (is_hidden(job, k, place)) {
                     forget = sum == 0.0 ? 0.0 : 1.0;
-                    for (int64_t j = 0; j < (rows->is_for_state ? 0 : width); j++)
-                        outputs[j] = (real)means[j];
+                    for (int64_t j = 0; j < (rows->is_for_state ? 0 : width); j += LANES)
+                        store(*(doubles *)(means + j), outputs + j, width - j);
                 } else if (rows->is_for_state) {
                     mix(means, values, outputs, width, ahead, forget, gate, KEEP);
                 } else if (rows->is_streamed) {
@@ -229,8 +224,8 @@ INLINE void begin_row(const backward_job *job, int64_t row, double *g, double *h
 {
     const int64_t width = job->rows.width;
     *h = -job->grad_u[row] * job->final_u[row];
-    for (int64_t j = 0; j < width; j++)
-        g[j] = job->grad_w[row * width + j] * job->final_u[row];
+    for (int64_t j = 0; j < padded(width); j++)
+        g[j] = j < width ? job->grad_w[row * width + j] * job->final_u[row] : 0.0;
 }
 
 /* What is kept of G and H before the first item is the gradient of a token in front, of score m + log u and value
@@ -239,28 +234,29 @@ INLINE void finish_row(const backward_job *job, int64_t row, const double *g, do
 {
     const int64_t width = job->rows.width;
     const double u = job->u[row], scale = u == 0.0 ? 0.0 : kept / u, *w = job->w + row * width;
-    double along = 0.0, *grad_w = job->grads.w + row * width;
+    double *grad_w = job->grads.w + row * width;
+    doubles along[VECTORS] = {{0.0}};
     for (int64_t j = 0; j < width; j++) {
         grad_w[j] = scale == 0.0 ? 0.0 : g[j] * scale;
-        along += scale == 0.0 ? 0.0 : grad_w[j] * w[j];
+        along[j % LINE / LANES][j % LANES] += scale == 0.0 ? 0.0 : grad_w[j] * w[j];
     }
     job->grads.u[row] = scale == 0.0 ? 0.0 : -h * scale;
-    job->grads.m[row] = along + job->grads.u[row] * u;
+    job->grads.m[row] = total(along) + job->grads.u[row] * u;
 }
 
 typedef struct {
-    doubles with_output[LINE / LANES], with_value[LINE / LANES];
+    doubles with_output[VECTORS], with_value[VECTORS];
 } dots;
 
-INLINE void carry_lanes(double *carries, const real *grads, const real *outputs, const real *values,
-                        real *grad_values, double kept, double gate, int mode, dots *sums, int i)
+INLINE void carry_lanes(double *carries, const real *grads, const real *outputs, const real *values, real *grad_values,
+                        int64_t count, double kept, double gate, int mode, dots *sums, int i)
 {
-    const doubles grad = load(grads), sum = *(doubles *)carries * kept + grad;
+    const doubles grad = load(grads, count), sum = fuse(*(doubles *)carries, all(kept), grad);
     *(doubles *)carries = sum;
-    sums->with_output[i] += load(outputs) * grad;
+    sums->with_output[i] = fuse(load(outputs, count), grad, sums->with_output[i]);
     if (mode != KEEP) {
-        sums->with_value[i] += load(values) * sum;
-        put(sum * gate, grad_values, mode);
+        sums->with_value[i] = fuse(load(values, count), sum, sums->with_value[i]);
+        put(sum * gate, grad_values, count, mode);
     }
 }
 
@@ -278,28 +274,16 @@ INLINE void carry(double *restrict carries, const real *restrict grads, const re
             FETCH(values + j, ahead, 0);
         if (mode == STORE)
             FETCH(grad_values + j, ahead, 1);
-        for (int i = 0; i < LINE / LANES; i++) {
+        for (int i = 0; i < VECTORS; i++) {
             const int64_t at = j + i * LANES;
-            carry_lanes(carries + at, grads + at, outputs + at, values + at, grad_values + at, kept, gate, mode, &sums, i);
+            carry_lanes(carries + at, grads + at, outputs + at, values + at, grad_values + at, LANES, kept, gate, mode, &sums, i);
         }
     }
-    for (; j + LANES <= width; j += LANES)
-        carry_lanes(carries + j, grads + j, outputs + j, values + j, grad_values + j, kept, gate, mode, &sums, 0);
-    for (int i = 1; i < LINE / LANES; i++) {
-        sums.with_output[0] += sums.with_output[i];
-        sums.with_value[0] += sums.with_value[i];
-    }
-    *along_output = total(sums.with_output[0]);
-    *along_value = total(sums.with_value[0]);
-    for (; j < width; j++) {
-        const double grad = (double)grads[j];
-        carries[j] = carries[j] * kept + grad;
-        *along_output += (double)outputs[j] * grad;
-        if (mode != KEEP) {
-            *along_value += (double)values[j] * carries[j];
-            grad_values[j] = (real)(carries[j] * gate);
-        }
-    }
+    for (int i = 0; i < VECTORS && j < width; i++, j += LANES)
+        carry_lanes(carries + j, grads + j, outputs + j, values + j, grad_values + j, width - j, kept, gate,
+                    mode == STREAM ? STORE : mode, &sums, i);
+    *along_output = total(sums.with_output);
+    *along_value = total(sums.with_value);
 }
 
 /* G_k . o_{k-1}; before the first item of a sequence, o is what the initial state reads. */
@@ -308,14 +292,14 @@ INLINE double along_previous(const backward_job *job, const double *g, int64_t p
     const int64_t width = job->rows.width;
     const real *outputs = job->outputs + (place - job->rows.heads) * width;
     const double *w = job->w + row * width, u = job->u[row];
-    doubles sums = {0.0};
-    double sum = 0.0;
-    int64_t j = 0;
-    for (; !is_first && j + LANES <= width; j += LANES)
-        sums += load(outputs + j) * *(const doubles *)(g + j);
-    for (; j < width; j++)
-        sum += g[j] * (!is_first ? (double)outputs[j] : u == 0.0 ? 0.0 : w[j] / u);
-    return total(sums) + sum;
+    doubles sums[VECTORS] = {{0.0}};
+    for (int64_t j = 0; !is_first && j < width; j += LANES) {
+        doubles *sum = sums + j % LINE / LANES;
+        *sum = fuse(load(outputs + j, width - j), *(const doubles *)(g + j), *sum);
+    }
+    for (int64_t j = 0; is_first && u != 0.0 && j < width; j++)
+        sums[j % LINE / LANES][j % LANES] += g[j] * (w[j] / u);
+    return total(sums);
 }
 
 /* One block, from G and H that arrive at its end, backwards over its items, to those that leave at its front. */
@@ -337,7 +321,7 @@ INLINE void return_block(const backward_job *job, int64_t block, int64_t first, 
             double *g = scratch + head * step, along_output, along_value;
             real *grad_values = job->grad_values + place * width;
             if (kept == 0.0) { /* nothing after this item depends on it, and no NaN comes back from there */
-                memset(g, 0, (size_t)width * sizeof(double));
+                memset(g, 0, (size_t)step * sizeof(double));
                 sums[head] = 0.0;
             }
             if (rows->is_for_state || gate == 0.0)
