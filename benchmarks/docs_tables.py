@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import correction
 import data_loading
 import engine_overhead
 import event_training
+import forecaster
 import grid
 import policy
 import precision
@@ -290,6 +292,8 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     engine_overhead: "docs/training.md",
     data_loading: "docs/data.md",
     grid: "docs/lab.md",
+    forecaster: "docs/forecasting.md",
+    correction: "docs/forecasting.md",
 }
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("README.md", "measured"): measured,

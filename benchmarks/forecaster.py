@@ -5,13 +5,18 @@
 Data: $AAREN_DATA. Everything is fitted to TRAIN and chosen on TRAIN and validation; TEST is asked once, about
 all of its windows, on data scaled by TRAIN. Intervals are looked at after every few rows of one stream that
 goes through validation and TEST, at up to 12 steps of the horizon. Every part of a row is a file in
-results/bench/forecaster-rows: a run that was stopped goes on where it was.
+results/bench/forecaster-rows: a run that was stopped goes on where it was, and
+
+    python benchmarks/forecaster.py collect --record results/bench/forecaster.json
+
+makes a record of the parts at hand, with gaps for the others.
 """
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +78,7 @@ class ForecasterSettings:
     seeds: tuple[int, ...] = (0, 1, 2)
     peers: tuple[str, ...] = PEERS
     keeps_parts: bool = True  # in files, to go on from
+    measures: bool = True  # what has no file; False: it stays a gap
 
 
 QUICK = ForecasterSettings(datasets=("seasonal",), horizons=(24,), seeds=(), peers=(), keeps_parts=False)
@@ -309,6 +315,8 @@ def run_job(name: str, horizon: int, kind: str, settings: ForecasterSettings) ->
     target = PARTS / f"{name}-{horizon}-{kind.replace(' ', '')}.json"
     if settings.keeps_parts and target.is_file():
         return list(json.loads(target.read_text(encoding="utf-8")))
+    if not settings.measures:
+        return []
     opened = open_set(name)
     if kind == "base":
         rows = base_rows(opened, horizon)
@@ -394,7 +402,7 @@ def lines(record: BenchRecord) -> list[Line]:
                 },
                 naive_crps=number(naive, "crps"),
                 base=f"{base['weights']}, profile {base['profile']}",
-                kept=f"{len(kept)} of {len(ours)}",
+                kept=f"{len(kept)} of {len(ours)}" if ours else "not tried",
             )
         )
     return sorted(found, key=lambda line: (_place(line.dataset), line.horizon))
@@ -503,4 +511,8 @@ BENCHMARK = Benchmark(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(BENCHMARK)
+    words = sys.argv[1:]
+    if words[:1] == ["collect"]:
+        main(replace(BENCHMARK, settings=ForecasterSettings(measures=False)), words[1:])
+    else:
+        main(BENCHMARK, words)

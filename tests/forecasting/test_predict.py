@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from aaren.engine.use import predict_run
 from aaren.errors import DataError
 from aaren.forecasting.calendar import continue_dates
 from aaren.forecasting.data import time_marks
+from aaren.forecasting.rows import ForecastRows
 from aaren.stream.saved import load_model
 
 
@@ -57,3 +59,33 @@ def test_a_streaming_run_goes_live_in_the_units_of_the_data(tmp_path: Path) -> N
     for row, marks in zip(rows[:96], time_marks(dates[:96]), strict=True):
         forecast = stream.push(row, marks=marks)
     assert forecast.numpy() == pytest.approx(said, rel=1e-3)
+
+
+def test_a_lagged_run_forecasts_files_and_streams_rows(tmp_path: Path) -> None:
+    """The estimator's model as a run: errors and intervals in the record; file, session and rows agree."""
+    hours = np.arange(1200)
+    dates = np.datetime64("2024-01-01T00", "s") + hours * np.timedelta64(3600, "s")
+    noise = np.random.default_rng(0).normal(size=(1200, 2))
+    rows = np.stack([100.0 + 20.0 * np.sin(hours * np.pi / 12), 5.0 + np.cos(hours / 7.0)], axis=1) + noise
+    known = write_hours(tmp_path / "known.csv", dates, rows)
+    run = make_run(
+        "forecasting", model="lagged", profile="smoke", data_file=str(known), assignments=["horizon=24"]
+    )
+    record = train(run, tmp_path / "run")
+    scores = record.metrics["test"]
+    assert 0.0 < scores["mse"] < 0.9
+    assert 0.6 < scores["coverage_80"] < scores["coverage_95"] <= 1.0
+    assert scores["crps"] < scores["mae"]
+    assert {"profile", "weights", "factor"} <= set(record.facts)
+    new = write_hours(tmp_path / "new.csv", dates[:400], rows[:400])
+    predict_run(tmp_path / "run", source=new, target=tmp_path / "forecast.csv")
+    said = np.loadtxt(tmp_path / "forecast.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    stream = load_model(tmp_path / "run" / "model").stream()
+    for row, date in zip(rows[:400], dates[:400], strict=True):
+        forecast = stream.push(row, when=date.item())
+    assert forecast.numpy() == pytest.approx(said, rel=1e-3)
+    preprocessing = json.loads((tmp_path / "run" / "preprocessing.json").read_text())
+    path = ForecastRows(load_model(tmp_path / "run" / "model"), preprocessing)
+    row = {"date": str(dates[7]), "load": rows[7, 0], "wind": rows[7, 1]}
+    _, extras = path.read(row, "date")
+    assert extras == {"slot": 7}

@@ -120,6 +120,8 @@ def _find_step(pandas: Any, index: Any) -> Any:
     if found is not None:
         return pandas.tseries.frequencies.to_offset(found)
     local = _on_clocks(index)
+    if np.diff(local.to_numpy()).min() < DAY / 2:  # the rarer steps are of days
+        return None
     for name in RARER:
         if pandas.date_range(local[0], periods=len(local), freq=name).equals(local):
             return pandas.tseries.frequencies.to_offset(name)

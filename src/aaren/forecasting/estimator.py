@@ -17,39 +17,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
 from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
 from aaren.files.atomic import write_bytes, write_text
-from aaren.forecasting.calendar import Dates, continue_dates, find_clock, find_slots
+from aaren.forecasting.calendar import Dates, find_clock, find_slots
 from aaren.forecasting.fitting import CorrectionTraining, Fitted, History, add_correction, fit_base, replay
 from aaren.forecasting.frames import (
     FORECAST,
-    Columns,
     Fill,
     Panel,
     SeriesId,
     SeriesRows,
     read_frame,
-    show_time,
-    usual_step,
     write_frame,
 )
-from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagSession, LagState
+from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagState
+from aaren.forecasting.live import LiveSeries, cut_rows, last_rows, require_whole
 from aaren.forecasting.ridge import Choice
 from aaren.stream.saved import load_model, save_model
-from aaren.stream.session import largest
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 FORMAT_VERSION = 3
 DESCRIPTION, STATE = "estimator.json", "state.bin"
-KEPT_TIMES = 64  # of each series, to tell its step and continue its dates
 SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
 FEW_ROWS = 3000  # below, fewer lags are tried too
@@ -61,7 +55,7 @@ LEAST = {  # whole numbers among the settings, and how small they may be
 }
 
 
-class AarenForecaster:
+class AarenForecaster(LiveSeries):
     """Forecast many series with one streaming model, with intervals.
 
     Args:
@@ -211,118 +205,11 @@ class AarenForecaster:
         begins = [max(0, end - max(lag_steps, REPLAYED_ROWS)) for end in ends]
         self.state_ = replay(self.model_, history, begins, ends)
         self.state_ = self.state_._replace(log_scale=self.model_.first_log_scale.unsqueeze(0).clone())
-        self.recent_ = {name: _last_rows(rows) for name, rows in series.items()}
+        self.recent_ = {name: last_rows(rows) for name, rows in series.items()}
+        self._ahead = {}
         if self.verbose:
             print(self.table())
         return self
-
-    def predict(
-        self,
-        h: int | None = None,
-        *,
-        levels: Sequence[float] = (),
-        X_future: "pandas.DataFrame | None" = None,  # noqa: N803  the name that the field uses
-    ) -> "pandas.DataFrame":
-        """Forecast what follows every series, in a frame of the layout that was fitted.
-
-        Args:
-            h: rows; default: the horizon. More than the horizon by recursion, with a warning.
-            levels: of intervals, in percent, as [80, 95]: columns `-lo-80` and `-hi-80`.
-            X_future: the covariates of the rows to forecast, with their times and, if long, ids.
-        """
-        self._require_fitted()
-        horizon = self.model_.config.horizon_steps
-        h = horizon if h is None else _require_whole("h", h)
-        wrong = [level for level in levels if not 0 < level < 100]
-        if wrong:
-            raise ConfigError(f"levels are in percent, above 0 and below 100, as [80, 95]; got {wrong[0]!r}.")
-        if h > horizon:
-            warnings.warn(
-                f"h = {h} is beyond the fitted horizon of {horizon}: forecasts are fed back as if they had "
-                f"come, and intervals are only added up. Fit with horizon={h} for better ones.",
-                stacklevel=2,
-            )
-        longest = max((rows.times for rows in self.recent_.values()), key=len)
-        times = {name: self._following(self.recent_[name].times, h, like=longest) for name in self.series_}
-        found, bands = self._forecast(h, times, levels, self._future(times, X_future))
-        columns = {"": {name: found[:, place] for place, name in enumerate(self.series_)}}
-        for number, level in enumerate(levels):
-            for side, offset in (("lo", 0), ("hi", len(levels))):
-                columns[f"-{side}-{level:g}"] = {
-                    name: bands[:, place, number + offset] for place, name in enumerate(self.series_)
-                }
-        return write_frame(self.panel_, self._columns(), times, columns)
-
-    def update(self, rows: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> "AarenForecaster":
-        """Take in rows that came after those known; nothing is fitted. Costs time per new row alone."""
-        self._require_fitted()
-        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-        if isinstance(rows, np.ndarray):
-            first = int(next(iter(self.recent_.values())).times[-1]) + 1
-            table = rows[:, None] if rows.ndim == 1 else rows
-            rows = pandas.DataFrame(table, columns=list(self.series_))
-            rows.insert(0, self.time_column, np.arange(first, first + len(table)))
-        zone = self.panel_.time_zone
-        self._require_known(rows)
-        panel = read_frame(
-            rows, self._columns(), layout=self.panel_.layout, fill=self.fill, after=self._known(rows)
-        )
-        if (panel.time_zone is None) != (zone is None):
-            raise DataError(
-                f"the model was fitted on times in the time zone {zone}, these are in {panel.time_zone}. "
-                f"Give them one with dt.tz_localize(...), or take it away with dt.tz_localize(None)."
-            )
-        self._take_in(panel.series)
-        return self
-
-    def push(
-        self,
-        row: Mapping[SeriesId, float] | Sequence[float],
-        *,
-        when: "pandas.Timestamp | datetime.datetime | int | None" = None,
-        covariates: Sequence[float] = (),
-    ) -> "AarenForecaster":
-        """Take in one row, without a frame: the quick way for live data.
-
-        Args:
-            row: the value of each series, by its id or in the order of `series_`; NaN: it did not come.
-            when: its time; default: one step after the latest.
-            covariates: of this row.
-        """
-        self._require_fitted()
-        values = [row.get(name, math.nan) for name in self.series_] if isinstance(row, Mapping) else list(row)
-        if len(values) != len(self.series_):
-            raise DataError(
-                f"a row has a value for each of the {len(self.series_)} series; got {len(values)}."
-            )
-        given = np.asarray(values, dtype=np.float64)[None]
-        real = ~np.isnan(given[0])
-        new = {}
-        for place, name in enumerate(self.series_):
-            if not real[place]:
-                continue
-            known = self.recent_[name].times
-            time = self._time(when, known) if when is not None else self._following(known, 1, like=known)[0]
-            if not time > known[-1]:
-                zone = self.panel_.time_zone
-                raise DataError(
-                    f"series {name!r}: {show_time(time, zone)} is not after {show_time(known[-1], zone)}, "
-                    f"the last time known. Give only new rows."
-                )
-            new[name] = SeriesRows(
-                times=np.array([time], dtype=known.dtype),
-                values=given[0, place : place + 1],
-                covariates=np.asarray(covariates, dtype=np.float64)[None] if len(covariates) else None,
-            )
-        self._take_in(new)
-        return self
-
-    def stream(self) -> LagSession:
-        """Open a session on a copy of the state: `push(row, when=...)` returns the forecast after it."""
-        self._require_fitted()
-        session = self.model_.stream()
-        session.state = self.state_.clone()
-        return session
 
     def cross_validation(
         self,
@@ -346,9 +233,9 @@ class AarenForecaster:
             A long frame with the columns of `predict`, `cutoff` (the last known time) and the truth.
         """
         pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-        h = self.horizon if h is None else _require_whole("h", h)
-        step_size = h if step_size is None else _require_whole("step_size", step_size)
-        _require_whole("n_windows", n_windows)
+        h = self.horizon if h is None else require_whole("h", h)
+        step_size = h if step_size is None else require_whole("step_size", step_size)
+        require_whole("n_windows", n_windows)
         columns = self._columns()
         panel = read_frame(frame, columns, fill=self.fill)
         long = replace(panel, layout="long")
@@ -363,14 +250,15 @@ class AarenForecaster:
             if short:
                 raise DataError(f"series {short[0]!r} is too short for {n_windows} windows of {h} rows.")
             if not window:
-                known = {name: _cut(rows, 0, cut[name]) for name, rows in panel.series.items()}
+                known = {name: cut_rows(rows, 0, cut[name]) for name, rows in panel.series.items()}
                 model.fit(self._as_long(long, known))
             else:
                 known = {
-                    name: _cut(rows, cut[name] - step_size, cut[name]) for name, rows in panel.series.items()
+                    name: cut_rows(rows, cut[name] - step_size, cut[name])
+                    for name, rows in panel.series.items()
                 }
                 model._take_in(known)
-            ahead = {name: _cut(rows, cut[name], cut[name] + h) for name, rows in panel.series.items()}
+            ahead = {name: cut_rows(rows, cut[name], cut[name] + h) for name, rows in panel.series.items()}
             future = self._as_long(long, ahead) if self.covariates else None
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
@@ -546,6 +434,7 @@ class AarenForecaster:
             )
             for name, times, kind, values, covariates in zip(ids, *parts, strict=True)
         }
+        found._ahead = {}
         found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
         profile, weights = described["choice"]
         found.choice_ = Choice(profile=profile, weights=weights, scores={})
@@ -580,183 +469,6 @@ class AarenForecaster:
                 tell=self._tell,
             )
 
-    @torch.no_grad()
-    def _forecast(
-        self,
-        h: int,
-        times: Mapping[SeriesId, NDArray[np.generic]],
-        levels: Sequence[float],
-        covariates: Tensor | None,  # (1, h, series, k)
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return forecasts (h, series) and bounds (h, series, 2 * levels): all lower, then all upper."""
-        model, horizon = self.model_, self.model_.config.horizon_steps
-        sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in levels]
-        probabilities = torch.tensor(sides, dtype=torch.float64)
-        slots = torch.from_numpy(np.stack([self._slots(times[name]) for name in self.series_], axis=1))[None]
-        state, found, bands, widened = self.state_, [], [], torch.zeros(())
-        for first in range(0, h, horizon):
-            missing = max(0, first + horizon - h)
-            part = torch.cat([slots[:, first : first + horizon], slots[:, -1:].repeat(1, missing, 1)], 1)
-            known = covariates
-            if covariates is not None:
-                known = covariates[:, first : first + horizon]
-                known = torch.cat([known, known[:, -1:].repeat(1, missing, 1, 1)], 1)
-            forecast = model.predict(state, slots=part, covariates=known)
-            found.append(forecast[0])
-            if sides:
-                bounds = model.predict_quantiles(state, probabilities, slots=part, covariates=known)
-                widths = bounds[0] - forecast[0].unsqueeze(-1)
-                widths = widths.sign() * (widths.square() + widened.square()).sqrt()
-                bands.append(forecast[0].unsqueeze(-1) + widths)
-                widened = widths[-1:]
-            if first + horizon < h:
-                kept = state
-                for row in range(horizon):
-                    state = model.advance(
-                        forecast[:, row],
-                        state,
-                        slot=part[:, row],
-                        covariates=None if known is None else known[:, row],
-                    )
-                state = state._replace(log_scale=kept.log_scale)
-        both = torch.cat(found)[:h].numpy(), (torch.cat(bands)[:h].numpy() if sides else np.zeros((h, 0, 0)))
-        if not np.isfinite(both[0]).all():
-            raise DataError("the forecast would not be finite: the last rows are too large to compute with.")
-        return both
-
-    def _future(
-        self, times: Mapping[SeriesId, NDArray[np.generic]], given: "pandas.DataFrame | None"
-    ) -> Tensor | None:
-        """Return the covariates of the rows to forecast, (1, h, series, k)."""
-        if not self.covariates:
-            if given is not None:
-                raise DataError("the model was fitted without covariates: name them with covariates=[...].")
-            return None
-        if given is None:
-            raise DataError(
-                f"the model was fitted with {', '.join(map(str, self.covariates))}: give them for the rows "
-                f"to forecast, predict(X_future=frame)."
-            )
-        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-        missing = [name for name in (self.time_column, *self.covariates) if name not in given.columns]
-        if missing:
-            raise DataError(f"X_future has no column {missing[0]!r}.")
-        is_long = self.id_column in given.columns
-        stamps = pandas.to_datetime(given[self.time_column]) if self._has_dates else given[self.time_column]
-        if self._has_dates and stamps.dt.tz is not None:
-            stamps = stamps.dt.tz_convert("UTC").dt.tz_localize(None)
-        values = given[list(self.covariates)].to_numpy(dtype=np.float64)
-        found = []
-        for name in self.series_:
-            rows = (
-                np.flatnonzero((given[self.id_column] == name).to_numpy())
-                if is_long
-                else np.arange(len(given))
-            )
-            kind = times[name].dtype
-            places = {time: row for row, time in zip(rows, stamps.to_numpy()[rows].astype(kind), strict=True)}
-            absent = [time for time in times[name] if time not in places]
-            if absent:
-                raise DataError(
-                    f"X_future lacks {show_time(absent[0], self.panel_.time_zone)} of series {name!r} "
-                    f"({len(absent)} of {len(times[name])} rows to forecast)."
-                )
-            found.append(values[[places[time] for time in times[name]]])
-        stacked = np.stack(found, axis=1)
-        if not np.isfinite(stacked).all():
-            raise DataError("X_future must hold finite numbers.")
-        return torch.from_numpy(stacked)[None]
-
-    @property
-    def _has_dates(self) -> bool:
-        return all(rows.times.dtype.kind == "M" for rows in self.recent_.values())
-
-    @torch.no_grad()
-    def _take_in(self, series: Mapping[SeriesId, SeriesRows]) -> None:
-        """Run new rows through the state; all are taken in or none."""
-        if not series:
-            return
-        places = {name: place for place, name in enumerate(self.series_)}
-        longest, size = max(len(rows.values) for rows in series.values()), len(self.series_)
-        values, real = np.zeros((longest, size)), np.zeros((longest, size), dtype=bool)
-        slots = np.zeros((longest, size), dtype=np.int64)
-        covariates = np.zeros((longest, size, self.model_.config.num_covariates))
-        for name, rows in series.items():
-            place = places[name]
-            self._require_near(name, place, rows)
-            values[: len(rows.values), place], real[: len(rows.values), place] = rows.values, True
-            slots[: len(rows.values), place] = self._slots(rows.times)
-            if covariates.shape[2]:
-                if rows.covariates is None or rows.covariates.shape[1] != covariates.shape[2]:
-                    raise DataError(f"series {name!r}: every row needs its {covariates.shape[2]} covariates.")
-                covariates[: len(rows.values), place] = rows.covariates
-        state = self.state_
-        everything = bool(real.all())
-        given = [torch.from_numpy(some) for some in (values, slots, covariates, real)]
-        for row in range(longest):
-            part = slice(row, row + 1)
-            state = self.model_.advance(
-                given[0][part],
-                state,
-                slot=given[1][part],
-                covariates=given[2][part] if covariates.shape[2] else None,
-                mask=None if everything else given[3][part],
-            )
-        self.state_ = state
-        for name, rows in series.items():
-            self.recent_[name] = _last_rows(rows, before=self.recent_[name], kept=self._kept)
-
-    @property
-    def _kept(self) -> int:
-        return max(KEPT_TIMES, self.model_.config.lag_steps)
-
-    def _require_near(self, name: SeriesId, place: int, rows: SeriesRows) -> None:
-        mean, deviation = float(self.model_.mean[place]), float(self.model_.deviation[place])
-        with np.errstate(over="ignore"):
-            scaled = (rows.values - mean) / deviation
-        wrong = np.flatnonzero(~(np.abs(scaled) <= largest(torch.float32)))
-        if len(wrong):
-            row = int(wrong[0])
-            raise DataError(
-                f"series {name!r}: {rows.values[row]:g} at {show_time(rows.times[row])} is too far from what "
-                f"was fitted, mean {mean:g} and standard deviation {deviation:g}, to be computed with. "
-                f"Leave it out, or correct it."
-            )
-
-    def _require_known(self, rows: object) -> None:
-        """Refuse series that were not fitted, before anything else is said about them."""
-        columns = getattr(rows, "columns", ())
-        if self.panel_.layout == "long" and self.id_column in columns:
-            given = list(rows[self.id_column].unique())  # type: ignore[index]  # a frame
-        elif self.panel_.layout == "wide" and self.id_column not in columns:
-            given = [name for name in columns if name != self.time_column and name not in self.covariates]
-        else:
-            return
-        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-        for name in given:
-            if name not in self.series_ and not (pandas.api.types.is_scalar(name) and pandas.isna(name)):
-                raise DataError(
-                    f"series {name!r} was not there when the model was fitted; known are "
-                    f"{', '.join(map(repr, self.series_[:8]))}. Fit again with it."
-                )
-
-    def _known(self, rows: object) -> dict[SeriesId, SeriesRows]:
-        """Return the last rows known; none if the new times are of another kind or zone, which is told."""
-        times = getattr(rows, "columns", ())
-        if self.time_column in times:
-            kind = rows[self.time_column].dtype  # type: ignore[index]  # a frame
-            is_whole = getattr(kind, "kind", "M") in "iu"
-            if is_whole == self._has_dates:
-                raise DataError("times must be of the kind that was fitted: dates, or whole numbers.")
-            zone = getattr(kind, "tz", None)
-            if (
-                not is_whole
-                and (zone is None) != (self.panel_.time_zone is None)
-                and str(kind).startswith("datetime")
-            ):
-                return {}
-        return dict(self.recent_)
-
     def _history(self, series: Mapping[SeriesId, SeriesRows], clock: str, slot_seconds: int) -> History:
         zone = self.panel_.time_zone
         rows = list(series.values())
@@ -783,38 +495,6 @@ class AarenForecaster:
     def _clock(series: Mapping[SeriesId, SeriesRows]) -> tuple[str, int]:
         longest = max(series.values(), key=lambda rows: len(rows.times)).times
         return find_clock(cast("Dates", longest)) if longest.dtype.kind == "M" else ("none", 3600)
-
-    def _slots(self, times: NDArray[np.generic]) -> NDArray[np.int64]:
-        config = self.model_.config
-        if config.clock == "none":
-            return np.zeros(len(times), dtype=np.int64)
-        return find_slots(
-            cast("Dates", times), config.clock, config.slot_seconds, time_zone=self.panel_.time_zone
-        )
-
-    def _following(
-        self, times: NDArray[np.generic], steps: int, *, like: NDArray[np.generic]
-    ) -> NDArray[np.generic]:
-        """Return the times that follow; a series of one row continues at the step of another."""
-        times, like = times[-KEPT_TIMES:], like[-KEPT_TIMES:]
-        if times.dtype.kind == "M":
-            dates, others = cast("Dates", times), cast("Dates", like)
-            return continue_dates(dates, steps, like=others, time_zone=self.panel_.time_zone)
-        step = usual_step(times if len(times) > 1 else like)
-        following: NDArray[np.generic] = times[-1] + step * np.arange(1, steps + 1)
-        return following
-
-    def _time(self, when: Any, like: NDArray[np.generic]) -> np.generic:  # Any: whatever pandas reads
-        """Return a time of a user as those of the state are: in UTC, or a whole number."""
-        if like.dtype.kind != "M":
-            return cast("np.generic", np.int64(when))
-        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-        stamp, zone = pandas.Timestamp(when), self.panel_.time_zone
-        if (stamp.tz is None) != (zone is None):
-            raise DataError(f"the model was fitted on times in the time zone {zone}; got {when!r}.")
-        if zone is not None:
-            stamp = stamp.tz_convert("UTC").tz_localize(None)
-        return cast("np.generic", stamp.to_datetime64())
 
     def _as_long(self, panel: Panel, series: Mapping[SeriesId, SeriesRows]) -> "pandas.DataFrame":
         """Return rows as a long frame."""
@@ -865,46 +545,6 @@ class AarenForecaster:
             num_layers=int(self.num_layers),
             ff_width=2 * int(self.width),
         )
-
-    def _columns(self) -> Columns:
-        return Columns(
-            series=self.id_column,
-            time=self.time_column,
-            value=self.target_column,
-            covariates=tuple(self.covariates),
-        )
-
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "model_"):
-            raise ConfigError("this AarenForecaster is not fitted yet: call fit(frame) first.")
-
-
-def _require_whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
-    return int(value)
-
-
-def _last_rows(rows: SeriesRows, *, before: SeriesRows | None = None, kept: int = 336) -> SeriesRows:
-    """Return the latest rows, those before them among them."""
-    if before is None:
-        return _cut(rows, max(0, len(rows.values) - kept), len(rows.values))
-    if len(rows.values) >= kept:
-        return _last_rows(rows, kept=kept)
-    old = _cut(before, max(0, len(before.values) + len(rows.values) - kept), len(before.values))
-    covariates = None
-    if old.covariates is not None and rows.covariates is not None:
-        covariates = np.concatenate([old.covariates, rows.covariates])
-    return SeriesRows(
-        times=np.concatenate([old.times, rows.times.astype(old.times.dtype)]),
-        values=np.concatenate([old.values, rows.values]),
-        covariates=covariates,
-    )
-
-
-def _cut(rows: SeriesRows, begin: int, end: int) -> SeriesRows:
-    covariates = None if rows.covariates is None else rows.covariates[begin:end]
-    return SeriesRows(times=rows.times[begin:end], values=rows.values[begin:end], covariates=covariates)
 
 
 def _listed(covariates: NDArray[np.float64] | None) -> list[list[float]] | None:

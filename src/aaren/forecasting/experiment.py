@@ -324,7 +324,10 @@ class LagExperiment(ForecastingExperiment):
     def __init__(self, config: ForecastingConfig, data: ForecastingData, *, seed: int) -> None:
         clock, seconds = find_clock(data.dates)
         slots = find_slots(data.dates, clock, seconds)
-        columns = [np.ascontiguousarray(column) for column in data.values.double().numpy().T]
+        raw = (
+            data.values.double() * data.deviation + data.mean
+        )  # its model scales by itself, and streams raw rows
+        columns = [np.ascontiguousarray(column) for column in raw.numpy().T]
         self.history = History(
             series=columns,
             slots=[slots] * len(columns),
@@ -370,7 +373,10 @@ class LagExperiment(ForecastingExperiment):
         assert isinstance(model, LagForecaster)
         assert batch.past_slots is not None
         assert batch.future_slots is not None
-        return model.forecast_windows(batch.past, batch.past_slots, batch.future_slots).to(batch.past.dtype)
+        mean, deviation = self.data.mean.to(batch.past.device), self.data.deviation.to(batch.past.device)
+        raw = batch.past.double() * deviation + mean
+        found = model.forecast_windows(raw, batch.past_slots, batch.future_slots)
+        return ((found - mean) / deviation).to(batch.past.dtype)
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Average both errors; on test also judge the intervals."""

@@ -295,19 +295,17 @@ def replay(model: LagForecaster, history: History, begins: Sequence[int], ends: 
             covariates[part, place] = history.covariates[place][begin:end]
     given = [torch.from_numpy(some).unsqueeze(0) for some in (rows, slots, real, covariates)]
     state, nothing = model.init_state(1), torch.zeros(0, dtype=torch.int64)
-    for part in (slice(0, longest - shortest), slice(longest - shortest, longest)):
-        _, state = (
-            model(
+    late = longest - shortest  # until then some series have not begun
+    for part, mask in ((slice(0, late), given[2][:, :late]), (slice(late, longest), None)):
+        if part.stop > part.start:
+            _, state = model(
                 given[0][:, part],
                 state,
                 slots=given[1][:, part],
                 covariates=given[3][:, part] if k else None,
-                mask=None if part.start else given[2][:, part],
+                mask=mask,
                 positions=nothing,
             )
-            if part.stop > part.start
-            else (None, state)
-        )
     return state
 
 

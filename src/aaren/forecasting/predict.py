@@ -47,6 +47,8 @@ def forecast_file(
         np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
         for name in ("mean", "deviation")
     )
+    if isinstance(model, LagForecaster):  # scales by itself
+        mean, deviation = np.zeros_like(mean), np.ones_like(deviation)
     dates = continue_dates(series.dates, config.horizon)
     scaled = narrow(
         (values - mean) / deviation,

@@ -33,6 +33,8 @@ class ForecastRows(RowPath):
             for name in ("mean", "deviation")
         )
         self.lagged = model.config if isinstance(model, LagForecaster) else None
+        if self.lagged is not None:  # scales by itself
+            self.mean, self.deviation = np.zeros_like(self.mean), np.ones_like(self.deviation)
         self.has_dates = (
             self.lagged.clock != "none" if self.lagged is not None else model.config.num_marks > 0
         )

@@ -1,0 +1,125 @@
+"""What AarenForecaster costs: a fit of 16,000 hours of four columns, one row live, memory.
+
+python benchmarks/live_forecaster.py [--record FILE]     # about two minutes
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from aaren.bench.memory import resident_bytes
+from aaren.bench.publish import Benchmark, main
+from aaren.bench.record import BenchRecord, OnStep, Row, silent
+from aaren.bench.table import Table, Target, format_bytes, format_seconds, judge, targets_table, text_table
+from aaren.forecasting.estimator import AarenForecaster
+
+COMMAND = "python benchmarks/live_forecaster.py"
+COLUMNS, HORIZON = ("load", "wind", "sun", "price"), 24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveSettings:
+    """What to measure."""
+
+    rows: int = 16_000
+    live_rows: int = 1_000
+    has_correction: bool = True
+
+
+def table(rows: int, *, seed: int = 0) -> pd.DataFrame:
+    """Four columns of hours in a time zone, with days, weeks and noise that remembers."""
+    hours = pd.date_range("2023-01-01", periods=rows, freq="h", tz="Europe/Berlin")
+    noise, t = np.random.default_rng(seed).normal(size=(rows, len(COLUMNS))), np.arange(rows)
+    for row in range(1, rows):
+        noise[row] += 0.9 * noise[row - 1]
+    days = np.stack([np.sin(2 * np.pi * (t + 3 * place) / 24) for place in range(len(COLUMNS))], axis=1)
+    weeks = np.sin(2 * np.pi * t / 168)[:, None]
+    return pd.DataFrame(3 * days + weeks + noise, index=hours, columns=list(COLUMNS))
+
+
+def measure(settings: LiveSettings, on_step: OnStep = silent) -> BenchRecord:
+    """Fit, then take in rows in both ways."""
+    on_step(0, 2, "fit")
+    whole = table(settings.rows + 2 * settings.live_rows)
+    begin = time.perf_counter()
+    model = AarenForecaster(horizon=HORIZON, correction=settings.has_correction)
+    model.fit(whole.iloc[: settings.rows])
+    row: Row = {
+        "fit_seconds": time.perf_counter() - begin,
+        "base": model.choice_.weights,
+        "factor": model.factor_,
+    }
+    on_step(1, 2, "rows")
+    states = [model.state_.nbytes]
+    memory = [resident_bytes() or 0]
+    for name, first in (("push", settings.rows), ("update", settings.rows + settings.live_rows)):
+        times = []
+        for place in range(first, first + settings.live_rows):
+            new = whole.iloc[place : place + 1]
+            values, when = new.to_numpy()[0], new.index[0]
+            begin = time.perf_counter()
+            if name == "push":
+                model.push(values, when=when)
+            else:
+                model.update(new)
+            times.append(time.perf_counter() - begin)
+        row[f"{name}_seconds"] = float(np.median(times))
+        row[f"{name}_seconds_first"], row[f"{name}_seconds_last"] = (
+            float(np.median(some)) for some in np.array_split(times, 2)
+        )
+        states.append(model.state_.nbytes)
+        memory.append(resident_bytes() or 0)
+    row |= {
+        "state_bytes": states[-1],
+        "state_grew": states[-1] - states[0],
+        "memory_grew": memory[-1] - memory[1],
+    }
+    on_step(2, 2, "")
+    return BenchRecord(
+        kind="live-forecaster",
+        command=COMMAND,
+        settings={"rows": settings.rows, "columns": len(COLUMNS), "horizon": HORIZON},
+        measurements=[row],
+    )
+
+
+def targets(record: BenchRecord) -> list[Target]:
+    """Hold the record to what was wanted."""
+    row = record.measurements[0]
+
+    def value(name: str) -> float | None:
+        found = row.get(name)
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+    return [
+        judge("fit", "under 2 min", value("fit_seconds"), lambda x: x < 120, format_seconds),
+        judge("push of one row", "under 1 ms", value("push_seconds"), lambda x: x < 1e-3, format_seconds),
+        judge("update of one row", "under 1 ms", value("update_seconds"), lambda x: x < 1e-3, format_seconds),
+        judge("growth of the state", "0", value("state_grew"), lambda x: x == 0, format_bytes),
+        judge("growth of memory", "under 1 MB", value("memory_grew"), lambda x: x < 1e6, format_bytes),
+    ]
+
+
+def tables(record: BenchRecord) -> list[Table]:
+    """Return the targets and the facts behind them."""
+    row = record.measurements[0]
+    facts = [(name, str(value)) for name, value in row.items() if name in ("base", "factor", "state_bytes")]
+    return [
+        targets_table(targets(record), title="16,000 hours of four columns, then rows one by one"),
+        text_table(title="Facts", columns=("", ""), rows=facts),
+    ]
+
+
+BENCHMARK = Benchmark(
+    kind="live-forecaster",
+    command=COMMAND,
+    settings=LiveSettings(),
+    quick=LiveSettings(rows=1_000, live_rows=20, has_correction=False),
+    measure=measure,
+    tables=tables,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)
