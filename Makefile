@@ -22,8 +22,8 @@ run: setup ## the main job: four tasks learned, the operator and a long stream m
 	@$(BIN)/aaren demo --out runs/demo
 
 check: setup ## format, lint, types, import layers
-	@$(BIN)/ruff format --check src tests examples benchmarks docs hatch_build.py
-	@$(BIN)/ruff check src tests examples benchmarks docs hatch_build.py
+	@$(BIN)/ruff format --check src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
+	@$(BIN)/ruff check src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -37,8 +37,8 @@ test-fast: setup ## what a developer runs between edits
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not long"
 
 format: setup ## rewrite files in the house's format
-	@$(BIN)/ruff format src tests examples benchmarks docs hatch_build.py
-	@$(BIN)/ruff check --fix src tests examples benchmarks docs hatch_build.py
+	@$(BIN)/ruff format src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
+	@$(BIN)/ruff check --fix src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
 
 docs: setup ## build the documentation; warnings are errors
 	@$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -211,7 +211,7 @@ def _as_lists(events: Any) -> list[np.ndarray]:
 
 def forecast() -> Section:
     """Forecast two unseen years of a real series, with intervals, beside last year and a linear model."""
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
     from aeon.datasets import load_airline
     from sklearn.linear_model import RidgeCV
 
@@ -342,9 +342,9 @@ def order() -> Section:
         epochs, batch = 25, 64
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, epochs * -(-len(train_x) // batch))
         for _ in range(epochs):
-            for chosen in torch.randperm(len(train_x)).split(batch):
+            for chosen in torch.randperm(len(train_x)).split(batch):  # type: ignore[no-untyped-call]  # torch's
                 optimiser.zero_grad()
-                F.cross_entropy(model(train_x[chosen])[:, -1], train_y[chosen]).backward()
+                F.cross_entropy(model(train_x[chosen])[:, -1], train_y[chosen]).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 schedule.step()
         with torch.no_grad():
@@ -376,10 +376,11 @@ def stream(tokens: int = 20_000) -> Section:
     from aaren.stream.session import Session
 
     watch = OtherWork()
-    sizes = {"width": 64, "num_heads": 4, "num_layers": 2, "ff_width": 128}
     torch.manual_seed(SEED)
-    encoder = Encoder(**sizes, mixer="aaren").eval().fold()
-    twin = Encoder(**sizes, mixer="softmax").eval().fold()
+    encoder, twin = (
+        Encoder(width=64, num_heads=4, num_layers=2, ff_width=128, mixer=mixer).eval().fold()
+        for mixer in MIXERS.values()
+    )
     items = torch.randn(256, 64)
     sessions = {
         "Aaren, native engine": Session(encoder, engine="native"),

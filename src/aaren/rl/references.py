@@ -174,6 +174,6 @@ def fit_clone(
         outputs, wanted = clone(seen[chosen]), taken[chosen]
         loss = F.cross_entropy(outputs, wanted) if is_discrete else F.mse_loss(outputs, wanted)
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
         optimiser.step()
     return clone.eval()

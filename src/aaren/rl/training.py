@@ -129,8 +129,8 @@ class WindowExperiment(Experiment[TrajectoryBatch]):
         starts = np.concatenate([steps * np.arange(count) for count in counts])
         total = weight = 0.0
         for begin in range(0, len(chosen), SCORED_AT_ONCE):
-            part = slice(begin, begin + SCORED_AT_ONCE)
-            batch = held.gather(chosen[part], starts[part]).to(device)
+            some = slice(begin, begin + SCORED_AT_ONCE)
+            batch = held.gather(chosen[some], starts[some]).to(device)
             total += self.weight(batch) * float(self.loss(model, batch))
             weight += self.weight(batch)
         return {"loss": total / weight}
