@@ -41,7 +41,7 @@ def test_kernel_forward_is_held_to_the_copy(kernel_seconds: float, verdict: str)
 
 @pytest.mark.parametrize(
     ("name", "length", "least"),
-    [("paper_scan", 1024, 30), ("paper_scan", 8192, 100), ("sdpa", 1024, 30), ("sdpa", 8192, 120)],
+    [("paper_scan", 1024, 30), ("paper_scan", 8192, 100), ("sdpa", 1024, 70), ("sdpa", 8192, 300)],
 )
 def test_peers_must_be_slower_by_far(name: str, length: int, least: int) -> None:
     fused = row("fused", length, 1.0)
