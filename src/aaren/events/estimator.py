@@ -273,7 +273,7 @@ class AarenEventForecaster:
             found[name] = self.clock_.write(last + later_quantile(coming, probability, quiet).numpy())
         if self.kinds_:
             chosen = coming.mark_probabilities.max(-1)
-            found[cast("Hashable", columns.kind)] = [self.kinds_[place] for place in chosen.indices.tolist()]
+            found[columns.kind] = [self.kinds_[place] for place in chosen.indices.tolist()]
             found["probability"] = chosen.values.numpy()
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
         return pandas.DataFrame(found)
@@ -282,7 +282,7 @@ class AarenEventForecaster:
         """Return the probability of every kind for the next event, a row per sequence, a column per kind."""
         names, _, coming = self._coming(events)
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
-        index = pandas.Index(list(names), name=self.columns_.sequence or "sequence", tupleize_cols=False)
+        index = pandas.Index(list(names), name=_named(self.columns_.sequence), tupleize_cols=False)
         kinds = pandas.Index(list(self.kinds_) or ["event"], name=self.columns_.kind, tupleize_cols=False)
         return pandas.DataFrame(coming.mark_probabilities.numpy(), index=index, columns=kinds)
 
@@ -327,14 +327,14 @@ class AarenEventForecaster:
         place, path, number = futures.mask.nonzero(as_tuple=True)
         times = (state.time[place] + futures.times[place, path, number]).numpy()
         columns = self.columns_
-        found: dict[Hashable, Any] = {columns.sequence or "sequence": [names[i] for i in place.tolist()]}
+        found: dict[Hashable, Any] = {_named(columns.sequence): [names[i] for i in place.tolist()]}
         if columns.sequence is None:
             found = {}
         found["path"] = path.numpy()
         found[columns.time] = self.clock_.write(times)
         if self.kinds_:
             kinds = futures.marks[place, path, number].tolist()
-            found[cast("Hashable", columns.kind)] = [self.kinds_[kind] for kind in kinds]
+            found[columns.kind] = [self.kinds_[kind] for kind in kinds]
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
         return pandas.DataFrame(found)
 
@@ -479,7 +479,7 @@ class AarenEventForecaster:
 
     def _periods(self, train: EventSequences, clock: Clock) -> tuple[float, ...]:
         if self.periods != "auto":
-            return tuple(clock.duration(period) for period in cast("Sequence[float | str]", self.periods))
+            return tuple(clock.duration(period) for period in self.periods)
         if not clock.is_date:
             return ()
         span = float(train.times.max() - train.times.min())
@@ -573,6 +573,10 @@ def later_quantile(coming: NextEvent, probability: float, quiet: Tensor | None) 
 
 def _observed_until(events: EventSequences, end: float) -> EventSequences:
     return replace(events, observed_until=np.full(len(events), end))
+
+
+def _named(sequence: Hashable | None) -> Hashable:
+    return "sequence" if sequence is None else sequence
 
 
 def _plain_periods(periods: object) -> object:

@@ -121,7 +121,7 @@ class Clock:
 
     def duration(self, value: object) -> float:
         """Read a length of time: a number, or where there are dates a Timedelta or a text such as "7D"."""
-        if isinstance(value, Real) and not isinstance(value, bool):
+        if not isinstance(value, bool) and isinstance(value, Real):
             found = float(value)
         elif self.is_date:
             pandas = require_extra("pandas", extra="data", purpose=PURPOSE)

@@ -259,7 +259,8 @@ class EventModel(EventForecaster):
         if self.decay_rate is None:
             return None
         moments = (gaps / self.config.time_scale).to(self.decay_rate.dtype)
-        return -F.softplus(self.decay_rate) * moments.unsqueeze(-1)
+        log_decay: Tensor = -F.softplus(self.decay_rate) * moments.unsqueeze(-1)
+        return log_decay
 
     def _embed(self, rows: Tensor, times: Callable[[], Tensor]) -> Tensor:
         """Return what goes into the encoder, (..., c): the kind of each event and, with periods, its time."""
@@ -271,11 +272,12 @@ class EventModel(EventForecaster):
         turns = turns - turns.floor()  # sines of large numbers are imprecise, and slow
         angles = torch.cat([2.0 * math.pi * order * turns for order in range(1, HARMONICS + 1)], dim=-1)
         waves = torch.cat([angles.sin(), angles.cos()], dim=-1)
-        return embedded + self.clock(waves.to(embedded.dtype))
+        placed: Tensor = self.clock(waves.to(embedded.dtype))
+        return embedded + placed
 
     @property
     def _known_width(self) -> int:
-        return self.config.width + (self.base is not None)
+        return int(self.config.width) + (self.base is not None)
 
     def _with_last_kind(self, outputs: Tensor, rows: Tensor) -> Tensor:
         """Add the row of the latest kind as one more number, which the base is looked up with."""
