@@ -78,10 +78,10 @@ def numbers() -> str:
     lower = sum(row["base"] < row["linear-96"] for row in by_row.values())
     return "\n".join(
         [
-            f"- **Training**: forward and backward {short} faster than causal attention over 1,024 items, {long} "
-            "over 8,192, on two CPU cores.",
-            f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 tokens take "
-            f"a Transformer with its cache {slower} the time (width 512).",
+            f"- **Training**: forward and backward {short} faster than causal attention over 1,024 items, "
+            f"{long} over 8,192, on two CPU cores.",
+            f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 tokens "
+            f"take a Transformer with its cache {slower} the time (width 512).",
             "- **Forecasts**: the streaming forecaster's mean squared error is below the usual linear model's in "
             f"{lower} of {len(by_row)} rows of the field's benchmarks.",
         ]
