@@ -80,8 +80,8 @@ def numbers() -> str:
         [
             f"- **Training**: forward and backward {short} faster than causal attention over 1,024 items, "
             f"{long} over 8,192, on two CPU cores.",
-            f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 tokens "
-            f"take a Transformer with its cache {slower} the time (width 512).",
+            f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 "
+            f"tokens take a Transformer with its cache {slower} the time (width 512).",
             "- **Forecasts**: the streaming forecaster's mean squared error is below the usual linear model's in "
             f"{lower} of {len(by_row)} rows of the field's benchmarks.",
         ]

@@ -1,0 +1,68 @@
+"""The demo's page shows what was found, escaped and drawn; the whole demo runs in `make test-all`."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aaren.demo.figure import draw
+from aaren.demo.run import NEXT, render
+from aaren.demo.tasks import TASKS, Line, Section
+
+
+def section(**more: object) -> Section:
+    found = {
+        "title": "A task",
+        "about": "What it is.",
+        "columns": ("", "error"),
+        "rows": (("<b>ours</b>", "1 %"), ("naive", "2 %")),
+        "summary": "task: 1 % (naive 2 %)",
+    }
+    return Section(**{**found, **more})  # type: ignore[arg-type]
+
+
+def test_the_page_shows_every_row_and_asks_for_nothing() -> None:
+    text = render({"task": section(), "other": section(title="Another")}, seconds=90.0)
+    assert "&lt;b&gt;ours&lt;/b&gt;" in text
+    assert "<b>ours</b>" not in text
+    assert text.count("task: 1 % (naive 2 %)") == 2
+    assert not re.search(r"(src|href)=", text)
+    for _, command in NEXT:
+        assert command in text
+
+
+def test_a_task_below_its_level_is_said() -> None:
+    assert "below the level" in render({"task": section(is_learned=False)}, seconds=1.0)
+    assert "below the level" not in render({"task": section()}, seconds=1.0)
+
+
+def test_a_figure_has_its_lines_and_band() -> None:
+    picture = draw(
+        [Line("seen", [0, 1, 2], [1, 2, 3]), Line("told", [1, 2], [2, 3], [1, 2], [3, 4])], ("x", "y")
+    )
+    assert picture.count('class="line"') == 2
+    assert picture.count("<polygon") == 1
+    assert "seen" in picture
+    assert "told" in picture
+
+
+def test_every_task_is_named_once() -> None:
+    assert len({task.name for task in TASKS}) == len(TASKS)
+
+
+@pytest.mark.long
+def test_everything_that_the_demo_shows_has_learned(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "aaren", "demo", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == len(TASKS) + 3
+    record = json.loads((tmp_path / "demo.json").read_text(encoding="utf-8"))
+    assert all(found["is_learned"] for found in record["sections"].values())
+    assert (tmp_path / "index.html").exists()
