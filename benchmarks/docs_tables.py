@@ -19,6 +19,7 @@ import event_training
 import forecaster
 import grid
 import policy
+import policy_estimator
 import precision
 import startup
 import token_cost
@@ -82,8 +83,8 @@ def numbers() -> str:
             f"{long} over 8,192, on two CPU cores.",
             f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 "
             f"tokens take a Transformer with its cache {slower} the time (width 512).",
-            "- **Forecasts**: the streaming forecaster's mean squared error is below the usual linear model's in "
-            f"{lower} of {len(by_row)} rows of the field's benchmarks.",
+            "- **Forecasts**: the streaming forecaster's mean squared error is below the usual linear model's "
+            f"in {lower} of {len(by_row)} rows of the field's benchmarks.",
         ]
     )
 
@@ -389,6 +390,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     startup: "docs/benchmarks.md",
     token_cost: "docs/token-cost.md",
     policy: "docs/rl.md",
+    policy_estimator: "docs/rl.md",
     event_training: "docs/events.md",
     engine_overhead: "docs/training.md",
     data_loading: "docs/data.md",
