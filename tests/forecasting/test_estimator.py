@@ -55,6 +55,20 @@ def test_it_learns_a_season() -> None:
     assert error.abs().mean() < 0.05  # a sine of amplitude 1; repeating the last value gives 0.7 and more
 
 
+def test_monthly_passengers_are_forecast_better_than_by_the_year_before() -> None:
+    """144 months of airline passengers: the last three years, each as it would have been forecast."""
+    datasets = pytest.importorskip("aeon.datasets")
+    months = pd.period_range("1949-01", periods=144, freq="M")
+    known = pd.Series(datasets.load_airline(), index=months, name="passengers")
+    found = AarenForecaster(horizon=12, correction=False).cross_validation(known, n_windows=3)
+    year_before = known.to_numpy()[-48:-12]
+    ours, naive = (
+        float(np.mean(np.abs(said - found["y"]) / found["y"]))
+        for said in (found["AarenForecaster"], year_before)
+    )
+    assert ours < 0.6 * naive  # about 5 % and 12 %
+
+
 def test_a_wide_frame_in_a_wide_frame_out() -> None:
     model = AarenForecaster(horizon=6, **TINY).fit(wide_frame())
     forecast = model.predict()
