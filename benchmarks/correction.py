@@ -107,14 +107,17 @@ def measure_one(kind: str, seed: int, updates: int) -> Row:
     series = make(np.random.default_rng(seed))
     rows, size = len(series[0]), len(series)
     history = History(series=series, slots=[np.zeros(rows, dtype=np.int64)] * size)
-    ends = {"fit_ends": [3 * rows // 5] * size, "judge_ends": [4 * rows // 5] * size}
-    fitted = fit_base(history, horizon_steps=HORIZON, lag_steps=lags, **ends)
+    fit_ends, judge_ends = [3 * rows // 5] * size, [4 * rows // 5] * size
+    fitted = fit_base(
+        history, horizon_steps=HORIZON, lag_steps=lags, fit_ends=fit_ends, judge_ends=judge_ends
+    )
     found = add_correction(
         fitted,
         history,
         config=CorrectionConfig(patch_steps=12),
         training=CorrectionTraining(updates=updates, seed=seed, most_seconds=1e9),
-        **ends,
+        fit_ends=fit_ends,
+        judge_ends=judge_ends,
     )
     windows = Windows(found.model, history)
     origins = windows.origins([4 * rows // 5 - 1] * size, [rows] * size)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 from aaren.bench.memory import resident_bytes
 from aaren.bench.publish import Benchmark, main

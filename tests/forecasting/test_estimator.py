@@ -7,6 +7,7 @@ import pytest
 
 from aaren.errors import AarenError, ConfigError, DataError
 from aaren.forecasting.estimator import AarenForecaster
+from aaren.forecasting.ridge import fit_shared, window_moments
 
 TINY: dict[str, Any] = {"correction": False}  # tests of the network are beside it
 
@@ -53,6 +54,20 @@ def test_it_learns_a_season() -> None:
     truth = long_frame(12, start=600)
     error = (model.predict()["AarenForecaster"] - truth["y"]) * np.repeat([1.0, 1e-3], 12)
     assert error.abs().mean() < 0.05  # a sine of amplitude 1; repeating the last value gives 0.7 and more
+
+
+def test_monthly_passengers_are_forecast_better_than_by_the_year_before() -> None:
+    """144 months of airline passengers: the last three years, each as it would have been forecast."""
+    datasets = pytest.importorskip("aeon.datasets")
+    months = pd.period_range("1949-01", periods=144, freq="M")
+    known = pd.Series(datasets.load_airline(), index=months, name="passengers")
+    found = AarenForecaster(horizon=12, correction=False).cross_validation(known, n_windows=3)
+    year_before = known.to_numpy()[-48:-12]
+    ours, naive = (
+        float(np.mean(np.abs(said - found["y"]) / found["y"]))
+        for said in (found["AarenForecaster"], year_before)
+    )
+    assert ours < 0.6 * naive  # about 5 % and 12 %
 
 
 def test_a_wide_frame_in_a_wide_frame_out() -> None:
@@ -118,8 +133,8 @@ def test_saved_and_loaded_it_goes_on(fitted: AarenForecaster, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"no saved AarenForecaster in .*estimator.json is missing"):
         AarenForecaster.load(tmp_path)
     description = tmp_path / "saved" / "estimator.json"
-    description.write_text(description.read_text().replace('"format_version": 3', '"format_version": 4', 1))
-    with pytest.raises(DataError, match=r"format version 4; this aaren reads 3.*Upgrade"):
+    description.write_text(description.read_text().replace('"format_version": 4', '"format_version": 5', 1))
+    with pytest.raises(DataError, match=r"format version 5; this aaren reads 4.*Upgrade"):
         AarenForecaster.load(tmp_path / "saved")
 
 
@@ -570,3 +585,37 @@ def test_plots_have_a_fan(fitted: AarenForecaster) -> None:
     assert len(axes.collections) == 1
     with pytest.raises(DataError, match="no series 'west'"):
         fitted.plot("west")
+
+
+def echoes(rows: int, weight: float, *, seed: int) -> np.ndarray:
+    noise, values = np.random.default_rng(seed), np.zeros(rows)
+    for row in range(2, rows):
+        values[row] = weight * values[row - 2] + noise.normal()
+    return values
+
+
+def test_refits_follow_a_new_law_and_equal_a_fit_to_all_rows(tmp_path: Path) -> None:
+    known, new = echoes(300, 0.9, seed=0), echoes(600, -0.9, seed=1)
+    settings = {"horizon": 3, "lag_steps": 8, "correction": False}
+    model = AarenForecaster(**settings, refit_every=50).fit(known)
+    still = AarenForecaster(**settings).fit(known)
+    model.update(new[:275]).save(tmp_path / "model")
+    model = AarenForecaster.load(tmp_path / "model").update(new[275:])
+    still.update(new)
+    later = echoes(640, -0.9, seed=1)[600:]
+    errors = {}
+    for name, some in (("refitted", model), ("still", still)):
+        squares = []
+        for row in range(len(later) - 3):
+            squares.append((some.predict()["y"].to_numpy() - later[row : row + 3]) ** 2)
+            some.push([later[row]])
+        errors[name] = np.mean(squares)
+    assert errors["refitted"] < 0.7 * errors["still"]
+    # as one solution over the windows of all rows, but for the ridge, which grows with them
+    again = AarenForecaster(**settings, refit_every=1).fit(known)
+    before = again.model_.weight.numpy().copy()
+    again.update(new[:40])
+    mean, scale = float(again.model_.mean), float(again.model_.deviation)
+    rows = (np.concatenate([known, new[:40]]) - mean) / scale
+    want = fit_shared(window_moments([rows], 8, 3))
+    assert np.abs(again.model_.weight.numpy() - want).max() < 0.05 * np.abs(before - want).max()

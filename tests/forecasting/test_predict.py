@@ -80,6 +80,14 @@ def test_a_lagged_run_forecasts_files_and_streams_rows(tmp_path: Path) -> None:
     new = write_hours(tmp_path / "new.csv", dates[:400], rows[:400])
     predict_run(tmp_path / "run", source=new, target=tmp_path / "forecast.csv")
     said = np.loadtxt(tmp_path / "forecast.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    lines = new.read_text().splitlines()  # rows and columns that the forecast does not use may be anything
+    lines = [lines[0] + ",remark", *(f"{line},?" for line in ["2020-01-01,,x", *lines[2:]])]
+    new.write_text("\n".join(lines) + "\n")
+    predict_run(tmp_path / "run", source=new, target=tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "forecast.csv").read_text()
+    new.write_text("\n".join([*lines[:-1], lines[-1].replace(lines[-1].split(",")[1], "", 1)]) + "\n")
+    with pytest.raises(DataError, match=r"line 401, column 'load': expected a finite number"):
+        predict_run(tmp_path / "run", source=new, target=tmp_path / "again.csv")
     stream = load_model(tmp_path / "run" / "model").stream()
     for row, date in zip(rows[:400], dates[:400], strict=True):
         forecast = stream.push(row, when=date.item())

@@ -8,7 +8,7 @@ sensor code -9999) is counted, and is an error unless allowed. Scaled, and as te
 
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -76,7 +76,12 @@ class Series:
 
 
 def read_series(
-    path: Path, *, allow_irregular: bool = False, accepted: Mapping[str, int] | None = None
+    path: Path,
+    *,
+    allow_irregular: bool = False,
+    accepted: Mapping[str, int] | None = None,
+    last: int | None = None,
+    only: Sequence[str] | None = None,
 ) -> Series:
     """Read a CSV file, plain or compressed.
 
@@ -84,9 +89,14 @@ def read_series(
         path: The file; its first column holds dates.
         allow_irregular: Accept gaps, repeated dates and sentinel codes.
         accepted: Oddities that are known and accepted, and how many of each; more are an error.
+        last: Look at so many of the last rows alone; what stands before them may be anything.
+        only: Look at these columns alone, as far as they are there.
     """
     content = read(path)
-    arrays = cached(content.sha256, _READER, lambda: _parse(path, content.data))
+    if last is None and only is None:
+        arrays = cached(content.sha256, _READER, lambda: _parse(path, content.data))
+    else:
+        arrays = _parse(path, content.data, last=last, only=only)
     dates, values = arrays["dates"].astype("datetime64[s]"), arrays["values"].astype(np.float64, copy=False)
     columns = tuple(str(column) for column in arrays["columns"])
     found = _oddities(dates, values)
@@ -222,7 +232,9 @@ def time_marks(dates: NDArray[np.datetime64]) -> NDArray[np.float32]:
     return marks.astype(np.float32)
 
 
-def _parse(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
+def _parse(
+    path: Path, content: bytes, *, last: int | None = None, only: Sequence[str] | None = None
+) -> dict[str, NDArray[np.generic]]:
     pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
     with parsing(path, "a CSV table", cure="Its first line names the columns."), warnings.catch_warnings():
         warnings.simplefilter("ignore", pandas.errors.DtypeWarning)  # mixed columns are told of below
@@ -232,15 +244,20 @@ def _parse(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
             f"{path}: expected a first column of dates, at least one column of numbers and at least one row; "
             f"got {frame.shape[1]} columns and {len(frame)} rows."
         )
+    if only is not None and any(str(name) in only for name in frame.columns[1:]):
+        frame = frame.iloc[:, [0, *(i for i, name in enumerate(frame.columns) if i and str(name) in only)]]
+    line = 2 + (0 if last is None else max(0, len(frame) - last))  # of the first row
+    frame = frame if last is None else frame.tail(last)
     names = [str(name) for name in frame.columns[1:]]
-    dates = _parse_dates(path, str(frame.columns[0]), frame.iloc[:, 0].to_numpy())
+    dates = _parse_dates(path, str(frame.columns[0]), frame.iloc[:, 0].to_numpy(), line)
     columns = [
-        _parse_numbers(path, name, frame.iloc[:, place].to_numpy()) for place, name in enumerate(names, 1)
+        _parse_numbers(path, name, frame.iloc[:, place].to_numpy(), line)
+        for place, name in enumerate(names, 1)
     ]
     return {"dates": dates.astype(np.int64), "values": np.column_stack(columns), "columns": np.array(names)}
 
 
-def _parse_dates(path: Path, name: str, texts: NDArray[np.object_]) -> NDArray[np.datetime64]:
+def _parse_dates(path: Path, name: str, texts: NDArray[np.object_], line: int) -> NDArray[np.datetime64]:
     pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
     with warnings.catch_warnings(), parsing(path, "a table with dates in its first column"):
         warnings.simplefilter("ignore", UserWarning)  # pandas warns when it must guess; we check instead
@@ -249,7 +266,7 @@ def _parse_dates(path: Path, name: str, texts: NDArray[np.object_]) -> NDArray[n
     if wrong.any() or texts.dtype.kind in "fiu":
         row = int(wrong.argmax())
         raise DataError(
-            f"{path}, line {row + 2}: the first column ({name!r}) must hold dates such as "
+            f"{path}, line {row + line}: the first column ({name!r}) must hold dates such as "
             f"2016-07-01 00:15:00; got {texts[row]!r}."
         )
     dates: NDArray[np.datetime64] = parsed.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
@@ -257,13 +274,13 @@ def _parse_dates(path: Path, name: str, texts: NDArray[np.object_]) -> NDArray[n
     if len(back):
         before, after = dates[back[0]], dates[back[0] + 1]
         raise DataError(
-            f"{path}, line {back[0] + 3}: dates must not go back; {after} comes after {before}. "
+            f"{path}, line {back[0] + 1 + line}: dates must not go back; {after} comes after {before}. "
             f"Sort the rows by date."
         )
     return dates
 
 
-def _parse_numbers(path: Path, name: str, column: NDArray[np.generic]) -> NDArray[np.float64]:
+def _parse_numbers(path: Path, name: str, column: NDArray[np.generic], line: int) -> NDArray[np.float64]:
     pandas = require_extra("pandas", extra="data", purpose=f"reading {path.name}")
     is_numeric = column.dtype.kind in "fiu"
     with parsing(path, f"a table of numbers in column {name!r}", cure="Give real numbers."):
@@ -277,7 +294,7 @@ def _parse_numbers(path: Path, name: str, column: NDArray[np.generic]) -> NDArra
         if np.isfinite(numbers[row]):
             what += ", more than float32 can hold"
         raise DataError(
-            f"{path}, line {row + 2}, column {name!r}: expected a finite number; {what} "
+            f"{path}, line {row + line}, column {name!r}: expected a finite number; {what} "
             f"({len(wrong)} such in this column). Fill or drop these rows first."
         )
     return numbers

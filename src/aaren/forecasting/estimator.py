@@ -24,7 +24,15 @@ from aaren.engine.determinism import repeatable, take_threads
 from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
 from aaren.files.atomic import write_bytes, write_text
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
-from aaren.forecasting.fitting import CorrectionTraining, Fitted, History, add_correction, fit_base, replay
+from aaren.forecasting.fitting import (
+    CorrectionTraining,
+    Fitted,
+    History,
+    Windows,
+    add_correction,
+    fit_base,
+    replay,
+)
 from aaren.forecasting.frames import (
     FORECAST,
     Fill,
@@ -36,14 +44,14 @@ from aaren.forecasting.frames import (
 )
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagState
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows, require_whole
-from aaren.forecasting.ridge import Choice
+from aaren.forecasting.ridge import Choice, window_moments
 from aaren.stream.saved import load_model, save_model
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-FORMAT_VERSION = 3
-DESCRIPTION, STATE = "estimator.json", "state.bin"
+FORMAT_VERSION = 4
+DESCRIPTION, STATE, SUMS = "estimator.json", "state.bin", "sums.bin"
 SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
 FEW_ROWS = 3000  # below, fewer lags are tried too
@@ -51,7 +59,7 @@ FEWER_LAGS = (24, 96)
 REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
 LEAST = {  # whole numbers among the settings, and how small they may be
     **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "batch_size", "updates"), 1),
-    **{"lag_steps": 2, "threads": 0, "seed": 0},
+    **{"lag_steps": 2, "threads": 0, "seed": 0, "refit_every": 0},
 }
 
 
@@ -72,6 +80,7 @@ class AarenForecaster(LiveSeries):
         fill: "error" refuses missing rows and values; "interpolate" puts in what lies between the
             neighbours, "seasonal" what was there a season before.
         covariates: columns that are known of the future too, such as prices or holidays.
+        refit_every: rows after which `update` and `push` fit the base again, from running sums; 0: never.
         threads: of torch while training; 0: as it is.
         seed: of weights and order.
         id_column: a long frame's column of names.
@@ -105,6 +114,7 @@ class AarenForecaster(LiveSeries):
         learning_rate: float = 1e-3,
         fill: Fill = "error",
         covariates: Sequence[str] = (),
+        refit_every: int = 0,
         threads: int = 1,
         seed: int = 0,
         id_column: str = "unique_id",
@@ -124,6 +134,7 @@ class AarenForecaster(LiveSeries):
         self.learning_rate = learning_rate
         self.fill = fill
         self.covariates = covariates
+        self.refit_every = refit_every
         self.threads = threads
         self.seed = seed
         self.id_column = id_column
@@ -205,11 +216,21 @@ class AarenForecaster(LiveSeries):
         begins = [max(0, end - max(lag_steps, REPLAYED_ROWS)) for end in ends]
         self.state_ = replay(self.model_, history, begins, ends)
         self.state_ = self.state_._replace(log_scale=self.model_.first_log_scale.unsqueeze(0).clone())
-        self.recent_ = {name: last_rows(rows) for name, rows in series.items()}
+        self.unfitted_ = np.zeros(len(ends), dtype=np.int64)
+        self.sums_ = self._sums(history) if self.refit_every else None
+        self.recent_ = {name: last_rows(rows, kept=self._kept) for name, rows in series.items()}
         self._ahead = {}
         if self.verbose:
             print(self.table())
         return self
+
+    def _sums(self, history: History) -> NDArray[np.float64] | None:
+        """Return the sums of the base's features over all windows, which refits go on from."""
+        if self.choice_.weights == "last":
+            return None
+        config = self.model_.config
+        rest = [values.double().numpy() for values in Windows(self.model_, history).values]
+        return window_moments(rest, config.lag_steps, config.horizon_steps).features
 
     def cross_validation(
         self,
@@ -371,12 +392,15 @@ class AarenForecaster(LiveSeries):
             "times": [recent[name].times.astype(np.int64).tolist() for name in self.series_],
             "values": [recent[name].values.tolist() for name in self.series_],
             "covariates": [_listed(recent[name].covariates) for name in self.series_],
+            "unfitted": self.unfitted_.tolist(),
             "held_out": self.held_out_,
             "choice": [self.choice_.profile, self.choice_.weights],
             "correction": [self.factor_, self.gain_],
         }
         folder = save_model(self.model_, folder)
         write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
+        if self.sums_ is not None:
+            write_bytes(folder / SUMS, self.sums_.tobytes())
         write_text(folder / DESCRIPTION, json.dumps(described, indent=1) + "\n")
         return folder
 
@@ -435,6 +459,10 @@ class AarenForecaster(LiveSeries):
             for name, times, kind, values, covariates in zip(ids, *parts, strict=True)
         }
         found._ahead = {}
+        found.unfitted_, found.sums_ = np.array(described["unfitted"], dtype=np.int64), None
+        if (folder / SUMS).is_file() and found.refit_every:
+            p = model.config.lag_steps
+            found.sums_ = np.frombuffer((folder / SUMS).read_bytes()).reshape(len(ids), p, p).copy()
         found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
         profile, weights = described["choice"]
         found.choice_ = Choice(profile=profile, weights=weights, scores={})

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -229,9 +229,10 @@ def _to_model(batch: ForecastBatch, model: nn.Module) -> ForecastBatch:
     if weight is None or weight.device == batch.past.device:
         return batch
     held = {some.name: getattr(batch, some.name) for some in fields(batch)}
-    return ForecastBatch(
-        **{name: None if one is None else one.to(weight.device) for name, one in held.items()}
-    )
+    moved: dict[str, Any] = {
+        name: None if one is None else one.to(weight.device) for name, one in held.items()
+    }
+    return ForecastBatch(**moved)
 
 
 CARRIED_ROWS = 256  # rows of a stream taken in at once
@@ -346,11 +347,14 @@ class LagExperiment(ForecastingExperiment):
     def build_model(self) -> nn.Module:
         """Fit the base, and the correction if it is asked for; it stays if it helps on validation rows."""
         config, split, size = self.config, self.data.split, len(self.data.columns)
-        ends = {
-            "fit_ends": [split.train] * size,
-            "judge_ends": [split.train + split.validation] * size,
-        }
-        fitted = fit_base(self.history, horizon_steps=config.horizon, lag_steps=config.window_steps, **ends)
+        fit_ends, judge_ends = [split.train] * size, [split.train + split.validation] * size
+        fitted = fit_base(
+            self.history,
+            horizon_steps=config.horizon,
+            lag_steps=config.window_steps,
+            fit_ends=fit_ends,
+            judge_ends=judge_ends,
+        )
         if config.model == "lagged":
             fitted = add_correction(
                 fitted,
@@ -363,7 +367,8 @@ class LagExperiment(ForecastingExperiment):
                     seed=self.seed,
                     most_seconds=math.inf,
                 ),
-                **ends,
+                fit_ends=fit_ends,
+                judge_ends=judge_ends,
             )
         self.fitted = fitted
         return fitted.model

@@ -451,7 +451,7 @@ class Windows:
                 base = seen @ self.weight[0, :-1] + self.weight[0, -1] + last
             else:
                 base = last.repeat(1, config.horizon_steps)
-                for place in series.unique().tolist():
+                for place in sorted(set(series.tolist())):
                     mine = (series == place).nonzero()[:, 0]
                     base[mine] += seen[mine] @ self.weight[place, :-1] + self.weight[place, -1]
             if self.joint is not None:

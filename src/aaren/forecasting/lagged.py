@@ -287,7 +287,9 @@ class LagForecaster(nn.Module):
             at = places[:, some]
             scaled = self.forecast_lags(lags[:, :, some].transpose(1, 2).flatten(0, 1), at.flatten(0, 1))
             found.append(
-                self._restore(scaled.transpose(1, 2), at.flatten(0, 1), None, None).unflatten(0, at.shape[:2])
+                self._restore(scaled.transpose(1, 2), at.flatten(0, 1), None, None).view(
+                    *at.shape[:2], self.config.horizon_steps, size
+                )
             )
         return torch.cat(found[1:] or found, dim=1), state
 
@@ -333,7 +335,8 @@ class LagForecaster(nn.Module):
                 seen, at = lags[:, :, some].transpose(1, 2).flatten(0, 1), slots[:, some].flatten(0, 1)
                 chosen = self.forecast_lags(seen, at)[..., self.tracked - 1]
                 spread = self.spread(seen).unsqueeze(-1).expand_as(chosen)
-                found = torch.stack([chosen, spread], dim=-1).unflatten(0, (rows.shape[0], len(some)))
+                found = torch.stack([chosen, spread], dim=-1)
+                found = found.view(rows.shape[0], len(some), *found.shape[1:])
                 kept.append(found.transpose(1, 2))
             pending = state.pending.clone()
             last = new[-ring:]

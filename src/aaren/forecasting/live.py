@@ -30,6 +30,7 @@ from aaren.forecasting.frames import (
     write_frame,
 )
 from aaren.forecasting.lagged import LagForecaster, LagSession, LagState
+from aaren.forecasting.ridge import Choice, shift_weights
 from aaren.stream.session import largest
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class LiveSeries:
     series_: tuple[SeriesId, ...]
     recent_: dict[SeriesId, SeriesRows]
     _ahead: dict[SeriesId, dict[np.generic, np.generic]]  # the time after each of the next ones
+    refit_every: int
+    choice_: Choice
+    sums_: NDArray[np.float64] | None  # (series, p, p) over all windows, for refits
+    unfitted_: NDArray[np.int64]  # (series,) rows since the last
 
     def predict(
         self,
@@ -91,7 +96,7 @@ class LiveSeries:
         return write_frame(self.panel_, self._columns(), times, columns)
 
     def update(self, rows: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> Self:
-        """Take in rows that came after those known; nothing is fitted. Costs time per new row alone."""
+        """Take in rows that came after those known. Costs time per new row alone; see `refit_every`."""
         self._require_fitted()
         pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
         if isinstance(rows, pandas.DataFrame) and len(rows) == 1:
@@ -333,11 +338,51 @@ class LiveSeries:
             )
         self.state_ = state
         for name, rows in series.items():
-            self.recent_[name] = last_rows(rows, before=self.recent_[name], kept=self._kept)
+            kept = self._kept + (len(rows.values) if self.sums_ is not None else 0)
+            self.recent_[name] = last_rows(rows, before=self.recent_[name], kept=kept)
+        if self.sums_ is not None:
+            self.unfitted_ = self.unfitted_ + real.sum(axis=0)
+            if self.unfitted_.min() >= self.refit_every:
+                self._refit()
+            self.recent_ = {name: last_rows(rows, kept=self._kept) for name, rows in self.recent_.items()}
+
+    @torch.no_grad()
+    def _refit(self) -> None:
+        """Move the base's weights to what all windows say, those that ended in the new rows among them."""
+        assert self.sums_ is not None
+        new = int(self.unfitted_.min())
+        ahead = self.unfitted_ - new  # rows that wait for those of other series
+        self.unfitted_ = ahead
+        model, config = self.model_, self.model_.config
+        p, h = config.lag_steps, config.horizon_steps
+        rest = []
+        for place, name in enumerate(self.series_):
+            rows = self.recent_[name]
+            values = (rows.values - float(model.mean[place])) / float(model.deviation[place])
+            values = values - model.profile[:, place].numpy()[self._slots(rows.times)]
+            if model.covariate is not None and rows.covariates is not None:
+                values = values - rows.covariates @ model.covariate[:, place].numpy()
+            rest.append(values[: len(values) - int(ahead[place])])
+        known = min(map(len, rest))
+        origins = np.arange(max(p, known - h - new + 1) - 1, known - h)
+        if not len(origins):
+            return
+        windows = np.stack(
+            [some[len(some) - known :][origins[:, None] + np.arange(-p + 1, h + 1)] for some in rest], axis=1
+        )
+        lags = windows[..., :p]  # (n, s, p)
+        errors = windows[..., p:] - model.base_lags(torch.from_numpy(lags)).numpy()
+        seen = np.concatenate([lags[..., :-1] - lags[..., -1:], np.ones_like(lags[..., :1])], axis=-1)
+        self.sums_ = self.sums_ + np.einsum("nsp,nsq->spq", seen, seen)
+        name = self.choice_.weights.partition("+")[0]
+        shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name)
+        model.weight.add_(torch.from_numpy(shift))
 
     @property
     def _kept(self) -> int:
-        return max(KEPT_TIMES, self.model_.config.lag_steps)
+        config = self.model_.config
+        refitted = config.horizon_steps + self.refit_every if self.sums_ is not None else 0
+        return max(KEPT_TIMES, config.lag_steps + refitted)
 
     def _require_near(self, name: SeriesId, place: int, rows: SeriesRows) -> None:
         mean, deviation = float(self.model_.mean[place]), float(self.model_.deviation[place])

@@ -16,7 +16,7 @@ from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
 from aaren.files.atomic import write_text
-from aaren.forecasting.calendar import continue_dates, find_slots
+from aaren.forecasting.calendar import LOOKED_AT, continue_dates, find_slots
 from aaren.forecasting.config import ForecastingConfig
 from aaren.forecasting.data import Series, read_series, time_marks
 from aaren.forecasting.lagged import LagForecaster
@@ -40,8 +40,10 @@ def forecast_file(
         source: a CSV file with the columns of training, in any order.
         target: where the forecast goes: a date and the same columns, in the units of `source`.
     """
-    series = read_series(source, allow_irregular=True)  # a forecast can be made after a gap as well
     columns = [str(name) for name in cast("Sequence[str]", preprocessing["columns"])]
+    # A forecast can be made after a gap as well, and rows that it does not use may hold anything.
+    used = None if _is_carried(config) else max(config.window_steps, LOOKED_AT)
+    series = read_series(source, allow_irregular=True, last=used, only=columns)
     values = pick_columns(series, columns)
     mean, deviation = (
         np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
@@ -57,6 +59,10 @@ def forecast_file(
     )
     forecast = forecast_next(model, config, scaled, dates=series.dates, future_dates=dates, name=source.name)
     write_table(target, columns, dates, forecast * deviation + mean)
+
+
+def _is_carried(config: ForecastingConfig) -> bool:
+    return config.is_streaming and config.streaming.judged == "carried"
 
 
 def pick_columns(series: Series, columns: Sequence[str]) -> NDArray[np.float64]:
@@ -85,7 +91,7 @@ def forecast_next(
 
     A stream that is carried along takes in every row; all others the last `past_steps`.
     """
-    is_carried = config.is_streaming and config.streaming.judged == "carried"
+    is_carried = _is_carried(config)
     if len(scaled) < config.window_steps and not is_carried:
         raise DataError(
             f"{name}: {len(scaled)} rows are too few: the model forecasts from the last "

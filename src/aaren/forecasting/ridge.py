@@ -125,6 +125,29 @@ def fit_weights(moments: Moments, name: str) -> Numbers:
     )
 
 
+def shift_weights(features: Numbers, cross: Numbers, name: str) -> Numbers:
+    """Return what new windows add to named weights, (s or 1, p, h): as if all had been fitted together.
+
+    With sums G over all windows and a ridge R: (G + R)^-1 · (features of the new ones)ᵀ · (their errors).
+    Weights of a series are drawn to where they were.
+
+    Args:
+        features: (s, p, p) sums over all windows.
+        cross: (s, p, h) features times errors, of the new windows alone.
+        name: of the weights, without what all columns add.
+    """
+    if name == "shared":
+        gram = features.sum(0)
+        return np.linalg.solve(gram + _penalty(gram, SHARED_RIDGE, BIAS_RIDGE), cross.sum(0))[None]
+    strength = DRAWN[name]
+    return np.stack(
+        [
+            np.linalg.solve(gram + _penalty(gram, strength, strength), some)
+            for gram, some in zip(features, cross, strict=True)
+        ]
+    )
+
+
 def weight_names(num_series: int) -> tuple[str, ...]:
     """Return what can be fitted to so many series, the simplest first."""
     return ("last", "shared", *(DRAWN if num_series > 1 else ()))

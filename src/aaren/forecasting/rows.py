@@ -33,11 +33,11 @@ class ForecastRows(RowPath):
             for name in ("mean", "deviation")
         )
         self.lagged = model.config if isinstance(model, LagForecaster) else None
-        if self.lagged is not None:  # scales by itself
+        if isinstance(model, LagForecaster):  # scales by itself
             self.mean, self.deviation = np.zeros_like(self.mean), np.ones_like(self.deviation)
-        self.has_dates = (
-            self.lagged.clock != "none" if self.lagged is not None else model.config.num_marks > 0
-        )
+            self.has_dates = model.config.clock != "none"
+        else:
+            self.has_dates = model.config.num_marks > 0
 
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         raw = np.array([number(row, name) for name in self.columns])
