@@ -83,7 +83,7 @@ def numbers() -> str:
             f"{long} over 8,192, on two CPU cores.",
             f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 "
             f"tokens take a Transformer with its cache {slower} the time (width 512).",
-            "- **Forecasts**: the streaming forecaster's mean squared error is below the usual linear model's "
+            "- **Forecasts**: the streaming forecaster's mean squared error is below a usual linear model's "
             f"in {lower} of {len(by_row)} rows of the field's benchmarks.",
         ]
     )
