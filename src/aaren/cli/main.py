@@ -20,7 +20,7 @@ from aaren.version import __version__
 class _PlainFlags:
     """Show no type behind a flag in the help: there is nothing to type."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:  # Any: the type is private to typer
         """Return the parameters, flags without a placeholder."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
         for parameter in parameters:
