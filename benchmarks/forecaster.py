@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.bench.publish import Benchmark, main
+from aaren.bench.publish import Benchmark, Destinations, main, publish
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
 from aaren.bench.table import Table, Target, targets_table, text_table
 from aaren.datasets.catalogue import lookup
@@ -512,7 +512,8 @@ BENCHMARK = Benchmark(
 if __name__ == "__main__":
     torch.set_num_threads(1)
     words = sys.argv[1:]
-    if words[:1] == ["collect"]:
-        main(replace(BENCHMARK, settings=ForecasterSettings(measures=False)), words[1:])
+    if words[:1] == ["collect"]:  # nothing is measured now, so nothing can be void
+        target = Path(words[2]) if words[1:2] == ["--record"] else None
+        publish(BENCHMARK, measure(ForecasterSettings(measures=False)), Destinations(record=target))
     else:
         main(BENCHMARK, words)
