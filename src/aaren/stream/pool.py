@@ -232,15 +232,16 @@ class StreamPool:
             first = min(max(self.offset - begin, 0), len(keys))
             if first == len(keys):
                 return answers
-            given = {name: _from(some, first) for name, some in {"": items, **extras}.items()}
-            numbers, last = list(range(first, len(keys))), {}
+            named: dict[str, Any] = {name: _from(some, first) for name, some in {"": items, **extras}.items()}
+            numbers = list(range(first, len(keys)))
+            last: dict[str, int] = {}
             if seq is not None:
                 _require_one_per_key("seq", seq, len(keys))
                 numbers, last = self._unseen(keys, seq, numbers)
                 chosen = np.array(numbers, np.int64) - first
-                given = {name: _pick(some, chosen) for name, some in given.items()}
+                named = {name: _pick(some, chosen) for name, some in named.items()}
             if numbers:
-                found, kept, num_new = self._advance([keys[number] for number in numbers], given, numbers)
+                found, kept, num_new = self._advance([keys[number] for number in numbers], named, numbers)
                 for number, answer in zip(numbers, found, strict=True):
                     answers[number] = answer
                 self._keep(*kept, time.time() if at is None else float(at), last)
@@ -336,6 +337,16 @@ class StreamPool:
     def committed(self) -> int:
         """Return the number of the next item as of the last commit: where the input is to be read on."""
         return int(str(self._store.read("offset")))
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the name of the weights that the states belong to."""
+        return str(self._store.read("fingerprint"))
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the size of a stream's state."""
+        return self._layout.nbytes
 
     @property
     def path(self) -> Path:
