@@ -25,18 +25,14 @@ class ForecastRows(RowPath):
                 f"streaming-carried."
             )
         super().__init__(model)
+        model.preprocessing = preprocessing  # its stream scales
         self.columns = [str(name) for name in cast("Sequence[str]", preprocessing["columns"])]
-        self.mean, self.deviation = (
-            np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
-            for name in ("mean", "deviation")
-        )
         self.has_marks = model.config.num_marks > 0
 
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
-        raw = np.array([number(row, name) for name in self.columns])
-        scaled = ((raw - self.mean) / self.deviation).tolist()
+        raw = [number(row, name) for name in self.columns]
         if not self.has_marks:
-            return scaled, {}
+            return raw, {}
         text = field(row, time)
         try:
             date = np.datetime64(text, "s")
@@ -46,9 +42,8 @@ class ForecastRows(RowPath):
             ) from error
         if np.isnat(date):
             raise DataError(f"the field {time!r} must be a date; got {text!r}.")
-        return scaled, {"marks": time_marks(np.array([date]))[0].tolist()}
+        return raw, {"marks": time_marks(np.array([date]))[0].tolist()}
 
     def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
         del row, time
-        forecast = found.double().numpy() * self.deviation + self.mean
-        return {"forecast": dict(zip(self.columns, forecast.T.tolist(), strict=True))}
+        return {"forecast": dict(zip(self.columns, found.double().T.tolist(), strict=True))}
