@@ -5,6 +5,7 @@ states pass to and from torch at any moment.
 """
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -112,6 +113,7 @@ class Slab:
         self.array: NDArray[np.uint8] = self.memory.numpy()
         self.address = self.memory.data_ptr()
         self.leaves = [view_leaf(self.memory, leaf) for leaf in leaves]
+        self.arrays: list[NDArray[np.generic]] = [leaf.numpy() for leaf in self.leaves]
 
 
 def view_leaf(memory: Tensor, leaf: Leaf) -> Tensor:
@@ -196,6 +198,14 @@ class NativeStep(Generic[StateT]):
             buffers.count,
         )
         return code
+
+    def bound(self, slab: Slab, buffers: "Buffers") -> Callable[[], int]:
+        """Return `run` of these, its arguments converted once."""
+        given = (self._address, slab.address, buffers.input_address, buffers.output_address)
+        rest = (buffers.scratch_address, buffers.code_address)
+        pointers = [ctypes.c_void_p(address) for address in (*given, *rest)]
+        call: Callable[[], int] = functools.partial(self._function, *pointers, ctypes.c_int64(buffers.count))
+        return call
 
     def run_many(self, slab: Slab, buffers: "Buffers", *, threads: int | None = None) -> int:
         """Take in the items in the buffers, the streams spread over threads; default: as many as torch's."""
