@@ -1,17 +1,15 @@
-"""`aaren export`: write a trained stream as C or WebAssembly."""
+"""`aaren export`: write a trained stream as C, WebAssembly or ONNX."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aaren.errors import DataError
-
 
 def export(
     source: Annotated[Path, typer.Argument(help="A finished run, or a folder that save_model wrote.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write into.")],
-    to: Annotated[str, typer.Option(help="c or wasm.")] = "c",
+    to: Annotated[str, typer.Option(help="c, wasm or onnx.")] = "c",
     weights: Annotated[str, typer.Option(help="float32, or int8: a quarter of the size.")] = "float32",
     state: Annotated[str, typer.Option(help="f64, or f32: half of it, for short streams.")] = "f64",
     check: Annotated[
@@ -23,27 +21,19 @@ def export(
 
     [bold]aaren export runs/forecasting/... --to c -o sensor --check rows.npy[/]
     """
-    import json
-
     from aaren.stream.export import export_stream, read_rows
     from aaren.stream.saved import load_model
 
     folder = source / "model" if (source / "model").is_dir() else source
-    learned = folder.parent / "preprocessing.json"
-    preprocessing = None
-    if folder != source or learned.is_file():
-        try:
-            preprocessing = json.loads(learned.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{learned}: the scales of the run cannot be read ({error}).") from error
     rows = None if check is None else read_rows(check)
     model = load_model(folder)
-    written = export_stream(
-        model, output, to=to, preprocessing=preprocessing, weights=weights, state=state, check=rows
-    )
+    written = export_stream(model, output, to=to, weights=weights, state=state, check=rows)
     print(f"{written.folder}: {', '.join(written.files)}")
     print(
         f"weights {written.manifest['weight_bytes']:,} bytes, state {written.manifest['state_bytes']:,} bytes"
     )
     if written.largest_difference is not None:
-        print(f"largest difference from torch, of the largest answer: {written.largest_difference:.1e}")
+        print(
+            f"difference from torch, of the largest answer: at most {written.largest_difference:.1e}, "
+            f"{written.loss:.1e} on the mean"
+        )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, StateError, unknown_name
-from aaren.nn.state import state_from_bytes, state_to_bytes
+from aaren.nn.state import StateBytes, state_from_bytes, state_to_bytes
 from aaren.stream.native.lower import Leaf
 from aaren.stream.native.streams import NativeStreams
 
@@ -88,7 +88,7 @@ def count_streams(state: object) -> int | None:
 
 
 def _buffers(model: object) -> Iterator[Tensor]:
-    return model.buffers() if isinstance(model, nn.Module) else iter(())
+    return model.buffers() if hasattr(model, "buffers") else iter(())
 
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -133,11 +133,13 @@ class Session(Generic[StateT]):
         self.batch_size = read_batch_size(batch_size)
         self._weight = next(iter(model.parameters()))
         self._largest = largest(self._weight.dtype)
+        self._item_dtype: torch.dtype = getattr(model, "item_dtype", self._weight.dtype)
         self._native: NativeStreams[StateT] | None = None
         if engine != "torch":
             self._native = NativeStreams(model, largest=self._largest, is_required=engine == "native")
         self._fingerprint: tuple[object, str] | None = None
         self._like: StateT | None = None
+        self._plan: tuple[object, StateBytes] | None = None
         self.count = 0  # pushes so far
         self.reset()
 
@@ -171,11 +173,17 @@ class Session(Generic[StateT]):
             **extras: what else the model's `step` takes, alike: `mask`, `marks`.
         """
         if self._native is not None and self._native.is_usable:
+            if not extras and self._is_packed and self.batch_size is None:
+                answer = self._native.push_one(item)
+                if answer is not None:
+                    self._state = None
+                    self.count += 1
+                    return answer
             output = self._push_native(item, extras)
             if output is not None:
                 return output
         mask = self._mask(extras["mask"]) if "mask" in extras else None
-        given = self._tensor("an item", item, mask)
+        given = self._tensor("an item", item, mask, dtype=self._item_dtype)
         others = {
             name: self._tensor(name, value, mask, where=f" of its {name}")
             for name, value in extras.items()
@@ -239,10 +247,20 @@ class Session(Generic[StateT]):
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes that name the weights they belong to."""
+        if self._state is None and self._native is not None:
+            plan = self._bytes_plan(self._native.held[0])
+            if plan.is_usual:
+                return plan.join(self._native.held)
         return state_to_bytes(self.state, fingerprint=self._name_weights())
 
     def restore(self, blob: bytes) -> None:
         """Resume from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
+        native = self._native
+        if native is not None and native.is_usable and native.has_slab(self._num_streams):
+            plan = self._bytes_plan(native.held[0])
+            if plan.is_usual and plan.split(blob, native.held):
+                self._state, self._is_packed = None, True
+                return
         if self._like is None or count_streams(self._like) != self._num_streams:
             self._like = self._empty()
         like = self._like
@@ -271,6 +289,13 @@ class Session(Generic[StateT]):
         self.count += 1
         output = native.output()
         return output[0] if self.batch_size is None else output
+
+    def _bytes_plan(self, slab: object) -> StateBytes:
+        """Return how the state in the native engine's memory becomes bytes."""
+        if self._plan is None or self._plan[0] is not slab:
+            assert self._native is not None
+            self._plan = (slab, StateBytes(self._native.unpack(), fingerprint=self._name_weights()))
+        return self._plan[1]
 
     def _name_weights(self) -> str:
         """Return the model's fingerprint; hashed again only if a weight may have changed since."""
@@ -305,9 +330,17 @@ class Session(Generic[StateT]):
             raise ShapeError(f"mask must be ({self._num_streams},), one per stream; got {tuple(real.shape)}.")
         return real
 
-    def _tensor(self, name: str, value: Item, mask: Tensor | None, *, where: str = "") -> Tensor:
+    def _tensor(
+        self,
+        name: str,
+        value: Item,
+        mask: Tensor | None,
+        *,
+        where: str = "",
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Return numbers as the model takes them; those that it cannot hold are refused."""
-        tensor = read_numbers(name, value).to(self._weight.device, self._weight.dtype)
+        tensor = read_numbers(name, value).to(self._weight.device, dtype or self._weight.dtype)
         if self.batch_size is None:
             tensor = tensor.unsqueeze(0)
         if not largest_of(tensor) <= self._largest:  # NaN: not

@@ -5,6 +5,7 @@ states pass to and from torch at any moment.
 """
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -23,7 +25,7 @@ from aaren.stream.native.record import LoweringError, Recording, record
 
 LANES = 8  # AAREN_LANES
 FEW = 48  # streams: to wake another thread takes as long as to step them
-OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE = range(5)
+OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME = range(6)
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 # From the inputs, in leaves, and a state to the outputs, in leaves, and the state after them.
 Step = Callable[[list[Tensor], StateT], tuple[list[Tensor], StateT]]
@@ -52,7 +54,6 @@ def compile_step(
     *,
     largest: float,
     weights: str = "float32",
-    output_limits: tuple[float, ...] = (),
 ) -> "NativeStep[StateT]":
     """Record a step twice, with other numbers, and lower it.
 
@@ -62,7 +63,6 @@ def compile_step(
         state: of one stream, before the first item.
         largest: the largest number that is let in.
         weights: "float32" or "int8".
-        output_limits: beyond which each of the outputs is refused; default: what is not finite.
     """
     leaves, spec = pytree.tree_flatten(state)
     if not all(isinstance(leaf, Tensor) for leaf in leaves):
@@ -96,7 +96,6 @@ def compile_step(
             "what the step computes depends on its numbers in Python (a branch, a list or an array made of a "
             "tensor): what runs without Python must do the same for all of them."
         )
-    first.output_limits = output_limits
     return NativeStep(first, spec)
 
 
@@ -121,6 +120,11 @@ class Slab:
     def leaves(self) -> list[Tensor]:
         """The parts of the states, each (n, *shape)."""
         return [view_leaf(self.memory, leaf) for leaf in self._leaves]
+
+    @cached_property
+    def arrays(self) -> list[NDArray[np.generic]]:
+        """The same, for NumPy."""
+        return [leaf.numpy() for leaf in self.leaves]
 
 
 def view_leaf(memory: Tensor, leaf: Leaf) -> Tensor:
@@ -205,6 +209,14 @@ class NativeStep(Generic[StateT]):
             buffers.count,
         )
         return code
+
+    def bound(self, slab: Slab, buffers: "Buffers") -> Callable[[], int]:
+        """Return `run` of these, its arguments converted once."""
+        given = (self._address, slab.address, buffers.input_address, buffers.output_address)
+        rest = (buffers.scratch_address, buffers.code_address)
+        pointers = [ctypes.c_void_p(address) for address in (*given, *rest)]
+        call: Callable[[], int] = functools.partial(self._function, *pointers, ctypes.c_int64(buffers.count))
+        return call
 
     def run_many(
         self,

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aaren.stream.native.record import SCAN, LoweringError, Node, Recording, Ref
+from aaren.stream.native.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
 
-KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul")
+KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul", "require")
 CODES = (
     "copy", "add", "sub", "mul", "div", "maximum", "minimum", "pow", "where", "eq", "ne", "lt", "le", "gt",
     "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
@@ -72,6 +72,7 @@ class Op:
     numbers: tuple[float, float] = (0.0, 0.0)
     mask: Ref | None = None
     num_written: int = 1  # the first operands, which are written
+    parts: tuple[Ref, ...] = ()  # of a scan: the old m, u and w, each where it is
 
 
 @dataclass
@@ -104,7 +105,6 @@ class Program:
     output_at: int
     largest: float
     has_int8: bool = False
-    output_limits: tuple[float, ...] = ()  # beyond which an answer is refused; empty: none but infinity
 
     def input_fields(self) -> NDArray[Any]:
         """Return what the runtime checks of items."""
@@ -112,7 +112,7 @@ class Program:
 
     def output_fields(self) -> NDArray[Any]:
         """Return what the runtime checks of answers."""
-        return self.fields(self.outputs, self.output_limits or [math.inf] * len(self.outputs))
+        return self.fields(self.outputs, [math.inf] * len(self.outputs))
 
     def fields(self, leaves: Sequence[Leaf], limits: Sequence[float]) -> NDArray[Any]:
         """Return what the runtime checks of inputs or outputs: numbers that are finite and not too large."""
@@ -137,7 +137,9 @@ def lower(recording: Recording, *, largest: float, weights: str = "float32") -> 
         largest: numbers beyond it are refused at the door.
         weights: "float32", or "int8" with a scale per row.
     """
-    return _Lowering(recording, largest, weights == "int8").program()
+    lowering = Lowering(recording, largest, weights == "int8")
+    lowering.lower_nodes()
+    return lowering.place()
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -152,7 +154,9 @@ def _align(offset: int, to: int) -> int:
     return -(-offset // to) * to
 
 
-class _Lowering:
+class Lowering:
+    """The operations of a recording, and the constants that they need."""
+
     def __init__(self, recording: Recording, largest: float, is_int8: bool) -> None:
         self.recording = recording
         self.largest = largest
@@ -165,8 +169,8 @@ class _Lowering:
         self.own_constants: dict[int, Tensor] = {}
         self.node: Node | None = None
 
-    def program(self) -> Program:
-        """Lower all nodes, then place everything in memory."""
+    def lower_nodes(self) -> None:
+        """Lower all nodes."""
         recording = self.recording
         for node in recording.nodes:
             self.node = node
@@ -178,12 +182,15 @@ class _Lowering:
         for ref in [*recording.inputs, *recording.states]:
             if ref.dtype not in TYPES:
                 raise self.unsupported(f"{ref.dtype} numbers")
-        return self.place()
 
     def lower_node(self, node: Node) -> None:
         """Find the rule of an operation."""
         if node.name == SCAN:
             self.scan(node)
+            return
+        if node.name == REQUIRE:
+            fine = self.contiguous(node.args[0])
+            self.ops.append(Op("require", [fine], (fine.numel, 0, 0, 0), code=node.args[1], num_written=0))
             return
         base, overload = node.name.split(".")[1:3]
         if base in UNARY:
@@ -584,6 +591,7 @@ class _Lowering:
                 code=int(mask is not None),
                 mask=mask,
                 num_written=2,
+                parts=node.args[:3],
             )
         )
 
@@ -681,7 +689,8 @@ class _Lowering:
         kept: list[Op] = []
         needed = set(results)
         for op in reversed(self.ops):
-            if any(ref is not None and ref.storage in needed for ref in op.operands[: op.num_written]):
+            written = [ref.storage for ref in op.operands[: op.num_written] if ref is not None]
+            if not op.num_written or not needed.isdisjoint(written):
                 kept.append(op)
                 needed.update(ref.storage for ref in [*op.operands, op.mask] if ref is not None)
         self.ops = kept[::-1]
