@@ -247,7 +247,7 @@ def test_a_failing_environment_is_in_the_record(tmp_path: Path, monkeypatch: pyt
 def test_data_of_another_environment_is_refused() -> None:
     with pytest.raises(
         DataError,
-        match="pendulum has observations of 3 numbers and actions of 1 numbers; CartPole-v1 has 4 and 2 disc",
+        match="pendulum has observations of 3 numbers and actions of 1 number; CartPole-v1 has 4 and 2 disc",
     ):
         open_experiment(environment="CartPole-v1")
     with pytest.raises(DataError, match="cartpole has observations of 4 numbers and 2 discrete actions"):

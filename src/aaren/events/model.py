@@ -42,7 +42,7 @@ class EventModelConfig:
     >>> EventModelConfig(encoding="gap")
     Traceback (most recent call last):
     ...
-    aaren.errors.ConfigError: unknown encoding 'gap'; did you mean 'gaps'? Known: gaps, times.
+    aaren.errors.ConfigError: unknown encoding 'gap'; did you mean 'gaps'? Known: gaps, log-gaps, times.
     """
 
     num_marks: int = 1  # kinds of events; 1: unmarked
