@@ -69,11 +69,18 @@ def train(
 
 
 @app.command()
+def pool(quick: Quick = False, threads: Threads = None, record: RecordPath = None) -> None:
+    """Push to 100,000 keyed streams: pool, commits, JSON lines, server, memory at 1,000,000; 5 minutes."""
+    _run("pool", threads, record, None, quick=quick)
+
+
+@app.command()
 def show(
     record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],
     figure: FigureBase = None,
 ) -> None:
     """Show a record again, without measuring."""
+    from aaren.bench import pool, scan, stream_view, train
     from aaren.bench import publish as harness
     from aaren.bench.record import read_record
 
@@ -87,9 +94,10 @@ def show(
 
 
 def _benchmarks() -> "dict[str, Benchmark[Any]]":
-    from aaren.bench import scan, stream_view, train
+    from aaren.bench import pool, scan, stream_view, train
 
-    return {bench.kind: bench for bench in (scan.BENCHMARK, stream_view.BENCHMARK, train.BENCHMARK)}
+    known = (scan.BENCHMARK, stream_view.BENCHMARK, train.BENCHMARK, pool.BENCHMARK)
+    return {bench.kind: bench for bench in known}
 
 
 def _run(

@@ -10,7 +10,20 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from aaren.cli import bench, check, data, demo, evaluate, export, info, report, reproduce, stream, train
+from aaren.cli import (
+    bench,
+    check,
+    data,
+    demo,
+    evaluate,
+    export,
+    info,
+    report,
+    reproduce,
+    serve,
+    stream,
+    train,
+)
 from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
@@ -64,6 +77,7 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(stream.stream)
+app.command()(serve.serve)
 app.command()(info.info)
 app.command()(report.report)
 app.command()(reproduce.reproduce)

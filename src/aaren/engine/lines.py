@@ -218,6 +218,23 @@ def stream_lines(
                 file.close()
 
 
+def read_row(rows: RowPath, row: object, name: str, clock: str) -> tuple[str, Any, dict[str, Any]]:
+    """Return the key, the item and what else `push` takes, of a row that somebody sent.
+
+    Args:
+        rows: the way of the rows.
+        row: as JSON gave it.
+        name: of the field with the key.
+        clock: of the field with the time.
+    """
+    if not isinstance(row, dict):
+        raise DataError(f"expected an object with fields; got {str(row)[:80]!r}.")
+    key = field(row, name)
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise DataError(f"the key {name!r} must be text or a whole number; got {key!r}.")
+    return (str(key), *rows.read(row, clock))
+
+
 def _answer(
     rows: RowPath, pool: StreamPool, offset: int, batch: Sequence[bytes], options: LineOptions
 ) -> list[str]:
@@ -228,19 +245,14 @@ def _answer(
     for number, line in enumerate(batch, start=offset):
         try:
             row = json.loads(line)
-            if not isinstance(row, dict):
-                raise DataError(f"expected an object with fields; got {line[:80]!r}.")
-            key = field(row, options.key)
-            if isinstance(key, bool) or not isinstance(key, str | int):
-                raise DataError(f"the key {options.key!r} must be text or a whole number; got {key!r}.")
-            item, others = rows.read(row, clock)
+            key, item, others = read_row(rows, row, options.key, clock)
         except AarenError as error:
             raise DataError(f"line {number}: {error} Nothing of its batch was taken in.") from error
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"line {number}: not JSON ({error}); got {line[:80]!r}. Nothing of its batch was taken in."
             ) from error
-        keys.append(str(key))
+        keys.append(key)
         items.append(item)
         parsed.append(row)
         for name, value in others.items():

@@ -338,6 +338,16 @@ class StreamPool:
         return int(str(self._store.read("offset")))
 
     @property
+    def fingerprint(self) -> str:
+        """Return the name of the weights that the states belong to."""
+        return str(self._store.read("fingerprint"))
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the size of a stream's state."""
+        return self._layout.nbytes
+
+    @property
     def path(self) -> Path:
         """Return the file."""
         return self._store.path

@@ -1,0 +1,1 @@
+"""`aaren serve`: keyed streams of a trained run over HTTP; answers are sent once they are committed."""

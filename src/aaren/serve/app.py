@@ -1,0 +1,204 @@
+"""The routes of `aaren serve`, and who may use them.
+
+A page in a browser must not reach a server on the loopback: `Host` must name this server (against DNS
+rebinding), `Origin`, if there is one, must be its own, rows come as application/json, and no answer allows
+other origins. Beyond the loopback a token is required.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from aaren.engine.record import strict_json
+from aaren.errors import AarenError, DataError
+from aaren.nn.state import state_to_bytes
+from aaren.serve.batcher import Batcher, BusyError
+from aaren.stream.metrics import StreamMetrics
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOO_LARGE, UNUSABLE, BUSY = 413, 422, 503
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Door:
+    """Who is let in.
+
+    Args:
+        hosts: names and addresses that clients may call the server by.
+        token: what they must show; "": nothing.
+    """
+
+    hosts: tuple[str, ...] = LOOPBACK
+    token: str = ""
+
+    def refusal(self, headers: dict[bytes, bytes]) -> tuple[int, str]:
+        """Return why a request is refused, as a status and words; status 0: it is not."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            name = ""
+        if name not in self.hosts:
+            return (
+                421,
+                f"this server is not called {host[:80]!r}, but {', '.join(self.hosts)}: see --host-name.",
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and origin not in (f"http://{host}", f"https://{host}"):
+            return 403, "pages of other origins may not use this server."
+        given = headers.get(b"authorization", b"")
+        if self.token and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            return 401, "a token is required: the header Authorization: Bearer TOKEN."
+        return 0, ""
+
+
+class Guarded:
+    """An app behind a door."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through or refuse it."""
+        if scope["type"] in ("http", "websocket"):
+            status, words = self._door.refusal(dict(scope["headers"]))
+            if status and scope["type"] == "http":
+                await _error(status, words)(scope, receive, send)
+                return
+            if status:
+                await receive()
+                await send({"type": "websocket.close", "code": 1008, "reason": words[:120]})
+                return
+        await self._app(scope, receive, send)
+
+
+def make_app(batcher: Batcher, metrics: StreamMetrics, door: Door) -> ASGIApp:
+    """Return the server as an ASGI app, which closes the batcher when it ends."""
+    limits = batcher.limits
+    described = files("aaren.serve").joinpath("openapi.json").read_bytes()
+
+    async def push(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return _error(415, "send rows as JSON: Content-Type: application/json.")
+        try:
+            body = await asyncio.wait_for(_read_body(request, limits.body_bytes), limits.seconds)
+        except TimeoutError:
+            return _error(408, f"the request did not come within {limits.seconds:g} s.")
+        status, text = await answer(body)
+        return Response(text, status, media_type="application/json")
+
+    async def answer(body: bytes | None) -> tuple[int, str]:
+        if body is None:
+            return TOO_LARGE, _words(f"a request has at most {limits.body_bytes} bytes: send fewer rows.")
+        try:
+            try:
+                content = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"expected a row or a list of rows in JSON; {error}.") from error
+            pushed = batcher.read(content)
+            answers = await batcher.push(pushed)
+        except BusyError as error:
+            return BUSY, _words(str(error))
+        except DataError as error:
+            return UNUSABLE, _words(str(error))
+        except AarenError as error:  # the disk, a damaged state
+            return BUSY, _words(str(error))
+        is_once = min(pushed.seqs) >= 0
+        delivery = "exactly-once" if is_once else "at-least-once: without seq a retry is taken in again"
+        return 200, strict_json({"answers": answers, "delivery": delivery})
+
+    async def stream(socket: WebSocket) -> None:
+        await socket.accept()
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                text = await socket.receive_text()
+                body = text.encode(errors="replace")
+                _, found = await answer(body if len(body) <= limits.body_bytes else None)
+                await socket.send_text(found)
+
+    async def state(request: Request) -> Response:
+        key = request.path_params["key"]
+        try:
+            held = await asyncio.to_thread(batcher.pool.get, key)
+            seq, _ = await asyncio.to_thread(batcher.pool.note, key)
+        except AarenError as error:
+            return _error(UNUSABLE if isinstance(error, DataError) else BUSY, str(error))
+        if held is None:
+            return _error(404, f"there is no stream {key[:80]!r}.")
+        content = state_to_bytes(held, fingerprint=batcher.pool.fingerprint)
+        shown: dict[str, Any] = {batcher.key: key, "bytes": len(content)}
+        shown |= {} if seq < 0 else {"seq": seq}
+        return JSONResponse({**shown, "state": base64.b64encode(content).decode()})
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "streams": len(batcher.pool)})
+
+    async def numbers(_: Request) -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(_: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    @contextlib.asynccontextmanager
+    async def closing(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await batcher.close()
+
+    async def failed(_: Request, error: Exception) -> Response:
+        del error  # it is in the log; a client gets no traceback
+        return _error(500, "the server failed; what it answered before is committed.")
+
+    routes = [
+        Route("/push", push, methods=["POST"]),
+        WebSocketRoute("/stream", stream),
+        Route("/state/{key:path}", state),
+        Route("/healthz", health),
+        Route("/metrics", numbers),
+        Route("/openapi.json", openapi),
+    ]
+    app = Starlette(routes=routes, lifespan=closing, exception_handlers={Exception: failed, 404: _not_found})
+    return Guarded(app, door)
+
+
+async def _not_found(_: Request, error: Exception) -> Response:
+    del error
+    return _error(404, "there is /push, /stream, /state/KEY, /healthz, /metrics and /openapi.json.")
+
+
+async def _read_body(request: Request, most: int) -> bytes | None:
+    """Return the body, None: it is too large."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        return None
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _words(text: str) -> str:
+    return strict_json({"error": text})
+
+
+def _error(status: int, text: str) -> Response:
+    headers = (
+        {"Retry-After": "1"} if status == BUSY else {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    )
+    return Response(_words(text), status, media_type="application/json", headers=headers)

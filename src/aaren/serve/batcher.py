@@ -1,0 +1,214 @@
+"""Batcher: requests that wait are taken in together, committed together, and only then answered.
+
+A row may carry `seq`, its number among those of its key. One that is not beyond the key's last was delivered
+before: it changes nothing, and if it is of the key's last request its answer is given again, since that is
+committed with the state. So a client that repeats what it got no answer to has every item taken in exactly
+once.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from aaren.engine.lines import read_row
+from aaren.engine.record import strict_json
+from aaren.errors import AarenError, DataError
+from aaren.stream.metrics import StreamMetrics
+from aaren.stream.pool import StreamPool
+from aaren.stream.rows import RowPath
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a client may ask for."""
+
+    body_bytes: int = 1 << 20
+    items: int = 4096  # of one request
+    key_bytes: int = 256
+    streams: int = 10_000_000  # in all
+    state_bytes: int = 1 << 20  # of one stream
+    waiting_items: int = 65_536
+    seconds: float = 30.0  # until a request is answered
+
+
+class BusyError(AarenError):
+    """The server has too much to do, or no room: the client may try again."""
+
+
+@dataclass(slots=True)
+class Pushed:
+    """The rows of one request, read."""
+
+    keys: list[str] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
+    extras: dict[str, list[Any]] = field(default_factory=dict)
+    seqs: list[int] = field(default_factory=list)
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+class Batcher:
+    """The pool of a server, and the one thread that pushes to it.
+
+    Args:
+        rows: the way of the rows.
+        pool: an open pool; it is closed by `close`.
+        key: the field with the name of the stream.
+        time: the field with the time of a row; "": the usual one of the setting.
+        limits: what a client may ask for.
+        metrics: told of every batch.
+    """
+
+    def __init__(
+        self, rows: RowPath, pool: StreamPool, *, key: str, time: str, limits: Limits, metrics: StreamMetrics
+    ) -> None:
+        self.pool, self.limits, self.key = pool, limits, key
+        self._rows, self._clock, self._metrics = rows, time or rows.time, metrics
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="aaren-serve")
+        self._waiting: list[tuple[Pushed, asyncio.Future[list[dict[str, Any]]]]] = []
+        self._num_waiting = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def read(self, content: object) -> Pushed:
+        """Check the rows of a request: one object, or a list of them."""
+        given = content if isinstance(content, list) else [content]
+        if not 1 <= len(given) <= self.limits.items:
+            raise DataError(f"a request has from 1 to {self.limits.items} rows; got {len(given)}.")
+        pushed = Pushed()
+        for number, row in enumerate(given):
+            try:
+                key, item, others = read_row(self._rows, row, self.key, self._clock)
+                if len(key.encode(errors="replace")) > self.limits.key_bytes:
+                    raise DataError(f"a key has at most {self.limits.key_bytes} bytes; got {key[:40]!r}...")
+                seq = row.get("seq", -1)
+                if "seq" in row and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 0):
+                    raise DataError(f"seq must be a whole number of at least 0; got {seq!r}.")
+                if pushed.keys and set(others) != set(pushed.extras):
+                    raise DataError("all rows of a request have the same fields.")
+            except AarenError as error:
+                raise DataError(f"row {number}: {error} Nothing of the request was taken in.") from error
+            pushed.keys.append(key)
+            pushed.items.append(item)
+            pushed.seqs.append(seq)
+            pushed.rows.append(row)
+            for name, value in others.items():
+                pushed.extras.setdefault(name, []).append(value)
+        return pushed
+
+    async def push(self, pushed: Pushed) -> list[dict[str, Any]]:
+        """Take in rows, with those of other requests that wait, and return their answers once committed."""
+        if self._num_waiting + len(pushed.keys) > self.limits.waiting_items:
+            raise BusyError(f"{self._num_waiting} rows wait already: try again, with the same seq.")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[list[dict[str, Any]]] = loop.create_future()
+        self._waiting.append((pushed, done))
+        self._num_waiting += len(pushed.keys)
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._run())
+        try:
+            return await asyncio.wait_for(asyncio.shield(done), self.limits.seconds)
+        except TimeoutError:
+            raise BusyError(
+                f"no answer within {self.limits.seconds:g} s; rows may still be taken in: try again with "
+                f"the same seq."
+            ) from None
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            count, size = 0, 0
+            while count < len(self._waiting) and (not count or size < self.limits.items):
+                size += len(self._waiting[count][0].keys)
+                count += 1
+            taken, self._waiting = self._waiting[:count], self._waiting[count:]
+            self._num_waiting -= size
+            found = await loop.run_in_executor(self._worker, self._work, [pushed for pushed, _ in taken])
+            for (_, done), outcome in zip(taken, found, strict=True):
+                if done.cancelled():
+                    continue
+                if isinstance(outcome, BaseException):
+                    done.set_exception(outcome)
+                    done.exception()  # whoever waited may have gone
+                else:
+                    done.set_result(outcome)
+
+    def _work(self, requests: Sequence[Pushed]) -> list[list[dict[str, Any]] | BaseException]:
+        """Answer requests together; if one of them is refused, each by itself."""
+        start = time.perf_counter()
+        try:
+            found = self._push(requests)
+        except AarenError as error:  # nothing was taken in
+            if len(requests) > 1:
+                return [outcome for request in requests for outcome in self._work([request])]
+            return [error]
+        try:
+            answers = self._commit(requests, found)
+        except Exception as error:
+            return [error] * len(requests)
+        self._metrics.streams = len(self.pool)
+        self._metrics.count(items=len(found), outputs=len(found), seconds=time.perf_counter() - start)
+        return list(answers)
+
+    def _push(self, requests: Sequence[Pushed]) -> list[Any]:
+        whole = requests[0]
+        if len(requests) > 1:
+            whole = Pushed()
+            for request in requests:
+                if whole.keys and set(request.extras) != set(whole.extras):
+                    raise DataError("all rows of a request have the same fields.")
+                whole.keys += request.keys
+                whole.items += request.items
+                whole.seqs += request.seqs
+                whole.rows += request.rows
+                for name, values in request.extras.items():
+                    whole.extras.setdefault(name, []).extend(values)
+        pool = self.pool
+        if len(pool) + len(set(whole.keys)) > self.limits.streams:
+            new = sum(key not in pool for key in set(whole.keys))
+            if len(pool) + new > self.limits.streams:
+                raise BusyError(
+                    f"there are {len(pool)} streams, and room for {self.limits.streams}: --max-streams."
+                )
+        return pool.push(whole.keys, whole.items, seq=whole.seqs, **whole.extras)
+
+    def _commit(self, requests: Sequence[Pushed], found: Sequence[Any]) -> list[list[dict[str, Any]]]:
+        answers: list[list[dict[str, Any]]] = []
+        notes: dict[str, bytes] = {}
+        first = 0
+        for request in requests:
+            some = found[first : first + len(request.keys)]
+            first += len(request.keys)
+            answers.append(self._name(request, some, notes))
+        self.pool.keep_notes(notes)
+        self.pool.commit()
+        return answers
+
+    def _name(self, request: Pushed, found: Sequence[Any], notes: dict[str, bytes]) -> list[dict[str, Any]]:
+        """Return the answers of a request, and note those that a retry would ask for."""
+        answers = []
+        kept: dict[str, dict[str, Any]] = {}
+        for key, seq, row, one in zip(request.keys, request.seqs, request.rows, found, strict=True):
+            head: dict[str, Any] = {self.key: key} if seq < 0 else {self.key: key, "seq": seq}
+            if one is None:
+                earlier = json.loads(notes.get(key) or self.pool.note(key)[1] or b"{}")
+                answers.append({**head, "repeated": True, **earlier.get(str(seq), {})})
+                continue
+            answer = self._rows.answer(one, row, self._clock)
+            answers.append({**head, **answer})
+            if seq >= 0:
+                kept.setdefault(key, {})[str(seq)] = answer
+        notes |= {key: strict_json(answer).encode() for key, answer in kept.items()}
+        return answers
+
+    async def close(self) -> None:
+        """Answer what waits, commit, and give the file back."""
+        if self._task is not None:
+            await self._task
+        self._worker.shutdown()
+        try:
+            self.pool.commit()
+        finally:
+            self.pool.close()

@@ -1,0 +1,113 @@
+"""Run the server until it is told to stop; what was answered is committed."""
+
+import ipaddress
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from aaren.errors import ConfigError, MissingDependencyError
+from aaren.serve.batcher import Batcher, Limits
+from aaren.stream.metrics import StreamMetrics
+from aaren.stream.pool import StreamPool
+from aaren.stream.rows import RowPath
+
+TOKEN_VARIABLE = "AAREN_TOKEN"
+LEAST_TOKEN = 16  # characters
+
+
+def serve(
+    rows: RowPath,
+    state: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    host_names: tuple[str, ...] = (),
+    key: str = "id",
+    time: str = "",
+    capacity: int = 65_536,
+    max_streams: int = 10_000_000,
+) -> None:
+    """Serve a model.
+
+    Args:
+        rows: the way of its rows.
+        state: the file of states.
+        host: the address to listen at; any but a loopback one needs a token, in AAREN_TOKEN.
+        port: 0: a free one. It is printed to stderr.
+        host_names: names that clients call the server by, beside its address.
+        key: the field with the name of the stream.
+        time: the field with the time of a row; "": the usual one of the setting.
+        capacity: streams in memory.
+        max_streams: streams in all.
+    """
+    try:
+        import uvicorn
+
+        from aaren.serve.app import LOOPBACK, Door, make_app
+    except ImportError as error:
+        raise MissingDependencyError("`aaren serve` needs: pip install 'aaren[serve]'") from error
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if token and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise ConfigError(f"{TOKEN_VARIABLE} must have at least {LEAST_TOKEN} printable ASCII characters.")
+    if not _is_loopback(host) and not token:
+        raise ConfigError(
+            f"--host {host} is open to other machines: set {TOKEN_VARIABLE} to a secret of at least "
+            f"{LEAST_TOKEN} characters, which clients send as Authorization: Bearer ..., or listen at "
+            f"127.0.0.1."
+        )
+    if key == "seq":
+        raise ConfigError("--key seq: rows are numbered by a field of this name. Rename the key.")
+    limits = replace(Limits(), streams=max_streams)
+    listening = _listen(host, port)
+    with listening:
+        pool = StreamPool(rows.model, state, capacity=capacity)
+        try:
+            _require_small(rows, pool, limits)
+            metrics = StreamMetrics()
+            batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
+            door = Door(hosts=(*LOOPBACK, host, *host_names), token=token)
+            config = uvicorn.Config(
+                make_app(batcher, metrics, door),
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                ws_max_size=limits.body_bytes,
+                limit_concurrency=2048,
+                timeout_graceful_shutdown=int(limits.seconds),
+            )
+            address = listening.getsockname()
+            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+            print(f"serving http://{shown}:{address[1]}", file=sys.stderr, flush=True)
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            pool.close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        opened = socket.socket(family)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen at {host}, port {port}: {error}. Choose another --port.") from error
+    return opened
+
+
+def _require_small(rows: RowPath, pool: StreamPool, limits: Limits) -> None:
+    if pool.state_bytes > limits.state_bytes:
+        raise ConfigError(
+            f"the states of this {type(rows.model).__name__} have {pool.state_bytes} bytes; a server holds "
+            f"up to {limits.state_bytes} for a stream. Choose a smaller model."
+        )

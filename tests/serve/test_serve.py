@@ -1,0 +1,299 @@
+"""`aaren serve`: a real server in its own process, on loopback; every item exactly once, also when killed."""
+
+import base64
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("starlette", reason="needs aaren[serve]")
+pytest.importorskip("uvicorn", reason="needs aaren[serve]")
+
+from aaren.classification.model import Classifier, ClassifierConfig
+from aaren.classification.rows import SampleRows
+from aaren.errors import ConfigError
+from aaren.serve.run import serve
+from aaren.stream.pool import StreamPool
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+TOKEN = "a secret of enough characters"
+
+
+def make_rows() -> SampleRows:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Classifier(
+            ClassifierConfig(
+                num_channels=2,
+                num_classes=2,
+                length=9,
+                width=8,
+                num_heads=2,
+                embedding="causal",
+                head="pooled",
+            )
+        )
+    learned: Any = {
+        "classes": ["calm", "storm"],
+        "mean": [10.0, 0.0],
+        "deviation": [2.0, 1.0],
+        "is_normalised_across_channels": False,
+    }
+    return SampleRows(model.eval(), learned)
+
+
+ROWS = make_rows()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def start(state: Path, port: int, **options: Any) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            with state.with_suffix(".log").open("w") as log:
+                os.dup2(log.fileno(), 2)
+            serve(ROWS, state, port=port, **options)
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return child
+        time.sleep(0.02)
+    raise AssertionError(state.with_suffix(".log").read_text())
+
+
+def stop(child: int, number: int = signal.SIGTERM) -> int:
+    os.kill(child, number)
+    return os.waitpid(child, 0)[1]
+
+
+@contextmanager
+def running(state: Path, **options: Any) -> Iterator[int]:
+    port = free_port()
+    child = start(state, port, **options)
+    try:
+        yield port
+    finally:
+        stop(child)
+
+
+def ask(port: int, path: str, content: object = None, method: str = "", **headers: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    given = {
+        "Content-Type": "application/json",
+        **{name.replace("_", "-"): text for name, text in headers.items()},
+    }
+    body = content if isinstance(content, bytes) else None if content is None else json.dumps(content)
+    try:
+        connection.request(method or ("GET" if content is None else "POST"), path, body, given)
+        answer = connection.getresponse()
+        text = answer.read()
+    finally:
+        connection.close()
+    assert answer.getheader("Access-Control-Allow-Origin") is None
+    return answer.status, json.loads(text) if answer.getheader("Content-Type") == "application/json" else text
+
+
+def test_rows_are_answered_once_and_kept(tmp_path: Path) -> None:
+    state = tmp_path / "states.db"
+    session = ROWS.model.stream()
+    expected = [
+        session.push([(x - 10.0) / 2.0, y]).tolist() for x, y in ((9.0, 0.5), (11.0, 1.0), (10.0, 2.0))
+    ]
+    with running(state) as port:
+        one = {"id": "s1", "values": [9.0, 0.5], "seq": 0}
+        status, found = ask(port, "/push", one)
+        assert (status, found["delivery"]) == (200, "exactly-once")
+        assert list(found["answers"][0]["probabilities"].values()) == pytest.approx(expected[0])
+        many = [{"id": "s1", "values": [11.0, 1.0], "seq": 1}, {"id": "s1", "values": [10.0, 2.0], "seq": 2}]
+        assert ask(port, "/push", many)[0] == 200
+        status, again = ask(port, "/push", many)  # the client did not hear the answer
+        assert [answer["repeated"] for answer in again["answers"]] == [True, True]
+        assert list(again["answers"][1]["probabilities"].values()) == pytest.approx(expected[2])
+        assert ask(port, "/push", one)[1]["answers"] == [{"id": "s1", "seq": 0, "repeated": True}]  # too old
+        status, found = ask(port, "/push", {"id": "s2", "values": [1, 2]})
+        assert found["delivery"].startswith("at-least-once")
+        status, held = ask(port, "/state/s1")
+        assert (status, held["seq"]) == (200, 2)
+        other = ROWS.model.stream()
+        other.batch_size = 1
+        other.restore(base64.b64decode(held["state"]))
+        assert other.to_bytes() == base64.b64decode(held["state"])
+        assert ask(port, "/state/nobody")[0] == 404
+        assert ask(port, "/healthz")[1] == {"status": "ok", "streams": 2}
+        assert b"\naaren_stream_items_total 7\n" in ask(port, "/metrics")[1]
+        described = ask(port, "/openapi.json")[1]
+        assert set(described["paths"]) == {
+            "/push", "/stream", "/state/{key}", "/healthz", "/metrics", "/openapi.json"
+        }  # fmt: skip
+    with StreamPool(ROWS.model, state) as pool:
+        assert len(pool) == 2
+
+
+GOOD = {"id": "a", "values": [1, 2]}
+
+
+def test_what_cannot_be_used_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    cases: list[tuple[Any, int, str]] = [
+        (b"not json", 422, "expected a row or a list of rows"),
+        (b"[" * 100_000, 422, "expected a row or a list of rows"),
+        ([], 422, "from 1 to 4096 rows"),
+        ([GOOD] * 5000, 422, "from 1 to 4096 rows"),
+        ([GOOD, {"id": "a"}], 422, "row 1: no field 'values'"),
+        ({"id": "x" * 300, "values": [1, 2]}, 422, "at most 256 bytes"),
+        ({"id": "a", "values": [1, 2], "seq": -1}, 422, "seq must be a whole number"),
+        ({"id": "\ud800", "values": [1, 2]}, 422, "cannot be stored"),
+        (b'{"id": "a", "values": [1, NaN]}', 422, "nan"),
+        (b" " * 2_000_000, 413, "at most 1048576 bytes"),
+    ]
+    with running(tmp_path / "states.db", max_streams=3) as port:
+        for content, status, words in cases:
+            found, answer = ask(port, "/push", content)
+            assert (found, words in answer["error"]) == (status, True), (content, answer)
+            assert "Traceback" not in answer["error"]
+        assert ask(port, "/healthz")[1]["streams"] == 0
+        assert ask(port, "/push", [{**GOOD, "id": name} for name in "abc"])[0] == 200
+        assert ask(port, "/push", {**GOOD, "id": "d"})[0] == 503
+        assert ask(port, "/push", GOOD, Content_Type="text/plain")[0] == 415
+        assert ask(port, "/push", GOOD, Origin="http://evil.example")[0] == 403
+        assert ask(port, "/push", GOOD, Origin=f"http://127.0.0.1:{port}")[0] == 200
+        assert ask(port, "/healthz", Host="evil.example")[0] == 421
+        assert ask(port, "/nowhere")[0] == 404
+        assert ask(port, "/push", method="GET")[0] == 405
+
+
+def test_beyond_the_loopback_a_token_is_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"--host 0\.0\.0\.0 is open to other machines: set AAREN_TOKEN"):
+        serve(ROWS, tmp_path / "states.db", host="0.0.0.0", port=0)
+    monkeypatch.setenv("AAREN_TOKEN", "short")
+    with pytest.raises(ConfigError, match="at least 16"):
+        serve(ROWS, tmp_path / "states.db", port=0)
+    monkeypatch.setenv("AAREN_TOKEN", TOKEN)
+    with running(tmp_path / "states.db", host="0.0.0.0") as port:
+        assert ask(port, "/healthz")[0] == 401
+        assert ask(port, "/healthz", Authorization="Bearer wrong")[0] == 401
+        assert ask(port, "/push", GOOD, Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_a_websocket_answers_as_push_does(tmp_path: Path) -> None:
+    client = pytest.importorskip("websockets.sync.client")
+    with running(tmp_path / "states.db") as port:
+        with client.connect(f"ws://127.0.0.1:{port}/stream") as opened:
+            for seq in range(3):
+                opened.send(json.dumps({**GOOD, "seq": seq}))
+                assert json.loads(opened.recv())["answers"][0]["seq"] == seq
+            opened.send("not json")
+            assert "error" in json.loads(opened.recv())
+        with pytest.raises(Exception, match=r"403|rejected"):
+            client.connect(f"ws://127.0.0.1:{port}/stream", origin="http://evil.example")
+
+
+def test_concurrent_requests_of_many_clients_are_kept_apart(tmp_path: Path) -> None:
+    with running(tmp_path / "states.db") as port:
+        wrong: list[object] = []
+
+        def work(name: str) -> None:
+            for seq in range(10):
+                bad = seq == 5 and name == "c0"
+                values: list[Any] = [1e30, 2] if bad else [seq, 2]
+                status, answer = ask(port, "/push", {"id": name, "values": values, "seq": seq})
+                if status != (422 if bad else 200):
+                    wrong.append(answer)
+
+        threads = [threading.Thread(target=work, args=(f"c{number}",)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        states = [ask(port, f"/state/c{number}")[1]["state"] for number in range(1, 8)]
+        assert len(set(states)) == 1
+
+
+def requests_of(count: int, seed: int) -> list[list[dict[str, Any]]]:
+    """Requests of 1 to 4 rows, over a few keys, each key's rows numbered."""
+    chance, next_seq = random.Random(seed), dict.fromkeys("abcdefgh", 0)
+    made = []
+    for _ in range(count):
+        rows = []
+        for _ in range(chance.randint(1, 4)):
+            key = chance.choice("abcdefgh")
+            rows.append(
+                {"id": key, "values": [chance.gauss(10, 2), chance.gauss(0, 1)], "seq": next_seq[key]}
+            )
+            next_seq[key] += 1
+        made.append(rows)
+    return made
+
+
+def deliver(
+    requests: list[list[dict[str, Any]]], port: int, answers: list[Any], is_over: threading.Event
+) -> None:
+    """Send each request until it is answered."""
+    for rows in requests:
+        while True:
+            try:
+                status, found = ask(port, "/push", rows)
+            except (OSError, http.client.HTTPException, ValueError):
+                time.sleep(0.005)
+                continue
+            assert status == 200, found
+            for answer in found["answers"]:
+                answer.pop("repeated", None)
+            answers.append(found["answers"])
+            break
+    is_over.set()
+
+
+def contents(path: Path) -> list[Any]:
+    import sqlite3
+
+    db = sqlite3.connect(path)
+    found = db.execute("select key, seq, note, content from state order by key").fetchall()
+    db.close()
+    return found
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.long)])
+def test_killed_at_random_moments_every_row_is_taken_in_once(tmp_path: Path, kills: int) -> None:
+    requests = requests_of(60 * kills, seed=kills)
+    expected: list[Any] = []
+    with running(tmp_path / "whole.db") as port:
+        deliver(requests, port, expected, threading.Event())
+    port, is_over, found = free_port(), threading.Event(), []  # type: ignore[var-annotated]  # answers
+    child = start(tmp_path / "killed.db", port)
+    client = threading.Thread(target=deliver, args=(requests, port, found, is_over))
+    client.start()
+    moments = random.Random(kills)
+    done = 0
+    for number in range(kills):
+        wanted = (number + 1) * len(requests) // (kills + 1)
+        while len(found) < wanted and not is_over.is_set():
+            time.sleep(0.001)
+        time.sleep(moments.random() * 0.01)
+        stop(child, signal.SIGKILL)
+        done += not is_over.is_set()
+        child = start(tmp_path / "killed.db", port)
+    client.join(120)
+    stop(child)
+    assert done >= kills - 1
+    assert found == expected
+    assert contents(tmp_path / "killed.db") == contents(tmp_path / "whole.db")
