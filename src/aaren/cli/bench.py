@@ -80,7 +80,6 @@ def show(
     figure: FigureBase = None,
 ) -> None:
     """Show a record again, without measuring."""
-    from aaren.bench import pool, scan, stream_view, train
     from aaren.bench import publish as harness
     from aaren.bench.record import read_record
 

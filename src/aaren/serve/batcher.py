@@ -172,7 +172,8 @@ class Batcher:
                 raise BusyError(
                     f"there are {len(pool)} streams, and room for {self.limits.streams}: --max-streams."
                 )
-        return pool.push(whole.keys, whole.items, seq=whole.seqs, **whole.extras)
+        extras: dict[str, Any] = dict(whole.extras)
+        return pool.push(whole.keys, whole.items, seq=whole.seqs, **extras)
 
     def _commit(self, requests: Sequence[Pushed], found: Sequence[Any]) -> list[list[dict[str, Any]]]:
         answers: list[list[dict[str, Any]]] = []

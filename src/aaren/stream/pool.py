@@ -232,15 +232,16 @@ class StreamPool:
             first = min(max(self.offset - begin, 0), len(keys))
             if first == len(keys):
                 return answers
-            given = {name: _from(some, first) for name, some in {"": items, **extras}.items()}
-            numbers, last = list(range(first, len(keys))), {}
+            named: dict[str, Any] = {name: _from(some, first) for name, some in {"": items, **extras}.items()}
+            numbers = list(range(first, len(keys)))
+            last: dict[str, int] = {}
             if seq is not None:
                 _require_one_per_key("seq", seq, len(keys))
                 numbers, last = self._unseen(keys, seq, numbers)
                 chosen = np.array(numbers, np.int64) - first
-                given = {name: _pick(some, chosen) for name, some in given.items()}
+                named = {name: _pick(some, chosen) for name, some in named.items()}
             if numbers:
-                found, kept, num_new = self._advance([keys[number] for number in numbers], given, numbers)
+                found, kept, num_new = self._advance([keys[number] for number in numbers], named, numbers)
                 for number, answer in zip(numbers, found, strict=True):
                     answers[number] = answer
                 self._keep(*kept, time.time() if at is None else float(at), last)

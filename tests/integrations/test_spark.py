@@ -1,0 +1,136 @@
+"""Streams on Spark Structured Streaming: a real local[2], a driver that is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aaren.engine.lines import open_rows
+from aaren.integrations.pure import PureStep
+
+pytestmark = pytest.mark.long
+
+DRIVER = """
+import sys
+from pyspark.sql import SparkSession
+from aaren.integrations.spark import configure, stream
+run, source, checkpoint, out, most, expire = sys.argv[1:]
+session = (
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+)
+configure(session)
+rows = (
+    session.readStream.schema("id string, ts timestamp, values array<double>")
+    .option("maxFilesPerTrigger", int(most)).json(source)
+)
+if float(expire):
+    rows = rows.withWatermark("ts", "1 second")
+answers = stream(rows, run, key="id", order="ts", expire_after_seconds=float(expire) or None)
+query = (
+    answers.writeStream.format("json").outputMode("append").option("checkpointLocation", checkpoint)
+    .trigger(availableNow=True).start(out)
+)
+query.awaitTermination()
+for one in query.recentProgress:
+    print("progress", one["numInputRows"], one["durationMs"]["triggerExecution"], flush=True)
+"""
+
+
+def start(*words: object) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, *map(str, words)],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def finish(driver: "subprocess.Popen[str]") -> str:
+    said, complained = driver.communicate(timeout=280)
+    assert driver.returncode == 0, complained[-4000:]
+    return said
+
+
+def committed(out: Path) -> list[dict[str, Any]]:
+    """Return the rows of the files that the sink's log names."""
+    found = []
+    logs = sorted((out / "_spark_metadata").glob("[0-9]*"), key=lambda path: int(path.name.partition(".")[0]))
+    for log in logs:
+        for line in log.read_text().splitlines()[1:]:
+            path = Path(json.loads(line)["path"].removeprefix("file://"))
+            found += [json.loads(row) for row in path.read_text().splitlines()]
+    return found
+
+
+def write_history(folder: Path, *, files: int, keys: int, rows_per_file: int) -> list[dict[str, Any]]:
+    folder.mkdir()
+    history = []
+    for number in range(files):
+        some = []
+        for place in range(rows_per_file):
+            count = number * rows_per_file + place
+            when = f"2026-01-01T{count // 3600:02}:{count // 60 % 60:02}:{count % 60:02}.000Z"
+            some.append(
+                {"id": f"s{place % keys}", "ts": when, "values": [float(count % 5), 0.25 * (count % 9)]}
+            )
+        (folder / f"{number:03}.json").write_text("".join(json.dumps(row) + "\n" for row in some))
+        os.utime(folder / f"{number:03}.json", (1.7e9 + number, 1.7e9 + number))
+        history += some
+    return history
+
+
+@pytest.fixture(autouse=True)
+def needs_spark() -> None:
+    pytest.importorskip("pyspark", reason="needs aaren[spark] and Java 17")
+
+
+def test_a_killed_driver_goes_on_exactly(run: Path, tmp_path: Path) -> None:
+    history = write_history(tmp_path / "rows", files=6, keys=20, rows_per_file=100)
+    step, states, expected = PureStep(open_rows(run)), {}, []  # type: ignore[var-annotated]  # by key
+    for row in history:
+        states[row["id"]], answer = step(states.get(row["id"], b""), row)
+        expected.append((row["id"], row["ts"][11:19], answer))
+    words = (run, tmp_path / "rows", tmp_path / "checkpoint", tmp_path / "out", 1, 0)
+    driver = start(*words)
+    commits = tmp_path / "checkpoint" / "commits"
+    deadline = time.monotonic() + 200
+    while not (commits / "1").exists():
+        assert driver.poll() is None, driver.communicate()[1][-4000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    finish(start(*words))
+    found = [(row["id"], row["ts"][11:19], json.loads(row["answer"])) for row in committed(tmp_path / "out")]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_ten_thousand_keys_at_speed(run: Path, tmp_path: Path) -> None:
+    write_history(tmp_path / "rows", files=3, keys=10_000, rows_per_file=100_000)
+    said = finish(start(run, tmp_path / "rows", tmp_path / "checkpoint", tmp_path / "out", 1, 0))
+    progress = [line.split() for line in said.splitlines() if line.startswith("progress")]
+    rates = [1000.0 * int(count) / int(milliseconds) for _, count, milliseconds in progress if int(count)]
+    print(f"local[2], 10,000 keys x 10 rows a batch: {max(rates):,.0f} items/s")
+    assert len(rates) == 3
+
+
+def test_streams_expire_by_event_time(run: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    values = [1.0, 2.0]
+    for number, (key, when) in enumerate(
+        [("a", "00:00:00"), ("b", "05:00:00"), ("b", "05:00:01"), ("a", "05:00:02")]
+    ):
+        content = {"id": key, "ts": f"2026-01-01T{when}.000Z", "values": values}
+        (rows / f"{number}.json").write_text(json.dumps(content) + "\n")
+        os.utime(rows / f"{number}.json", (1.7e9 + number, 1.7e9 + number))
+    finish(start(run, rows, tmp_path / "checkpoint", tmp_path / "out", 1, 3600))
+    found = {row["ts"][11:19]: row["answer"] for row in committed(tmp_path / "out")}
+    assert found["05:00:02"] == found["00:00:00"]  # it began anew
+    assert found["05:00:01"] != found["05:00:00"]
