@@ -22,7 +22,7 @@ import policy_estimator
 import precision
 import startup
 import token_cost
-from aaren.bench import scan, stream_view, train
+from aaren.bench import pool, scan, stream_view, train
 from aaren.bench.publish import Benchmark, page_text
 from aaren.bench.record import read_record
 from aaren.engine.setting import find_setting
@@ -385,6 +385,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     scan: "docs/benchmarks.md",
     stream_view: "docs/resources.md",
     train: "docs/resources.md",
+    pool: "docs/pool.md",
     precision: "docs/resources.md",
     startup: "docs/benchmarks.md",
     token_cost: "docs/token-cost.md",
