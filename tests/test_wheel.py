@@ -240,6 +240,18 @@ USES = {
         "export_stream(Encoder(width=4, num_heads=1, num_layers=1).eval(), Path('out'), to='wasm', "
         "example=torch.zeros(1, 4))"
     ),
+    "demo": (
+        "from pathlib import Path; from rich.console import Console; from aaren.demo.run import run; "
+        "run(Path('out'), console=Console())"
+    ),
+    "onnx": (
+        "import torch; from pathlib import Path; from aaren.nn import Encoder; "
+        "from aaren.stream.export import export_stream; "
+        "export_stream(Encoder(width=4, num_heads=1, num_layers=1).eval(), Path('out'), to='onnx', "
+        "example=torch.zeros(1, 4))"
+    ),
+    "serve": "from aaren.serve.run import serve; serve(None, None)",
+    "spark": "from aaren.integrations import spark",
     "cluster": "from aaren.lab.ray_workers import RayWorkers; RayWorkers('local', 1, threads=1)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others
