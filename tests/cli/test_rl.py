@@ -28,7 +28,7 @@ def run(*words: str) -> list[str]:
 
 def test_train_evaluate_and_ask_for_several_returns() -> None:
     lines = run("train", "rl", "cartpole", "--profile", "smoke", *FEW, "--out", "run")
-    assert [line.split()[0] for line in lines] == ["test.return", "run"]  # no score: CartPole has no reference
+    assert [line.split()[0] for line in lines] == ["test.return", "run"]  # CartPole has no score
     record = json.loads(Path("run/record.json").read_text())
     assert record["facts"]["environment"] == "CartPole-v1"
     assert {"best", "last", "test"} == set(record["metrics"])
