@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 class AarenError(Exception):
-    """The parent of every error that a user can cause and cure."""
+    """The base class of every error that a user can cause and fix."""
 
 
 class ShapeError(AarenError, ValueError):
@@ -35,7 +35,7 @@ class DataError(AarenError, ValueError):
 
 
 class MissingDependencyError(AarenError, ImportError):
-    """An optional library that is not installed; the message holds the cure."""
+    """An optional library that is not installed; the message says how to install it."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -345,7 +345,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 def test_configs_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="epochs must be at least 1; got 0; held_out is a part of TRAIN"):
         ClassificationConfig(dataset="Handwriting", epochs=0, held_out=1.0)
-    with pytest.raises(ConfigError, match=r"'aaren-causal' goes along streams.*set standardise=train"):
+    with pytest.raises(ConfigError, match=r"'aaren-causal' runs on streams.*set standardise=train"):
         ClassificationConfig(dataset="Handwriting", model="aaren-causal")
     with pytest.raises(ConfigError, match="not both"):
         ClassificationConfig(dataset="Handwriting", data_file="x.ts")

@@ -86,7 +86,7 @@ def test_far_from_the_paper_at_its_own_profile_is_said(tmp_path: Path, write_run
         write_run(tmp_path, "classification", "JapaneseVowels", model, 0.90, profile="paper")
     table = comparison_table(read_results(tmp_path), "classification", "paper", "", metric("test.accuracy"))
     row = next(row for row in table.rows if row[0].text == "JapaneseVowels")
-    assert row[-2].note == "ours −8.9 deviations off"
+    assert row[-2].note == "ours −8.9 standard deviations off"
 
 
 def test_other_data_is_not_measured_in_published_deviations(tmp_path: Path, write_run: WriteRun) -> None:

@@ -1,1 +1,1 @@
-"""Benchmarks: ratios against peers, measured on the same inputs in one run."""
+"""Benchmarks: ratios against other methods, measured on the same inputs in one run."""

@@ -1,4 +1,4 @@
-"""Lines that are labelled at their ends: the picture that benchmarks draw, on logarithmic or straight axes.
+"""Lines that are labelled at their ends: the picture that benchmarks draw, on logarithmic or linear axes.
 
 Needs matplotlib (the `plot` extra), imported only here; no global state of matplotlib is touched.
 """
@@ -69,7 +69,7 @@ def draw(
         panels: What to draw.
         base: Where, without suffix.
         caption: One line below.
-        is_logarithmic: Both axes; straight ones show growth as what it is.
+        is_logarithmic: Both axes; otherwise both are linear.
     """
     matplotlib = require_matplotlib()
     figures = require_extra("matplotlib.figure", extra="plot", purpose="drawing a figure")

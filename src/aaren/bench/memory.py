@@ -36,7 +36,7 @@ _LARGE_BLOCK_BYTES = 128 * 1024  # what glibc starts with
 
 
 class MemoryExhaustedError(AarenError, MemoryError):
-    """The system ended the measuring process, most likely for want of memory."""
+    """The system ended the measuring process, most likely because memory ran out."""
 
 
 class Child:
@@ -90,7 +90,7 @@ def fresh_process(
 
 
 def _answer(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
-    """Work in the child; whatever fails, the parent must hear of it."""
+    """Work in the child; every failure is reported to the parent."""
     try:
         work(connection, *arguments)
     except (EOFError, BrokenPipeError):

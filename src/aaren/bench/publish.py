@@ -99,7 +99,7 @@ def run(
 
 
 def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) -> None:
-    """Be the command line of a script in `benchmarks/`."""
+    """Run the command line of a script in `benchmarks/`."""
     parser = argparse.ArgumentParser(prog=benchmark.command)
     parser.add_argument("--quick", action="store_true", help="small sizes, a few seconds: does it run here?")
     if benchmark.takes_threads:

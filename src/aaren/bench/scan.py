@@ -129,8 +129,8 @@ def measure(settings: ScanSettings, on_step: OnStep = silent) -> BenchRecord:
 def _rounds(calls: dict[str, Callable[[], object]]) -> list[dict[str, Callable[[], object]]]:
     """Part what is compared with the copy from what is compared with a user's calls.
 
-    Between two copies a peer would sweep hundreds of megabytes through the caches: the copy itself then takes
-    once or twice its time, by chance.
+    Between two copies another method would move hundreds of megabytes through the caches, and the copy would
+    take up to twice its time.
     """
     rounds = [
         {name: call for name, call in calls.items() if CONTENDERS[name].is_preallocated is wanted}

@@ -1,6 +1,6 @@
 """`aaren bench stream`: tokens one at a time, and what they cost as their number grows (paper, Figure 5).
 
-Every model lives in a fresh process of its own; they take turns of a few dozen tokens in one run. Against the
+Every model runs in a process of its own; they take turns of a few dozen tokens in one run. Against the
 number of tokens: bytes of the state, memory of the process above its level with the weights loaded, time per
 token, cumulative time. Then how many tokens per second a step carries when many streams are stepped together:
 an eager step costs dispatch, not arithmetic. `stream_view` draws and judges the record.
@@ -63,7 +63,7 @@ def measure_many_streams(numbers: Sequence[int], *, budget_seconds: float) -> li
 
 
 def steps_per_turn(streams: int) -> int:
-    """Return how many steps follow each other: a single stream needs many, lest it begin with cold caches.
+    """Return how many steps follow each other: a single stream needs many, to start with warm caches.
 
     >>> steps_per_turn(1), steps_per_turn(1024)
     (64, 4)
@@ -143,7 +143,7 @@ def stream_worker(size: str, contender: str, *, num_threads: int) -> Iterator[St
 
 
 def _work(connection: Connection, size: str, contender: str, num_threads: int) -> None:
-    """Live in the child: answer until the parent hangs up."""
+    """Run in the child: answer until the parent closes the connection."""
     torch.set_num_threads(num_threads)
     with torch.inference_mode():
         stream = _ModelStream(build(size, contender).eval())

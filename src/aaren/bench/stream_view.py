@@ -135,7 +135,7 @@ def tables(record: BenchRecord) -> list[Table]:
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw memory and cumulative time of the paper's block against the number of tokens.
 
-    A model that went further than the Transformer is cut off where the Transformer ended: beyond, a straight
+    A model that went further than the Transformer is cut off where the Transformer ended: beyond, a linear
     axis would show nothing but the longest line.
     """
     furthest = longest(record, PAPER)

@@ -104,7 +104,7 @@ def text_table(
 
 
 def to_rich(table: Table, *, title: str = "") -> RenderableType:
-    """Draw a table for the terminal, gaps dim; a number is never cut: without its end it is a wrong one."""
+    """Draw a table for the terminal, gaps dim; a number is never truncated."""
     notes = [Text(note, style="dim") for note in table.notes]
     if notes and not table.rows:
         return Group(*notes)
@@ -286,7 +286,7 @@ def judge(
     is_enough: Callable[[float], bool],
     write: Callable[[float], str],
 ) -> Target:
-    """Hold a measured value to what was wanted; None was not measured.
+    """Compare a measured value with its target; None was not measured.
 
     Args:
         name: Of the target.

@@ -67,7 +67,7 @@ def time_interleaved(
     Each is called once before, as a warm-up that does not count. A call whose warm-up alone exceeds its share
     is slow: its warm-up counts as the first sample and one more is taken, or none beyond ONCE_SECONDS. All
     others get at least min_repeats samples, so the budget is a guide and not a limit. The garbage collector
-    rests meanwhile.
+    is off meanwhile.
 
     Args:
         calls: what to time, by name; the order of a round.

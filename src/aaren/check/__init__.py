@@ -1,1 +1,1 @@
-"""`aaren check`: is what is installed here right, on this device, and how fast?"""
+"""`aaren check`: is this installation correct on this device, and how fast?"""

@@ -1,7 +1,7 @@
 """Every trained model of every setting: loss, gradients, steps, and 20 updates beside those of the CPU.
 
 Models are found through the settings: those of their tables, at the size of the profile `smoke`, on its
-generated data. Knows no setting by name.
+generated data.
 """
 
 import copy

@@ -29,7 +29,7 @@ TRAINING_LIMIT = 1e-2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of one subject."""
+    """The result for one subject."""
 
     group: str  # backend, mixer, model, compile
     name: str

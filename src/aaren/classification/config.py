@@ -39,9 +39,9 @@ class NetworkConfig:
 class ClassificationConfig:
     """One classification experiment.
 
-    The reporting rule says who chooses the epoch whose weights are kept. `protocol` is what was published:
-    TEST does, so that the reported accuracy is the best over all epochs and therefore flatters. `clean` lets
-    a held-out part of TRAIN choose and touches TEST once.
+    The reporting rule says how the epoch is chosen whose weights are kept. `protocol` is what was published:
+    by TEST, so the reported accuracy is the best over all epochs, which is optimistic. `clean` chooses by a
+    held-out part of TRAIN and evaluates on TEST once.
     """
 
     dataset: str = ""  # a name of the catalogue
@@ -79,7 +79,7 @@ class ClassificationConfig:
             faults.append(f"held_out is a part of TRAIN, above 0 and below 1; got {self.held_out}")
         if self.is_causal and self.standardise == "protocol":
             faults.append(
-                f"model {self.model!r} goes along streams, whose own statistics nobody knows beforehand: "
+                f"model {self.model!r} runs on streams, whose own statistics are unknown beforehand: "
                 f"set standardise=train"
             )
         if faults:
@@ -89,7 +89,7 @@ class ClassificationConfig:
 
     @property
     def is_reference(self) -> bool:
-        """Tell whether the model is one to be measured against."""
+        """Tell whether the model is a baseline."""
         return self.model in REFERENCES
 
     @property
@@ -99,12 +99,12 @@ class ClassificationConfig:
 
     @property
     def is_causal(self) -> bool:
-        """Tell whether the model can go along a stream."""
+        """Tell whether the model can be streamed."""
         return self.model.endswith("-causal") or self.model == "aaren-features"
 
     @property
     def recipe(self) -> str:
-        """Name optimiser and schedule; the Time-Series-Library has had three such states."""
+        """Name optimiser and schedule; the Time-Series-Library has had three."""
         return f"{self.optimiser.name}-{self.schedule}"
 
     def factors(self, updates: int) -> Schedule:
@@ -150,7 +150,7 @@ class ClassificationConfig:
 
 
 def falling(updates: int) -> Schedule:
-    """Let the learning rate fall in a straight line to 0 at the last update.
+    """Let the learning rate fall linearly to 0 at the last update.
 
     >>> from aaren.engine.plan import Moment
     >>> [falling(4)(Moment(update, 0)) for update in range(4)]

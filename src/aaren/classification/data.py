@@ -6,7 +6,7 @@ Infinity is always refused: it would spoil the scale of its whole channel.
 
 Irregular cases are refused unless allowed. Then the protocol's rule holds: if any case has channels of
 different lengths, every channel longer than 256 is thinned to every second value; shorter channels of a case
-are filled up at the end; missing values are interpolated in a line, and at the ends the nearest known value
+are filled up at the end; missing values are interpolated linearly, and at the ends the nearest known value
 is repeated. Tensors are made of these arrays in `aaren.classification.batches`.
 """
 
@@ -41,7 +41,7 @@ _CURE = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Cases:
-    """Labelled multivariate series as they were written down."""
+    """Labelled multivariate series as they are in the file."""
 
     values: NDArray[np.float64]  # channels of all cases end to end: case by case, channel by channel
     lengths: NDArray[np.int64]  # (cases, channels)
@@ -153,7 +153,7 @@ def find_files(dataset: Dataset) -> tuple[Path, ...]:
 
 
 def measure(dataset: Dataset) -> dict[str, Fact]:
-    """Open a dataset's files and count what the catalogue claims to know."""
+    """Open a dataset's files and count what the catalogue states."""
     parts = [read_ts(path) for path in find_files(dataset)]
     sizes: dict[str, Fact] = {"train": len(parts[0])}
     if len(parts) > 1:
@@ -234,8 +234,8 @@ def steady_statistics(cases: Sequence[Case]) -> tuple[Case, Case]:
 def normalise_across_channels(case: Case) -> Case:
     """Centre each channel over time, then divide each time step by its standard deviation across channels.
 
-    What the Time-Series-Library does to EthanolConcentration; the axis looks like a slip, but it is what
-    runs.
+    What the Time-Series-Library does to EthanolConcentration; the axis looks like a mistake, but it is
+    the published code.
     """
     centred = case - case.mean(axis=0, keepdims=True)
     scaled: Case = centred / np.sqrt(centred.var(axis=1, keepdims=True) + 1e-5)
@@ -249,7 +249,7 @@ def require_trainable(
 
     Args:
         parts: TRAIN and, if there is one, TEST, by the names that errors give them.
-        allow_irregular: Accept missing values and uneven channels, which `complete` mends.
+        allow_irregular: Accept missing values and uneven channels, which `complete` repairs.
         held_out: Fraction of TRAIN to test on where there is no TEST.
     """
     for name, cases in parts.items():

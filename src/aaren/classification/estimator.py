@@ -1,4 +1,4 @@
-"""AarenClassifier: a scikit-learn classifier of time series that can also go along a stream.
+"""AarenClassifier: a scikit-learn classifier of time series that can also be streamed.
 
 By default its model is a `FeatureClassifier`, fitted in closed form; on request a network, trained with
 `ClassificationExperiment` as the lab does, or both. It answers for whole series or sample by sample.
@@ -97,11 +97,11 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     Args:
         model: "features": random causal convolutions pooled by Aaren, heads solved in closed form, in
             seconds. "network": a causal convolution stem and Aaren layers, trained. "both": the mean of
-            their probabilities where held-out cases say that it pays, and otherwise the features alone.
+            their probabilities where that is better on held-out cases, otherwise the features alone.
         size: of the features: "default", about 45 kB of state for a stream, or "small", below 8 kB.
         recipe: "paper": the network as published, which cannot be streamed; the settings of the network
-            below are then not looked at.
-        width: of the network; with num_layers the knob for capacity.
+            below are then ignored.
+        width: of the network; with num_layers it sets the capacity.
         num_heads: must divide width.
         num_layers: of the encoder.
         ff_width: inner width of its feed-forward part; None: twice the width.
@@ -121,7 +121,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         patience: epochs without improvement on the held-out cases before training ends.
         random_state: an int makes fits repeatable.
         device: of the network's training: "auto", "cpu" or "cuda".
-        threads: of torch while fitting; 0: as many as torch likes.
+        threads: of torch while fitting; 0: as torch chooses.
         verbose: show progress, and at the end state size and time per sample.
 
     >>> steps, starts = np.arange(20), np.arange(40)[:, np.newaxis]
@@ -250,7 +250,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         return cast("NDArray[np.generic]", self.classes_[best])
 
     def score(self, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:  # noqa: N803
-        """Return the accuracy; labels that `fit` never saw are refused, for they cannot be right."""
+        """Return the accuracy; labels that `fit` never saw are refused."""
         check_is_fitted(self, "model_")
         require_seen(np.asarray(y), self.classes_)
         return float(super().score(X, y, sample_weight))
@@ -268,7 +268,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             batch_size: how many streams go side by side; None: one, whose samples lack that axis.
             stop_at: decide (`session.is_decided`, `session.decision`) as soon as a class is this probable;
                 "auto": the threshold that costs at most two points of accuracy, see `early_stop`. The rule
-                looks ten times in the length of training, as often as it was validated.
+                is evaluated ten times over the length of training, as often as it was validated.
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
         check_is_fitted(self, "model_")
@@ -284,11 +284,11 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         )
 
     def early_stop(self, *, loss: float = EARLY_LOSS) -> EarlyStop:
-        """Return the lowest threshold of `stop_at` that costs at most so much accuracy, and what it promises.
+        """Return the lowest threshold of `stop_at` that costs at most so much accuracy, and its accuracy.
 
         It is validated on training cases that were left out of the fit: of the features each in turn, of a
-        network those of `validation_fraction`. A standard error of the loss is kept to spare; a threshold
-        above 1, which nothing reaches, means that only waiting keeps the promise.
+        network those of `validation_fraction`. A margin of one standard error is kept; a threshold above
+        1, which is never reached, means that no early decision keeps within the loss.
 
         Args:
             loss: of accuracy against waiting for the end, 0.02 = two points.
@@ -413,7 +413,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _fit_model(
         self, series: LabelledSeries, names: tuple[str, ...], *, seed: int, observer: Observer
     ) -> tuple[Model, LeftOut | None, RunStatus | None]:
-        """Fit what was asked for; return also what cases left out say, and how a network was trained."""
+        """Fit the chosen model; return also its scores on left-out cases, and how a network was trained."""
         if self.model == "features" and self.recipe is None:
             return *self._fit_features(series, names, seed=seed, observer=observer), None
         if self.model != "both":
@@ -660,7 +660,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _require_same_width(self, X: object) -> None:  # noqa: N803
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if len(shape) == 2 and shape[1] != self.n_features_in_:
-            raise DataError(  # in scikit-learn's words, which its own checks look for, and with the cure
+            raise DataError(  # in scikit-learn's words, which its own checks look for, and with what to do
                 f"X has {shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 f"features as input: a table has the length of the fitted one. For series of another pass "
                 f"X[:, np.newaxis], a panel (cases, channels, steps)."

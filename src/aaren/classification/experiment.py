@@ -1,7 +1,7 @@
-"""Train and judge a classifier: a labelled series in, its class out; accuracy on TEST is the number.
+"""Train and evaluate a classifier of labelled series; its metric is the accuracy on TEST.
 
 `ClassificationConfig` has two reporting rules. The test metrics hold the accuracy after every twentieth of
-the series too: a causal model is read as it goes along, any other is given every prefix anew, as if the
+the series too: a causal model is evaluated along the series, any other gets every prefix as if the
 series ended there.
 """
 
@@ -132,7 +132,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
         return F.cross_entropy(model(batch.values, mask=batch.mask), batch.labels)
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
-        """Give the accuracy, 0 to 1, and of a trained model the loss; on test also how early it knows."""
+        """Give the accuracy, 0 to 1, with the loss if trained; on test also after parts of the series."""
         series = self.parts.validation if part == "validation" else self.parts.test
         if series is None:
             return {"updates": float(moment.update)}  # the longer trained is the better
@@ -148,7 +148,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
     def score(self, model: nn.Module, series: LabelledSeries) -> Tensor:
         """Return the scores of all cases, (cases, classes), on the CPU.
 
-        A reference chooses nothing by what it sees, so that both rules look at TEST; it does so only once.
+        A baseline selects nothing, so both rules evaluate it on TEST, once.
         """
         if self._reference_scores is not None:
             return self._reference_scores
@@ -179,7 +179,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
         }
 
     def facts(self) -> Mapping[str, Json]:
-        """Return sizes, and in words who chose the epoch and what was tested."""
+        """Return sizes, and in words how the epoch was chosen and what was tested."""
         parts = self.parts
         chosen_by = parts.validation_is if self.config.is_trained else "nobody: nothing is trained"
         return {

@@ -2,10 +2,10 @@
 
 A sample's values are 0 or 1: is a dilated causal convolution, or a channel, above a threshold? An Aaren head
 with equal scores makes of them the share of time above each threshold, which is ROCKET's pooling; a second
-head scores a sample by how much moved in it. Nothing here is trained by gradients: `ridge` draws the kernels
+head scores a sample by how much it changed. Nothing here is trained by gradients: `ridge` draws the kernels
 and solves for the heads.
 
-Everything up to the pooled features is exact, so that no rounding tells a stream from a batch: samples are
+Everything up to the pooled features is exact, so that a stream and a batch round alike: samples are
 rounded to multiples of 1/4096, kernels weigh them by -1 and 2, thresholds lie between multiples, and scores
 are logarithms of multiples of 1/256. All sums are sums of integers, in float32 below 2^24. Scores are
 bounded, so the running maximum of the Aaren state is fixed at 0, and no sum is ever rescaled.
@@ -111,7 +111,7 @@ class FeatureClassifierState(_FeatureParts, State):
 
 
 class FeatureClassifier(nn.Module):
-    """Score the classes of series, after every sample of them if need be.
+    """Score the classes of series, whole or after every sample.
 
     >>> config = FeatureClassifierConfig(
     ...     num_channels=3, num_classes=2, length=50, dilations=(1, 2, 4), num_thresholds=(2, 2, 2)

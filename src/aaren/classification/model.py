@@ -41,7 +41,7 @@ class ClassifierConfig:
     gives the published comparison and cannot be streamed. `"causal"` sees the past alone and can.
 
     `head="flattened"` is the published one, with weights for every step up to `length`; `"pooled"` takes the
-    mean over time, and together with the causal embedding knows no positions either: streams of any length.
+    mean over time, and with the causal embedding it has no positions either: streams of any length.
 
     >>> ClassifierConfig(num_channels=12, num_classes=9, length=29, head="mean")
     Traceback (most recent call last):
@@ -79,7 +79,7 @@ class ClassifierConfig:
 
     @property
     def has_positions(self) -> bool:
-        """Tell whether a step knows its number; a stream without end has no use for numbers never seen."""
+        """Tell whether steps have positions; an endless stream would exceed those seen in training."""
         return not (self.is_causal and self.head == "pooled")
 
     @property
@@ -257,7 +257,7 @@ class Classifier(nn.Module):
         return self.read(state)
 
     def score_prefixes(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
-        """Score prefixes of series: as a stream would, or anew each, as if the series ended there.
+        """Score prefixes of series: as a stream would, or each as a series of its own.
 
         Args:
             values: (b, t, channels).
@@ -367,7 +367,7 @@ class Classifier(nn.Module):
         if steps > self.config.length and self.config.head == "flattened":
             raise ShapeError(
                 f"the flattened head has weights for {self.config.length} steps, the longest series of "
-                f"training; this one has {steps}. Cut it, begin the stream anew (session.reset()), or train "
+                f"training; this one has {steps}. Cut it, start the stream again (session.reset()), or train "
                 f"with head='pooled', which takes any length."
             )
 

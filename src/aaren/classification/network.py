@@ -22,7 +22,7 @@ JUDGED_AT_ONCE = 64  # cases
 
 
 class NetworkExperiment(ClassificationExperiment):
-    """Training that few cases can bear: labels are smoothed, and no series comes twice as it was."""
+    """Training for few cases: labels are smoothed and noise is added to every series."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ def is_still_improving(status: RunStatus) -> bool:
 
 @torch.no_grad()
 def judge_prefixes(model: Classifier, held: LabelledSeries) -> LeftOut:
-    """Ask a network about prefixes of held-out cases, where the rule of early stopping looks."""
+    """Score prefixes of held-out cases, at the steps where early stopping is evaluated."""
     looks = torch.tensor(look_steps(model.config.length))
     lengths = held.mask.sum(1)
     steps = torch.minimum(looks.unsqueeze(0), lengths.unsqueeze(1))

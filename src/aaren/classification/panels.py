@@ -18,7 +18,7 @@ SHOWN = 6  # labels that an error names
 
 
 def read_panel(panel: object) -> list[Case] | None:
-    """Return the cases of a 3-D array or of a collection of series; None for a table, or for nonsense.
+    """Return the cases of a 3-D array or of a collection of series; None for anything else.
 
     A collection is a list, a tuple, an array of objects or a pandas series; its series are (channels, steps)
     or (steps,). A nested frame has a series in every cell, a row per case and a column per channel.
@@ -148,7 +148,7 @@ def require_comparable(labels: NDArray[np.generic]) -> None:
 
 
 def require_seen(labels: NDArray[np.generic], classes: NDArray[np.generic]) -> None:
-    """Raise if there are labels that are not among the classes, for they cannot be right."""
+    """Raise if there are labels that are not among the classes."""
     require_comparable(labels)
     known = classes.tolist()
     strange = [label for label in np.unique(labels).tolist() if label not in known]

@@ -39,7 +39,7 @@ def classify_file(
         model: a trained classifier.
         config: of its run.
         preprocessing: its run's classes, means and standard deviations.
-        source: a `.ts` file; the labels in it are not looked at.
+        source: a `.ts` file; the labels in it are ignored.
         target: where the rows go: number of the case, class, probability of every class.
     """
     allow_irregular = bool(config.dataset) or config.allow_irregular

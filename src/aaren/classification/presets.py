@@ -35,13 +35,13 @@ def preset(
 
     Args:
         dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
-        model: One of MODELS; `-causal` ones go along streams.
+        model: One of MODELS; `-causal` ones can be streamed.
         profile: paper, cpu or smoke.
         seed: Of weights, dropout, order, and of what the clean rule holds out.
         data_file: A NAME_TRAIN.ts file of the user's own.
-        rule: Who chooses the epoch: `protocol` (TEST, as published) or `clean` (a held-out part of TRAIN).
+        rule: What chooses the epoch: `protocol` (TEST, as published) or `clean` (a held-out part of TRAIN).
             Default: protocol for a dataset, clean for a data_file.
-        recipe: Optimiser and schedule, one of three historical states; the default is the paper's date's.
+        recipe: Optimiser and schedule, one of three; the default is that of the paper's date.
     """
     if model not in MODELS:
         raise unknown_name("model", model, MODELS)

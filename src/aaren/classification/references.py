@@ -1,4 +1,4 @@
-"""What every classifier must be measured against: the majority class, 1-nearest-neighbour DTW, MiniRocket.
+"""The baselines of classification: the majority class, 1-nearest-neighbour DTW, MiniRocket.
 
 The last two are aeon's. The same call as `Classifier`, so that they take its place in every experiment. What
 is kept on disk is the training part: a reference is fitted again when it is first asked, in the same way.

@@ -1,4 +1,4 @@
-"""`aaren bench ...`: ratios against peers, each measured in one run."""
+"""`aaren bench ...`: ratios against other methods, each measured in one run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +11,12 @@ from aaren.errors import ConfigError
 if TYPE_CHECKING:
     from aaren.bench.publish import Benchmark
 
-app = typer.Typer(help="Measure this machine: ratios against peers, in one run.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure this machine: ratios against other methods, in one run.", no_args_is_help=True
+)
 
 MAX_LENGTH = 2**24
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds: does it run here?")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds: a smoke test.")]
 Lengths = Annotated[
     list[int] | None,
     typer.Option("--length", min=1, max=MAX_LENGTH, help="Items per sequence; may be repeated."),
@@ -109,7 +111,7 @@ def _run(
     long: bool = False,
     lengths: list[int] | None = None,
 ) -> None:
-    """Measure with the sizes that were chosen, and write down the options that chose them."""
+    """Measure with the chosen sizes, and record the options."""
     if quick + long + bool(lengths) > 1:
         raise ConfigError("--quick, --long and --length each choose the sizes; give only one of them.")
     options = [*["--quick"] * quick, *["--long"] * long, *(f"--length {length}" for length in lengths or [])]

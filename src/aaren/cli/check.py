@@ -15,7 +15,7 @@ def check(
         ),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found, to be shared.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON, to be shared.")
     ] = None,
 ) -> None:
     """Compare every backend, mixer and model with the definition in float64; exit code 1 if one is wrong.

@@ -65,7 +65,7 @@ def show(
     names: Annotated[list[str], typer.Argument(help="Datasets; see: aaren data list.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of a dataset: files, facts, licence, source, state on this machine."""
+    """Describe a dataset: files, facts, licence, source, state on this machine."""
     from aaren.datasets.catalogue import lookup
     from aaren.datasets.verify import describe
 
@@ -102,9 +102,9 @@ def show(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Datasets, settings, or ids of Minari (with a slash).")],
+    names: Annotated[list[str], typer.Argument(help="Datasets, settings, or Minari ids (with a slash).")],
     any_checksum: Annotated[
-        bool, typer.Option("--any-checksum", help="Keep a file whose owner has changed it.")
+        bool, typer.Option("--any-checksum", help="Accept a file that changed at its source.")
     ] = False,
 ) -> None:
     """Download datasets from their official sources; what is on disk already is kept."""
@@ -145,7 +145,7 @@ def verify(
         typer.Argument(help="Datasets, settings, or a file of yours; all on disk when left out."),
     ] = None,
     setting: Annotated[
-        str, typer.Option("--as", help="What a file of yours is: forecasting, events ...")
+        str, typer.Option("--as", help="The setting of your file: forecasting, events ...")
     ] = "",
     allow_irregular: Annotated[
         bool,
@@ -153,7 +153,7 @@ def verify(
     ] = False,
     column: Annotated[
         list[str] | None,
-        typer.Option(help="What a column of your events is called: time=when, sequence=user, mark=action."),
+        typer.Option(help="Names of your events' columns: time=when, sequence=user, mark=action."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -188,7 +188,7 @@ def verify(
         if not names:
             absent = len(rows) - len(findings)
             console.print(
-                f"{len(findings)} looked at; {absent} of {len(rows)} sets and extras are not on disk."
+                f"{len(findings)} checked; {absent} of {len(rows)} sets and extras are not on disk."
             )
     if any(finding.status in ("differs", "broken") for finding in findings):
         raise typer.Exit(1)
@@ -277,7 +277,7 @@ def _print_entries(entries: "list[Entry]") -> None:
 
 
 def _print_lines(console: Console, entries: "list[Entry]") -> None:
-    """One line a dataset: in a narrow terminal its shape is cut, never its name or state."""
+    """One line a dataset: in a narrow terminal its shape is cut, never its name or status."""
     longest = max(len(entry.name) for entry in entries)
     room = max(20, console.width - longest - len("    000.0 MB  not verified"))
     for entry in entries:

@@ -1,4 +1,4 @@
-"""The command `aaren`: parse, call one function, print. Heavy imports wait inside the verbs."""
+"""The command `aaren`: parse, call one function, print. Heavy imports are inside the commands."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ from aaren.version import __version__
 
 
 class _PlainFlags:
-    """Show no type behind a flag in the help: there is nothing to type."""
+    """Show no type after a flag in the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # Any: the type is private to typer
         """Return the parameters, flags without a placeholder."""
@@ -51,7 +51,7 @@ class _Group(_PlainFlags, TyperGroup):
 
 
 class _Verbs(_Group):
-    """The verbs, once the words after `aaren` are looked at."""
+    """The commands, after a check of the words that follow `aaren`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # the same
         """Refuse a word that is empty, as of a variable without a value: it would mean some default."""
@@ -107,11 +107,11 @@ def options(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="Import a module of your own, as a run's file may name but not import; repeatable.",
+            help="Import a module of your own that a run's file names; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Take what stands before the verb."""
+    """Take the options before the command."""
     del is_version_wanted
     import_modules(modules or ())
 
@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Make sure that there is somewhere to write to, and that no character stops the writing."""
+    """Make sure that stdout and stderr exist and can encode every character."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us, as by `2>&-`
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def look_here() -> None:
-    """Let imports find modules where the command is typed, after everything that is installed."""
+    """Let imports find modules in the current folder, after everything that is installed."""
     try:
         here = str(Path.cwd())
     except OSError:  # it is gone, and nothing can be found there

@@ -60,7 +60,7 @@ def reproduce(
         _resource("--stall", metavar="MINUTES", min=0.0, help="Replace a worker without progress; 0: never."),
     ] = 120.0,
     show_plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what would be run, by which commands, and its cost.")
+        bool, typer.Option("--plan", help="Only print what would be run, by which commands, and its cost.")
     ] = False,
 ) -> None:
     """Run dataset x horizon x model x seed, skip what is finished, print tables beside the paper's.

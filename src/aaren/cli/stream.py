@@ -9,14 +9,16 @@ import typer
 
 def stream(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    state: Annotated[Path, typer.Option("--state", metavar="FILE", help="States; made if need be.")],
+    state: Annotated[
+        Path, typer.Option("--state", metavar="FILE", help="File of the states; created if missing.")
+    ],
     source: Annotated[
         Path | None, typer.Option("--input", "-i", metavar="FILE", help="JSON lines; default: stdin.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Answers; default: stdout.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="At the end of the file wait for more.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end of the file.")] = False,
     key: Annotated[str, typer.Option(help="Field with the name of the stream.")] = "id",
     time: Annotated[
         str, typer.Option(help="Field with the time; default: date (forecasting), time (events).")
@@ -25,14 +27,14 @@ def stream(
     alarm: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A class or mark that is an alarm; repeatable.")
     ] = None,
-    threshold: Annotated[float, typer.Option(help="How probable a decision or alarm is at least.")] = 0.9,
+    threshold: Annotated[float, typer.Option(help="Least probability of a decision or alarm.")] = 0.9,
     batch: Annotated[int, typer.Option(help="Lines that are committed together.")] = 512,
     capacity: Annotated[int, typer.Option(help="Streams in memory; others wait in the file.")] = 65_536,
     metrics: Annotated[
         int | None, typer.Option(metavar="PORT", help="Prometheus metrics on 127.0.0.1; 0: a free port.")
     ] = None,
 ) -> None:
-    """Answer JSON lines of many streams, each exactly once; killed, the same command goes on.
+    """Answer JSON lines of many streams, each exactly once; after a kill the same command resumes.
 
     [bold]aaren stream RUN --state states.db --input rows.jsonl --out answers.jsonl --follow[/]
     """

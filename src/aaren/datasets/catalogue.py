@@ -1,7 +1,7 @@
 """The catalogue: the 38 datasets of the paper, one entry each, and the extras beside them.
 
-A 39th dataset is one more entry here and nothing elsewhere. Where a number rests on memory or on second-hand
-reports, the entry names it in `uncertain`. Extras are parts of the 38, sets that stand in for them, and
+A 39th dataset is one more entry here and nothing elsewhere. Numbers from second-hand reports are named in
+`uncertain`. Extras are parts of the 38, sets that stand in for them, and
 generated ones: they have names of their own, so that no result on a part is mistaken for one on the whole.
 """
 

@@ -15,8 +15,8 @@ MEGABYTE = 1_000_000
 class Dataset:
     """A dataset's name, facts, origin and oddities.
 
-    `facts` are what `aaren data verify` measures again; those also named in `uncertain` rest on memory or on
-    second-hand reports: when they differ, that is a remark and no failure.
+    `facts` are what `aaren data verify` measures again; those also named in `uncertain` come from second-hand
+    reports: a difference is a remark, not a failure.
     """
 
     name: str

@@ -110,7 +110,7 @@ def trust(dataset: Dataset, arrived: Mapping[str, str] | None = None) -> None:
     """Note the checksums that the registry does not know, as they are now: later they must be the same.
 
     Args:
-        dataset: Whose files are on disk; what is made here may be made anew, and is not noted.
+        dataset: Whose files are on disk; generated files may be made again, and are not noted.
         arrived: The checksums of what was just downloaded, by file name; None: what is noted already stays.
     """
     for path in on_disk(dataset) if dataset.urls else ():

@@ -106,7 +106,7 @@ def _remember(dataset: Dataset, paths: tuple[Path, ...], finding: Finding) -> No
 
 
 def _record(dataset: Dataset, paths: tuple[Path, ...]) -> Path:
-    described = [repr(dataset)]  # the row itself: a changed fact is verified anew
+    described = [repr(dataset)]  # the row itself: a changed fact is verified again
     for path in paths:
         status = path.stat()
         # The time of change of the entry itself: that of its content can be set to anything.

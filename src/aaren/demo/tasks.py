@@ -1,7 +1,7 @@
 """What the demo shows: the operator, five tasks that are learned in seconds each, and a long stream.
 
 Every task ends in a `Section`: a table with the simplest alternative in it, one sentence, and the lines of
-Python that give the same. Each runs in a process of its own; none knows the page or the terminal.
+Python that give the same. Each runs in a process of its own; none writes to the page or the terminal.
 """
 
 import time

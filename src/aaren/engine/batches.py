@@ -1,6 +1,6 @@
-"""Batches: walked through in an order that seed and epoch alone decide, cut into parts, moved to a device.
+"""Batches: in an order that depends on seed and epoch alone, cut into parts, moved to a device.
 
-Nothing is remembered between epochs, so a run that was stopped in epoch 7 sees the same epoch 7 when it
+Epochs are independent of each other, so a run that was stopped in epoch 7 sees the same epoch 7 when it
 resumes. A batch is any dataclass of tensors whose first axis is the case.
 """
 

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that a stopped run needs to resume bit for bit, whole on the disk or not there.
+"""Checkpoints: everything that a stopped run needs to resume bit for bit, written atomically.
 
 A checkpoint is a folder `update-000000120` with safetensors files and a manifest that holds their sha256 and
 everything that is not a tensor; the one before is kept. Nothing is pickled.
@@ -39,7 +39,7 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class TrainingState:
-    """Everything that moves while a run trains."""
+    """Everything that changes while a run trains."""
 
     model: nn.Module
     optimiser: Optimizer | None
@@ -190,7 +190,7 @@ def load_newest(
 
     Args:
         folder: Where checkpoints are.
-        complain: Told of every one that is damaged.
+        complain: Called with a message for every one that is damaged.
         facts: What a whole one must hold beside tensors.
     """
     remove_leftovers(folder, f"{_PREFIX}*")
@@ -211,7 +211,7 @@ def remove(folder: Path) -> None:
 
 
 def _ignore(_message: str) -> None:
-    """Leave it to the first process to say."""
+    """Say nothing: the first process does."""
 
 
 def _take_apart(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, object]]:

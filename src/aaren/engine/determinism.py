@@ -1,7 +1,7 @@
 """What makes a run repeatable: a seed, a number of threads, deterministic algorithms; and where it computes.
 
-Most of them are switches of the whole process; they are put back afterwards. Blocks of several threads do not
-get into each other's way.
+Most of these are settings of the whole process and are restored afterwards. Blocks of several threads do not
+interfere.
 """
 
 import os

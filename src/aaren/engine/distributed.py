@@ -19,14 +19,14 @@ PATIENCE = timedelta(hours=12)  # the others wait while the first process evalua
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """This process among those of the run; with one of them every method is for free."""
+    """This process among those of the run; with a single process every method costs nothing."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Say whether this process writes and talks for all."""
+        """Say whether this process writes files and messages for all."""
         return self.rank == 0
 
     def broadcast(self, value: T) -> T:
@@ -51,7 +51,7 @@ class World:
         return float(torch.stack(self.gather(tensor)).mean())
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait until all processes reach this call."""
         if self.size > 1:
             torch.distributed.barrier()
 

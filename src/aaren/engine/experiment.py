@@ -1,4 +1,4 @@
-"""An experiment: a setting with its config and data at hand, as the training loop sees it."""
+"""An experiment: a setting with its config and data, as the training loop uses it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -84,7 +84,7 @@ class Experiment(ABC, Generic[BatchT]):
         """
 
     def predictions(self, model: nn.Module) -> Mapping[str, Tensor]:
-        """Return what the model says about the test part, and the truth beside it, for figures."""
+        """Return the model's predictions on the test part, and the targets, for figures."""
         del model
         raise ConfigError("this setting keeps no predictions: leave out engine.predictions.")
 

@@ -30,7 +30,7 @@ from aaren.stream.rows import RowPath, field
 EMITS = ("always", "on-alarm", "on-decision")
 LARGEST_BATCH = 65_536
 CHUNK = 1 << 16
-PAUSE_SECONDS = 0.1  # between two looks at a file that is followed
+PAUSE_SECONDS = 0.1  # between two reads of a file that is followed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,7 +183,7 @@ def stream_lines(
             twice, with the same offset.
         is_followed: wait for more at the end of the file.
         options: how lines are read and answered.
-        metrics: told of every batch.
+        metrics: updated with every batch.
     """
     options = options or LineOptions()
     metrics = metrics or StreamMetrics()

@@ -41,11 +41,11 @@ from aaren.errors import AarenError
 
 
 class DivergedError(AarenError, ArithmeticError):
-    """A loss that is not a finite number any more."""
+    """The loss is no longer finite."""
 
 
 class PausedError(AarenError):
-    """A run that was asked to stop; the same command resumes it."""
+    """The run was asked to stop; the same command resumes it."""
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def pausing_on_signals() -> Iterator[Callable[[], bool]]:
 def evaluate(
     experiment: Experiment[BatchT], model: nn.Module, part: Part, moment: Moment
 ) -> Mapping[str, float]:
-    """Evaluate without dropout, gradients, or a trace in the random numbers of the training."""
+    """Evaluate without dropout, gradients, or an effect on the random numbers of the training."""
     was_training = model.training
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     model.eval()
@@ -198,7 +198,7 @@ CHECK_EVERY = 10  # updates between two checks, where each costs an exchange or 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Fitted:
-    """What training leaves: the model with its selected weights, and how it came there."""
+    """The result of training: the model with its selected weights, and its learning curve."""
 
     model: nn.Module
     status: RunStatus
@@ -218,14 +218,14 @@ def fit(
     stop_early: bool = False,
     shares_process: bool = False,
 ) -> Fitted:
-    """Train a model until its plan is fulfilled or patience ends, and return it with its best weights.
+    """Train a model to the end of its plan or until patience ends, and return it with its best weights.
 
     Args:
         experiment: What to train.
         seed: Of first weights and dropout; the order of batches is the experiment's.
         engine: How to compute.
         checkpoints: Where they go and come from; None: nowhere.
-        observer: Who is told.
+        observer: Is told of the progress.
         world: This process among those of the run.
         name: What to call the run.
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
@@ -337,7 +337,7 @@ class _Loop(Generic[BatchT]):
             )
 
     def require_finite_loss(self) -> None:
-        """Stop a run whose numbers have become absurd."""
+        """Stop a run whose loss is not finite."""
         if not math.isfinite(float(self.loss_total)):
             raise DivergedError(
                 f"the loss is {float(self.loss_total)} at update {self.status.update}: it has diverged. "

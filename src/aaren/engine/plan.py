@@ -1,4 +1,4 @@
-"""The course of a training run in numbers: what is planned (Plan), and how far it has come (RunStatus).
+"""What a training run will do (Plan), and how far it is (RunStatus).
 
 Everything is counted in updates (optimiser steps).
 """
@@ -63,7 +63,7 @@ def epochs_in_motion(schedule: Schedule, *, at_most: int) -> int:
 
 
 def warm_up(updates: int, *, end: int | None = None) -> Schedule:
-    """Rise in a straight line to the full rate at the given update, then stay, or fall to 0 at the end (rl).
+    """Rise linearly to the full rate at the given update, then stay, or fall to 0 at the end (rl).
 
     >>> [warm_up(4)(Moment(update, 0)) for update in (0, 1, 3, 100)]
     [0.25, 0.5, 1.0, 1.0]

@@ -1,7 +1,7 @@
 """The progress of a run: a bar on the terminal, one line per evaluation in a log, or JSON lines.
 
-Showing it must not slow the run down, so an observer is told of every update but asks for the loss only when
-it shows it. Nor must it end the run: where nothing can be written (a full disk, a closed pipe), nothing is.
+Showing it must not slow the run down, so an observer is called after every update but reads the loss only
+when it shows it. Nor must it end the run: where writing fails (a full disk, a closed pipe), it is left out.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ LINE_SECONDS = 1.0  # epochs shorter than this do not get a line each
 
 
 class Observer:
-    """What the loop tells of a run; this one says nothing, for tests and for use as a library."""
+    """Receives the progress of a run; this one shows nothing, for tests and for use as a library."""
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
         """The run begins or resumes."""
@@ -187,7 +187,7 @@ class ProgressBar(Observer):
 
 
 def choose_observer(json_log: str | None) -> Observer:
-    """Choose what suits the place: JSON lines on request, a bar on a terminal, lines elsewhere."""
+    """Choose how to show progress: JSON lines on request, a bar on a terminal, lines elsewhere."""
     if json_log is not None:
         return JsonLines(json_log)
     return ProgressBar() if sys.stderr is not None and sys.stderr.isatty() else LogLines()
@@ -201,7 +201,7 @@ def write_line(text: str, stream: TextIO | None) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Write a time for people.
+    """Write a time in words.
 
     >>> duration(42.4), duration(150), duration(7300)
     ('42 s', '2 min 30 s', '2 h 1 min')

@@ -33,7 +33,7 @@ _ADDED = {"higher_is_better", "protocol"}  # fields that older records of this f
 
 
 def now() -> str:
-    """Return the time of day, everywhere the same."""
+    """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -61,7 +61,7 @@ def train(
         config: The run.
         folder: Its folder; made if need be, locked meanwhile.
         command: What a person would type to repeat it, for the record.
-        observer: Who is told of the progress.
+        observer: Is told of the progress.
         is_pause_wanted: See `fit`.
         stop_early: Test the best weights of a stopped run instead of resuming; the record says so.
     """
@@ -115,7 +115,7 @@ def train(
 
 
 def blank_record(config: RunConfig, *, command: str) -> RunRecord:
-    """Return the record of a run of which nothing is known yet but what it should do."""
+    """Return the record of a run that has not started."""
     setting = find_setting(config.setting)
     return RunRecord(
         status="failed",
@@ -144,7 +144,7 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
 
 
 def collect_figures(experiment: Experiment[BatchT], model: nn.Module) -> Mapping[str, Json]:
-    """Ask the experiment, without dropout, gradients, or a trace in the random numbers of the training."""
+    """Ask the experiment, without dropout, gradients, or an effect on the random numbers of the training."""
     was_training = model.training
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     model.eval()
@@ -165,7 +165,7 @@ def write_figures(figures: Mapping[str, Json], folder: Path) -> Path | None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Say in one line that a disk is full or closed."""
+    """Report in one line a disk that is full or cannot be written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -212,7 +212,7 @@ def _finish(
     command: str,
     world: World,
 ) -> RunRecord:
-    """Touch the test part, once, and write everything down; the record last: it says that all is there."""
+    """Evaluate on the test part, once, and write everything; the record last: it marks the run finished."""
     model, status, plan = fitted.model, fitted.status, experiment.plan
     with repeatable(replace(config.engine, threads=fitted.threads), seed=config.seed):
         test = dict(evaluate(experiment, model, "test", plan.moment(status.update)))

@@ -156,7 +156,7 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         raise ConfigError(f"{dataset.name} is generated in memory only.")
 
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
-        """Describe the size of a dataset in a few words; `fact` gives one for people by its name."""
+        """Describe the size of a dataset in a few words; `fact` gives one by its name, formatted."""
         return ", ".join(f"{fact(name)} {name}" for name in facts)
 
     def comparable(self, metric: str, facts: "Mapping[str, Json]") -> tuple[bool, str]:

@@ -26,7 +26,7 @@ _OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as
 def evaluate_run(
     folder: Path, *, part: str = "test", assignments: Sequence[str] = ()
 ) -> tuple[RunRecord, Mapping[str, float]]:
-    """Evaluate the selected weights of a run on a part of its data, if asked with changes to its config."""
+    """Evaluate the selected weights of a run on a part of its data, optionally with changes to its config."""
     found = [name for name in PARTS if name == part]
     if not found:
         raise unknown_name("part", part, PARTS)
@@ -105,7 +105,7 @@ class Sweep(NamedTuple):
         return cls(key.strip(), values)
 
     def file(self, folder: Path) -> Path:
-        """Return where a run's answers lie."""
+        """Return the file of a run's results."""
         return folder / f"sweep-{self.key.replace('/', '_')}.json"
 
 
@@ -131,7 +131,7 @@ def sweep_run(
         sweep: Which key, and its values.
         part: "test" or "validation".
         assignments: What else is changed, every time alike.
-        on_row: Told of every answer as it comes.
+        on_row: Called with every result as it comes.
     """
     rows = []
     for value in sweep.values:
@@ -176,7 +176,7 @@ def _require_writable(folder: Path, source: Path, target: Path) -> None:
 def _warn_of_other_meaning(
     folder: Path, config: RunConfig, record: RunRecord, experiment: Experiment[Batch]
 ) -> None:
-    """Say so if the data is not what the run was trained on, or the protocol has changed since."""
+    """Warn if the data is not what the run was trained on, or the protocol has changed since."""
     if config.protocol != config.todays_protocol():
         warnings.warn(
             f"{folder} is of protocol {config.protocol}, this version of aaren evaluates by protocol "

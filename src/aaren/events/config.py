@@ -1,4 +1,4 @@
-"""EventsConfig: which events, explained by which model, trained and judged how; by default as published."""
+"""EventsConfig: which events, which model, how it is trained and evaluated; by default as published."""
 
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -50,7 +50,7 @@ class OwnEventsConfig:
 
     @property
     def repairs(self) -> Repairs:
-        """Return what may be mended."""
+        """Return what may be repaired."""
         return Repairs(sort=self.sort, drop_duplicates=self.drop_duplicates, drop_single=self.drop_single)
 
 

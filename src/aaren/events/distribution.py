@@ -70,7 +70,7 @@ class GapDistribution(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class NextEvent:
-    """What a model says of the next event, for each of the `...` (streams; or streams and positions)."""
+    """The distribution of the next event, for each of the `...` (streams; or streams and positions)."""
 
     gap: GapDistribution
     mark_logits: Tensor | None = None  # (..., num_marks); None: there is only one kind
@@ -226,8 +226,8 @@ class LogNormalMixture:
     def log_density(self, gaps: Tensor | float) -> Tensor:
         """Return the logarithm of the density at gaps (...); there are none below 0.
 
-        With a resolution it is the mean density over what the clock cannot tell apart, gap ± half of it, so
-        that equal times have one too and no narrow component can gain without end on round numbers.
+        With a resolution it is the mean density over gap ± half of it, the range that rounds to this gap: so
+        equal times have a density too, and no narrow component can gain without bound on round numbers.
         """
         if self.resolution:
             return self._log_mass(gaps)
@@ -246,7 +246,7 @@ class LogNormalMixture:
         # The lower tail is where a difference of two distribution functions has all its digits.
         is_right = middle > 0.0
         above, below = torch.where(is_right, -lower, upper), torch.where(is_right, -upper, lower)
-        below = torch.where(is_narrow, above - 1.0, below)  # not looked at, but its gradient must be finite
+        below = torch.where(is_narrow, above - 1.0, below)  # not used, but its gradient must be finite
         log_above, log_below = torch.special.log_ndtr(above), torch.special.log_ndtr(below)
         by_tails = log_above + (-torch.expm1(log_below - log_above)).log()
         by_density = width.log() - 0.5 * middle.square() - LOG_ROOT_TWO_PI

@@ -1,7 +1,7 @@
-"""AarenEventForecaster: fit a frame of events, say when the next ones come and of which kind, find odd ones.
+"""AarenEventForecaster: fit a frame of events, predict time and kind of the next ones, find odd ones.
 
 The model is an `EventModel` that corrects a Markov chain with log-normal gaps: logarithms of gaps and a short
-convolution go into Aaren layers whose memory fades with time. Each sequence has a state of its own.
+convolution go into Aaren layers with decay in time. Each sequence has a state of its own.
 """
 
 import inspect
@@ -77,13 +77,13 @@ class AarenEventForecaster:
         width: of the model.
         num_heads: must divide width; each head learns how fast it forgets.
         num_layers: of the encoder.
-        mixer: what looks back, "aaren" or, to compare, "softmax" (the Transformer, whose memory grows).
+        mixer: "aaren" or, to compare, "softmax" (the Transformer, whose memory grows).
         dropout: while training.
         batch_size: sequences, or windows of 256 events of longer ones, per update.
         learning_rate: the highest.
         updates: of the weights, at most; training ends before when held-out events stop improving.
         patience: evaluations without improvement before it ends.
-        validation_fraction: of the events, held out: half says when to stop, half is for the table.
+        validation_fraction: of the events, held out: half for early stopping, half for the table.
         threads: of torch while training; 0: as it is.
         seed: of weights, order and what is held out.
         verbose: show progress, and the table beside the baseline after a fit.
@@ -245,7 +245,7 @@ class AarenEventForecaster:
     def predict(
         self, events: "Frame | None" = None, *, levels: Sequence[float] = (80,), now: object = None
     ) -> "pandas.DataFrame":
-        """Say for every sequence when its next event comes and of which kind, one row each.
+        """Predict time and kind of every sequence's next event, one row each.
 
         The column of times is the median; `-lo-80` and `-hi-80` hold it with 80 % probability; the column of
         kinds is the most probable one.
@@ -302,7 +302,7 @@ class AarenEventForecaster:
             n: events of each future; or
             horizon: how far after its last event each goes: a number in the unit of times, seconds or "7D"
                 for dates.
-            events: sequences to go on from, as in `predict`.
+            events: sequences to continue, as in `predict`.
             num_paths: futures of each sequence.
             most: events of a future that does not reach its horizon; more are cut off, with a warning.
             seed: of the draws; default: the estimator's.
@@ -339,7 +339,7 @@ class AarenEventForecaster:
         return pandas.DataFrame(found)
 
     def score_events(self, events: Frame) -> "pandas.DataFrame":
-        """Say how surprising every event was, given all before it in its sequence; high ones are odd.
+        """Return how surprising every event was, given all before it in its sequence.
 
         The frame comes back, in its own order, with three more columns: `surprise`, in nats, and its two
         parts, `surprise_time` and `surprise_kind`. It is the negative log-likelihood, the time counted in

@@ -1,4 +1,4 @@
-"""Train and judge models of irregular events: after each one, the distribution of the next.
+"""Train and evaluate models of irregular events: after each one, the distribution of the next.
 
 Metrics are the negative log-likelihood per event, the root mean squared error of the mean gap and the
 accuracy of the most probable mark, summed over any number of batches in float64. Both rules for a sequence's
@@ -158,7 +158,7 @@ class EventsExperiment(Experiment[EventBatch]):
     def figures(self, model: nn.Module) -> Mapping[str, Json]:
         """Return the gaps of one test sequence and, before each, the band they were expected in.
 
-        The sequence is the longest one, or what is drawn of it; its first gap is given, not foretold. The
+        The sequence is the longest one, or what is drawn of it; its first gap is given, not predicted. The
         calibration is in the record already: `pit_0` to `pit_9`.
         """
         from aaren.events.likelihood import find_targets

@@ -8,8 +8,8 @@ table   one row per event with its sequence, its time and, if there is one, its 
 JSON    one object per sequence with `time_since_start` and `type_event`, in a list or one per line;
         `dim_process` is the number of kinds
 
-A fault is told with its place in the file: a line (of a CSV, whose header is line 1), a row (of a Parquet
-table, from 0) or a record. Only what the reader was allowed to mend is mended.
+An error names its place in the file: a line (of a CSV, whose header is line 1), a row (of a Parquet
+table, from 0) or a record. Only what the reader was allowed to repair is repaired.
 """
 
 import io
@@ -37,7 +37,7 @@ _PURPOSE = "reading a table of events"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repairs:
-    """What may be mended while reading; everything else that is wrong raises."""
+    """What may be repaired while reading; every other fault raises."""
 
     sort: bool = False  # put the events of a sequence in the order of time
     drop_duplicates: bool = False  # of events of one sequence at the same time, keep the first
@@ -67,10 +67,10 @@ def read(
     Args:
         path: The file; tables and records may lie behind `.gz` or `.xz`.
         columns: What a table's columns are called.
-        repairs: What may be mended quietly; by default every fault raises.
+        repairs: What may be repaired; by default every fault raises.
         num_marks: Number of kinds, when the file may not show them all.
         mark_names: Names of the kinds of a model at hand, so that new data gets the same numbers.
-        unit: The unit of the times, for people and records.
+        unit: The unit of the times, for display and records.
     """
     path = Path(path)
     refuse_pickle(path)
@@ -254,7 +254,7 @@ def group(
     mark_names: tuple[str, ...] = (),
     unit: str = "time units",
 ) -> EventSequences:
-    """Gather the events of each sequence, mend, and check; `where` turns an event of the file into words."""
+    """Gather the events of each sequence, repair and check; `where` describes an event of the file."""
     keys = (loose.times, loose.sequence) if repairs.sort else (loose.sequence,)
     source = np.lexsort(keys)  # a stable sort: without `sort`, events stay in the file's order
     source = source[_is_kept(loose.take(source), repairs)]

@@ -1,7 +1,7 @@
 """Train the event model of `AarenEventForecaster`: what is held out, in which windows, until when.
 
-Two parts are held out. One says when to stop; the other only judges, beside the Markov chain. Where there are
-many sequences whole ones are held out, else the latest events of each.
+Two parts are held out: one for early stopping, the other for the comparison with the Markov chain. Where
+there are many sequences whole ones are held out, else the latest events of each.
 """
 
 import math
@@ -48,7 +48,7 @@ class HeldOut(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What is trained on, what says when to stop, and what judges."""
+    """The parts for training, for early stopping and for the comparison."""
 
     train: EventSequences
     stop: HeldOut
@@ -218,7 +218,7 @@ class EventFit(Experiment[EventBatch]):
         return model
 
     def build_optimiser(self, model: nn.Module) -> Optimizer:
-        """Build AdamW; what was counted is not trained."""
+        """Build AdamW; the baseline's own numbers are not trained."""
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return AdamW(trained, lr=self.learning_rate, weight_decay=WEIGHT_DECAY)
 

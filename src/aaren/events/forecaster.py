@@ -58,7 +58,7 @@ class Futures(NamedTuple):
 
 
 class EventForecaster(nn.Module):
-    """The verbs; a model brings `init_state`, `encode`, `encode_one`, `decode_gap` and `decode_marks`."""
+    """Common methods; a model has `init_state`, `encode`, `encode_one`, `decode_gap` and `decode_marks`."""
 
     num_marks: int
     config: Any  # Any: of the model's own type
@@ -108,12 +108,12 @@ class EventForecaster(nn.Module):
     def forward(
         self, events: Events, state: EventState | None = None, *, mask: Mask | None = None
     ) -> tuple[NextEvent, EventState]:
-        """Take in whole sequences and say after each event how the next one comes.
+        """Take in whole sequences and return, after each event, the distribution of the next one.
 
         Args:
             events: gaps and marks, (b, t).
             state: what came before; default: nothing.
-            mask: (b, t) bool, True = real. Padding may hold anything; what is said there means nothing.
+            mask: (b, t) bool, True = real. Padding may hold anything; outputs there mean nothing.
         """
         outputs, state = self.encode(events, state, mask=mask)
         return self.decode(outputs), state
@@ -121,7 +121,7 @@ class EventForecaster(nn.Module):
     def step(
         self, event: Events, state: EventState, *, mask: TokenMask | None = None
     ) -> tuple[NextEvent, EventState]:
-        """Take in one event per stream and say how the next one comes; constant time and memory.
+        """Take in one event per stream and return the distribution of the next; constant time and memory.
 
         Args:
             event: gaps and marks, (b,).
@@ -505,7 +505,7 @@ def simulate(
         times.append(clock.masked_fill(~is_going, 0.0))
         marks.append(event.marks.masked_fill(~is_going, 0))
         masks.append(is_going)
-        # Futures that are over are stepped too: what becomes of their state is never looked at.
+        # Futures that are over are stepped too: their state is never read.
         _, state = model.encode_one(event, state)
     return Futures(
         times=_join(times, clock, num_branches),

@@ -1,4 +1,4 @@
-"""Events as people have them, in frames, dictionaries or lists, into `EventSequences`, and back into dates.
+"""Events from frames, dictionaries or lists into `EventSequences`, and back into dates.
 
 A frame has one row per event, in any order: the column of its time (dates or numbers), and of its sequence
 and its kind where there are several. Without a column of sequences all rows are one. Dates are counted in

@@ -2,7 +2,7 @@
 
 Every sequence is taken given its first event. Two rules for its end. "none": the last event has a density
 like any other, and where the end of observation is known the quiet time up to it has its probability.
-"protocol", as published: the last event only says that nothing came before it, so it counts as censored.
+"protocol", as published: the last event counts as censored.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ def log_likelihood(
         mask: (b, t) bool, True = real.
         state: What came before, or at least when observation began, which a clock's periods depend on.
         final_gaps: (b,) quiet time after each last event, where the end of observation is known.
-        censoring: The rule for the end of a sequence; "protocol" does not look at final_gaps.
+        censoring: The rule for the end of a sequence; "protocol" ignores final_gaps.
     """
     targets = find_targets(model, events, mask=mask, state=state)
     total = time_terms(model.decode_gap(targets.known), targets, censoring).sum()

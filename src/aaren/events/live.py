@@ -1,4 +1,4 @@
-"""EventSession: one live sequence with times and kinds as people have them, over an `EventStream`."""
+"""EventSession: one live sequence with dates and names of kinds, over an `EventStream`."""
 
 from collections.abc import Hashable
 from typing import Any

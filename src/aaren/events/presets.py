@@ -97,7 +97,7 @@ def time_scale(dataset: str) -> float | Literal["mean-gap"]:
     """Return the unit of time in which a model counts.
 
     That of the data where its gaps are near 1. Mean gaps where the data is in seconds: the published errors
-    (0.2 to 1.4) show that the published files were not; and for a user's own data, whose unit nobody knows.
+    (0.2 to 1.4) show that the published files were not; and for a user's own data, whose unit is unknown.
 
     >>> time_scale("sin"), time_scale("wiki")
     (1.0, 'mean-gap')

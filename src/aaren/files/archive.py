@@ -1,7 +1,7 @@
 """Read a file, plain, `.gz` or `.xz`, with its checksum; take named files out of a zip archive.
 
-What is not safe to read is refused: pickles, and archives that swell beyond their limit, that name a place
-outside their folder, that hold links, or whose checksums do not hold.
+What is not safe to read is refused: pickles, and archives that unpack beyond their limit, that name a path
+outside their folder, that hold links, or whose checksums differ.
 """
 
 import gzip
@@ -133,7 +133,7 @@ def refuse_pickle(path: Path) -> None:
 
 @contextmanager
 def parsing(path: Path | str, what: str, *, cure: str = "Get or write it again.") -> Iterator[None]:
-    """Report whatever a parser of others stumbles over as one line: a broken file ends in no traceback."""
+    """Report any error of a third-party parser as one line instead of a traceback."""
     try:
         yield
     except AarenError:
@@ -146,7 +146,7 @@ def parsing(path: Path | str, what: str, *, cure: str = "Get or write it again."
 
 
 def require_size(path: Path | str, declared: int, packed: int, *, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Raise if `packed` bytes claim to hold more than can be meant, before memory is taken for it."""
+    """Raise if `packed` bytes claim an implausible unpacked size, before memory is allocated."""
     if declared > limit_bytes or declared > max(FREE_BYTES, MAX_RATIO * packed):
         raise DataError(
             f"{path} claims to hold {declared:,} bytes in {packed:,}, more than {MAX_RATIO} times as much or "

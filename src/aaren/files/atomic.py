@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there: a reader never sees half of one."""
+"""Atomic writes of files and folders: a reader never sees half of one."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; on success it takes its place, on failure it vanishes.
+    """Give a temporary name beside `path`; on success it replaces `path`, on failure it is deleted.
 
     What is written there may be a file or a folder; it is flushed to the disk before it is renamed. A
     symbolic link stays one, and what it points to is replaced; a file that was there keeps its permissions.

@@ -1,4 +1,4 @@
-"""Get one file over HTTP: resumed where it broke off, within a size, checked, and whole or not there."""
+"""Get one file over HTTP: resumed, limited in size, checked, and written atomically."""
 
 import hashlib
 import http.client
@@ -23,7 +23,7 @@ _CHUNK = 1 << 18
 
 
 class UnreachableError(DataError):
-    """The place could not be reached or kept breaking off; what has arrived is kept for the next try."""
+    """The server was unreachable or kept disconnecting; what has arrived is kept for the next try."""
 
 
 def download(
@@ -171,7 +171,7 @@ def _transfer(url: str, part: Path, limit_bytes: int, progress: Progress, *, has
 
 
 class _Pace:
-    """Notices a server that sends a byte now and then, which no timeout of a socket does."""
+    """Detects a server that sends a byte now and then, which a socket's timeout does not."""
 
     def __init__(self, have: int) -> None:
         self.began, self.had = time.monotonic(), have

@@ -77,7 +77,7 @@ def place(setting: str, filename: str) -> Path:
 def cached(sha256: str, version: str, build: Callable[[], Mapping[str, NDArray[np.generic]]]) -> Arrays:
     """Return the arrays that `build` makes of the content with this checksum, or the cache's copy of them.
 
-    An entry belongs to one content and to one version of the parser; anything else is parsed anew. A cache
+    An entry belongs to one content and to one version of the parser; anything else is parsed again. A cache
     that cannot be read or written costs time, never correctness.
     """
     kind = version.partition(" ")[0]

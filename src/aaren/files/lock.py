@@ -1,4 +1,4 @@
-"""One process at a time in a folder or at a file. A lock dies with its process, also with one that is killed.
+"""One process at a time in a folder or at a file. A lock ends with its process, also when that is killed.
 
 `filelock` has no lock that several share and that also tells who holds it, so the system's own are used.
 """

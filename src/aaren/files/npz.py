@@ -1,4 +1,4 @@
-"""Arrays in `.npz` files: loaded without pickles and within a size, saved whole or not at all."""
+"""Arrays in `.npz` files: loaded without pickles and within a size limit, saved atomically."""
 
 import io
 import math

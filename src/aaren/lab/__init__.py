@@ -1,1 +1,1 @@
-"""The lab: the whole grid of experiments, planned, priced, run on one machine or many, and never lost."""
+"""The lab: the whole grid of experiments: planned, estimated, run on one machine or many, resumable."""

@@ -1,4 +1,4 @@
-"""How a grid is shown: what it will do, a live table on a terminal or lines in a log, and what became of it.
+"""How a grid is shown: what it will do, a live table on a terminal or lines in a log, and how it ended.
 
 All of it goes to stderr: stdout is for results.
 """
@@ -52,7 +52,7 @@ def announcement(status: GridStatus, resources: Resources) -> list[str]:
 
 
 def outcome(schedule: Schedule) -> list[str]:
-    """Say what became of a grid, failures by name."""
+    """Summarise how a grid ended, failures by name."""
     counts = ", ".join(
         f"{schedule.count(state)} {state}"
         for state in ("finished", "failed", "stopped")
@@ -80,7 +80,7 @@ class GridDisplay(Display, AbstractContextManager["GridDisplay"]):
 
 
 class Lines(GridDisplay):
-    """One line for everything that happens, and now and then one on the whole."""
+    """One line per event, and now and then one on the whole grid."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream

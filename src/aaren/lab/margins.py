@@ -1,6 +1,6 @@
-"""What difference between two models would not matter: fixed before the runs that are judged by it.
+"""The margins of equivalence between two models, fixed before the runs that are judged by them.
 
-Nothing of these margins is taken from results, but for the level of an error that is judged in percent.
+They do not depend on results, except for the level of an error that is judged in percent.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The grid: which runs there are, in which folders, which of them are done, and how long the rest may take.
 
-One seed of every cell comes first, then the next seed: a grid that is stopped early has gaps nowhere.
+One seed of every cell comes first, then the next seed: a grid that is stopped early has no missing cells.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Name it for people: `forecasting ETTh1 96 aaren, seed 0`."""
+        """Name it for display: `forecasting ETTh1 96 aaren, seed 0`."""
         cell = " ".join(map(str, self.config.cell().values()))
         return f"{self.config.setting} {cell}, seed {self.config.seed}"
 
@@ -88,7 +88,7 @@ def plan(request: Request, out: Path) -> list[PlannedRun]:
     With `seeds="auto"` Aaren and the Transformer get three seeds, and five where the records in `out` say
     that five can decide what three do not (`needs_more_seeds`); all other models get one.
 
-    A shard takes every n-th run of the whole list, finished or not, so that shards never meet.
+    A shard takes every n-th run of the whole list, finished or not, so that shards never overlap.
     """
     cells = _cells(request)
     if not cells:
@@ -290,7 +290,7 @@ def _planned(cell: _Cell, sweeps: Sequence[str], *, profile: str, seed: int, out
 
 @dataclass(kw_only=True, slots=True)
 class GridStatus:
-    """What became of every planned run so far: each stands in exactly one of the first five."""
+    """The state of every planned run: each is in exactly one of the first five lists."""
 
     finished: list[PlannedRun] = field(default_factory=list)
     failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # earlier, and why

@@ -51,7 +51,7 @@ PRINTED_ONE_SIDED = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedCell:
-    """One number of the paper: where it stands, under our names, and its mean and deviation in our units."""
+    """One number of the paper: its place, under our names, its mean and standard deviation in our units."""
 
     setting: str
     dataset: str

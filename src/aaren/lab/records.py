@@ -1,4 +1,4 @@
-"""Collect the records of runs from folders; what cannot be used is named and left out, never guessed at.
+"""Collect the records of runs from folders; what cannot be used is named and left out.
 
 Reads `record.json` files and nothing else.
 """

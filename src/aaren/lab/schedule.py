@@ -1,8 +1,8 @@
-"""The scheduler: one process per run, and nothing that happens to one of them stops the others.
+"""The scheduler: one process per run; a failure of one does not stop the others.
 
-How far a run is stands in its own folder. A worker that dies, or is killed because its run makes no progress,
-is replaced, and the run resumes from its checkpoint; a run that loses its workers again and again without
-progress is given up, and its record says so.
+Progress is read from the run's own folder. A worker that dies, or is killed because its run makes no
+progress, is replaced, and the run resumes from its checkpoint. A run that repeatedly loses its workers
+without progress is given up, and its record says so.
 """
 
 import contextlib
@@ -134,8 +134,8 @@ class Scheduler:
 
     Args:
         schedule: The runs.
-        workers: Who carries them out.
-        display: Who is shown how it goes.
+        workers: They carry the runs out.
+        display: It shows the progress.
         timeout: Seconds that a run may take in all; then it has failed. 0: any time.
         stall: Seconds without progress after which a run's worker is killed and replaced. 0: never.
     """
@@ -264,7 +264,7 @@ class Scheduler:
                 self._stop()
 
     def _take_death(self, item: ScheduledRun, text: str) -> None:
-        """Queue a run again whose worker died, unless that was one time too many."""
+        """Queue a run whose worker died again, unless it died too often."""
         text = item.kill_reason or text
         item.deaths += 1
         item.deaths_in_vain += 1
@@ -302,7 +302,7 @@ def newest_checkpoint(folder: Path) -> int:
 def last_evaluation(folder: Path) -> tuple[int, str]:
     """Return the update of a run's last evaluation, and its metrics as text; 0 and nothing before the first.
 
-    Whatever a curve holds that no run would write is left out.
+    Invalid lines of a curve are left out.
     """
     try:
         lines = (folder / CURVE).read_text(encoding="utf-8").splitlines()
@@ -329,7 +329,7 @@ def last_change(folder: Path) -> object:
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Write metrics for people.
+    """Write metrics as text.
 
     >>> metrics_text({"mse": 0.55299, "mae": 0.5})
     'mse 0.553, mae 0.5'

@@ -19,7 +19,7 @@ BOOTSTRAP_DRAWS = 2_000
 _TINY = 1e-300
 _MOST_TERMS = 500  # of the continued fraction
 
-MOST_SEEDS = 1_000  # that are looked at to decide something
+MOST_SEEDS = 1_000  # that are considered
 _POWER = 0.84  # standard errors that the mean may still move, four times out of five no further
 _PRIOR_DEGREES = 4.0  # of the common variance of seeds: as much as five seeds of a row's own
 
@@ -30,7 +30,7 @@ Outcome: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Mean and sample standard deviation (ddof 1) of some numbers; one number has no deviation."""
+    """Mean and sample standard deviation (ddof 1) of some numbers; None for a single number."""
 
     mean: float
     deviation: float | None

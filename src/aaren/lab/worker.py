@@ -53,7 +53,7 @@ def carry_out(
         run: What to do, and where.
         threads: Of torch, where the config does not fix them.
         is_pause_wanted: See `aaren.engine.loop.fit`; also asked between two values of a sweep.
-        say: Told what a person should know.
+        say: Called with messages for the user.
     """
     torch.set_num_threads(threads)
 
@@ -75,7 +75,7 @@ def carry_out(
 
 
 def main(run: PlannedRun, threads: int, scratch: Path, environment: Mapping[str, str]) -> None:
-    """Be the worker process of a run, and end it.
+    """Carry out a run in this worker process, and exit.
 
     Args:
         run: The run.
@@ -111,7 +111,7 @@ def main(run: PlannedRun, threads: int, scratch: Path, environment: Mapping[str,
 
 
 class _Notes(Observer):
-    """Passes on what a person should know; all else is in the run's files."""
+    """Passes on messages for the user; all else is in the run's files."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -121,7 +121,7 @@ class _Notes(Observer):
 
 
 def _follow_scheduler() -> None:
-    """Save a checkpoint and end when the scheduler is gone, however that came."""
+    """Save a checkpoint and end when the scheduler is gone, for any reason."""
     scheduler = multiprocessing.parent_process()
     if scheduler is not None:
         scheduler.join()

@@ -1,4 +1,4 @@
-"""Modules: the Aaren layer, its Transformer twin, and stacks of them."""
+"""Modules: the Aaren layer, its Transformer counterpart, and stacks of them."""
 
 from aaren.nn.aaren import AarenAttention, FoldedAttention
 from aaren.nn.block import Block, EncoderConfig

@@ -4,11 +4,11 @@
     y_k = W_o (Σ_{i<=k} softmax(s_1..s_k)_i v_i) + b_o
 
 Only q'·k_i is ever needed, never k_i itself: s = (W_k^T q')·x + q'·b_k, a (c, h) product instead of a (c, c)
-one. Every weight gets the gradient it would get the long way. Where W_k is no plain linear layer (an adapter,
-a hook, a quantised one), it is called, the long way.
+one. All weights get the same gradients as with keys. Where W_k is no plain linear layer (an adapter, a hook,
+a quantised one), it is called and the keys are computed.
 
 FoldedAttention: the same layer for inference. W_q, W_k and the query have become one vector and one number
-per head. The number cancels from an empty state but is kept, so that states pass freely between both.
+per head. The number cancels from an empty state but is kept, so that both layers can use the same states.
 """
 
 from typing import TYPE_CHECKING
@@ -39,9 +39,9 @@ class AarenAttention(ProjectedAttention[ScanState]):
     """Attention over every prefix with one learned query: parallel over a sequence, recurrent in a stream.
 
     The query is one vector of size `width` that goes through W_q as a token's would: `width` parameters more
-    than `SoftmaxAttention`, and nothing else differs. It starts as N(0, 1): it stands where a
-    layer-normalised token stood, so it is given that token's size, and the scores of both twins start with
-    the same spread. (A query near 0 would start as a plain running mean and leave W_q nearly without
+    than `SoftmaxAttention`, and nothing else differs. It starts as N(0, 1): it takes the place
+    of a layer-normalised token, so it has the same scale, and the scores of both layers start with the same
+    spread. (With a query near 0 the layer would start as a running mean, and W_q would get almost no
     gradient.)
 
     Dropout has no weight matrix to act on in a recurrence. With `dropout_on="weights"` each item is kept with
@@ -53,7 +53,7 @@ class AarenAttention(ProjectedAttention[ScanState]):
         width: c, of the tokens that come in and go out.
         num_heads: h; must divide width.
         qkv_bias: whether W_q, W_k and W_v have biases. The key bias has gradient exactly zero from an empty
-            state (it shifts all scores alike); it is kept for the twin's sake.
+            state (it shifts all scores alike); it is kept so that both layers have the same parameters.
         out_bias: whether W_o has one.
         dropout: p, while training.
         dropout_on: "weights" or "output".
@@ -95,7 +95,7 @@ class AarenAttention(ProjectedAttention[ScanState]):
         nn.init.normal_(self.query)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, as the constructor does."""
+        """Draw all parameters again, as the constructor does."""
         nn.init.normal_(self.query)
         super().reset_parameters()
 
@@ -252,7 +252,7 @@ class AarenAttention(ProjectedAttention[ScanState]):
 
 
 class FoldedAttention(Mixer[ScanState]):
-    """What `AarenAttention.fold` returns: the same verbs and states, about half the parameters, no gradients.
+    """What `AarenAttention.fold` returns: the same methods and states, half the parameters, no gradients.
 
     One weight of c + h rows gives values and scores together: a step makes one matrix product for both.
     """

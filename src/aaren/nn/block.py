@@ -37,7 +37,7 @@ LONGEST_HALF_LIFE_ITEMS = 2048.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderConfig:
-    """What an `Encoder` is made of. Aaren and its Transformer twin differ in one word: `mixer`.
+    """What an `Encoder` is made of. Aaren and the Transformer differ in one word: `mixer`.
 
     >>> EncoderConfig(width=64, num_heads=5)
     Traceback (most recent call last):
@@ -138,7 +138,7 @@ class BlockState(NamedTuple):
 
 
 class Block(nn.Module):
-    """One layer of an encoder, around any mixer; the same verbs as the mixer's, and the mixer's own state.
+    """One layer of an encoder, around any mixer; it has the mixer's methods and the mixer's state.
 
     >>> config = EncoderConfig(width=512, num_heads=4, ff_width=2048)
     >>> sum(p.numel() for p in Block(config).parameters())  # the paper's section 4.5

@@ -42,7 +42,7 @@ def require_probability(name: str, value: float) -> None:
 def check_sequence(x: Activations, width: int, mask: Mask | None, cu_seqlens: SequenceBounds | None) -> None:
     """Raise unless x is (b, t, width) and its mask, if any, bool (b, t).
 
-    Of bounds only the form is checked: what they say, by those who read them.
+    Of bounds only shape and dtype are checked; their values are checked where they are read.
     """
     if x.ndim != 3 or x.shape[2] != width:
         hint = " For one item per stream, call step." if x.ndim == 2 and x.shape[-1] == width else ""
@@ -66,7 +66,7 @@ def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
 def check_decay(log_decay: Tensor | None, shape: tuple[int, ...]) -> None:
     """Raise unless the decay, if any, is floating and (b, t, h) or, for a step, (b, h).
 
-    Its sign is left to the operator over whole sequences: a stream would pay for reading it at every step.
+    Its sign is checked over whole sequences only: reading it at every step would slow a stream down.
     """
     if log_decay is not None and (log_decay.shape != shape or not log_decay.is_floating_point()):
         letters = "(b, t, h)" if len(shape) == 3 else "(b, h)"
@@ -85,7 +85,7 @@ def check_scan_state(state: ScanState, batch_size: int, num_heads: int, head_wid
         raise StateError(
             f"this layer needs a state of {batch_size} streams, {num_heads} heads of width {head_width}; got "
             f"m {tuple(state.m.shape)}, u {tuple(state.u.shape)}, w {tuple(state.w.shape)}. A state fits the "
-            f"model and the number of streams it was made for: start anew with init_state({batch_size}), or "
+            f"model and the number of streams it was made for: start again with init_state({batch_size}), or "
             f"pick streams with select."
         )
     if state.m.dtype not in (torch.float64, torch.float32) or not (
@@ -107,7 +107,7 @@ def check_item(
 ) -> None:
     """Raise unless item, mask, decay and state of an attention layer's step fit the layer and each other.
 
-    One test where all is well, because a stream pays for it at every step; the others find out what is wrong.
+    One test in the usual case, because a stream pays for it at every step; the others find out what is wrong.
     """
     streams = (*x.shape[:1], num_heads)
     if (
@@ -133,15 +133,15 @@ def check_tensor_state(state: tuple[Tensor, ...], kind: type, shape: tuple[int, 
         if part.shape != shape or not part.is_floating_point():
             raise StateError(
                 f"this layer needs a {kind.__name__} of shape {shape}; got {tuple(part.shape)} of "
-                f"{part.dtype}. A state fits the model and the number of streams it was made for: start anew "
-                f"with init_state({shape[0]}), or pick streams with select."
+                f"{part.dtype}. A state fits the model and the number of streams it was made for: start "
+                f"again with init_state({shape[0]}), or pick streams with select."
             )
 
 
 def check_model_state(state: tuple[object, ...], kind: type, streams: int | None = None) -> None:
     """Raise if a model's state is of another kind or, if asked, of another number of streams.
 
-    The item of one stream would else be broadcast to all. The last part of a model's state is a tensor.
+    Otherwise the item of one stream would be broadcast to all. The last part of a model's state is a tensor.
     """
     if not isinstance(state, kind):
         raise wrong_kind(kind, state)
@@ -149,16 +149,16 @@ def check_model_state(state: tuple[object, ...], kind: type, streams: int | None
     if streams is not None and held != streams:
         raise StateError(
             f"this state is of {held} streams; items for {streams} came. Give every stream an item, with "
-            f"mask=False where there is none; start anew with init_state({streams}), or pick streams with "
+            f"mask=False where there is none; start again with init_state({streams}), or pick streams with "
             f"state.select."
         )
 
 
 def wrong_kind(kind: type, state: object) -> StateError:
-    """Build the error for a state of another sort of layer."""
+    """Build the error for a state of another kind of layer."""
     return StateError(
         f"this layer needs a state of kind {kind.__name__}; got {type(state).__name__}. A state fits only "
-        f"the kind of model it was made by: start anew with init_state."
+        f"the kind of model it was made by: start again with init_state."
     )
 
 

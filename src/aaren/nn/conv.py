@@ -1,7 +1,7 @@
 """Short causal convolutions along a stream: what comes out at an item depends on it and a few before it.
 
-An Aaren layer without decay weighs a set: it does not know which item came before which. A convolution in
-front of it does, and all that a stream must keep for it is a tail: the last (kernel - 1) * dilation rows of
+An Aaren layer without decay sees a set: the order of the items has no effect. A convolution in front of it
+sees the order, and all that a stream must keep for it is a tail: the last (kernel - 1) * dilation rows of
 what it reads. Masked items do not enter the tail, so a real item sees the real items before it.
 
     x = x + activation(taps(narrow(norm(x))))     once per dilation; zeros stand before the first item
@@ -79,7 +79,7 @@ class ConvState(NamedTuple):
 
 
 class CausalConv(nn.Module):
-    """Convolutions along a stream with the verbs of a mixer, one per dilation, each added to its input.
+    """Convolutions along a stream with the methods of a mixer, one per dilation, each added to its input.
 
     Args:
         width: c, of what comes in and goes out.
@@ -177,8 +177,8 @@ class CausalConv(nn.Module):
             raise wrong_kind(ConvState, state)
         if len(state.tails) != len(self.levels):
             raise StateError(
-                f"these convolutions have {len(self.levels)} dilations; the state is one of "
-                f"{len(state.tails)}. A state fits only the model it was made by: start anew with init_state."
+                f"these convolutions have {len(self.levels)} dilations; the state has {len(state.tails)}. "
+                f"A state fits only the model it was made by: start again with init_state."
             )
         return state.tails
 
@@ -339,6 +339,6 @@ def check_tail(tail: Tensor, shape: tuple[int, ...]) -> None:
     if tail.shape != shape or not tail.is_floating_point():
         raise StateError(
             f"this convolution needs a tail of shape {shape}; got {tuple(tail.shape)} of {tail.dtype}. A "
-            f"state fits the model and the number of streams it was made for: start anew with "
+            f"state fits the model and the number of streams it was made for: start again with "
             f"init_state({shape[0]}), or pick streams with select."
         )

@@ -94,7 +94,7 @@ class ValueEmbedding(nn.Module):
 
 
 def wave_frequencies(width: int) -> Tensor:
-    """Return how fast the sines and cosines of an encoding turn, (ceil(width / 2),), float64."""
+    """Return the frequencies of the sines and cosines of an encoding, (ceil(width / 2),), float64."""
     # On the CPU even where models are built without memory, on the meta device: these are constants.
     places = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     return torch.exp(-math.log(BASE) / width * places)
@@ -117,7 +117,7 @@ def position_encoding(steps: int, width: int) -> Tensor:
 
 
 class PositionState(NamedTuple):
-    """How far a stream has come."""
+    """The number of items that a stream has seen."""
 
     num_items: Tensor  # (b,) int64: real items so far
 
@@ -234,7 +234,7 @@ class Position(nn.Module):
             if last >= self.table.shape[0]:
                 raise ConfigError(
                     f"position='learned' has a table of max_positions={self.table.shape[0]}; an item came at "
-                    f"position {last}. Start the stream anew with init_state, train with a larger "
+                    f"position {last}. Start the stream again with init_state, train with a larger "
                     f"max_positions, or use position='sinusoid', which has no end."
                 )
         return F.embedding(moments, self.table)
@@ -245,7 +245,7 @@ class Position(nn.Module):
         if state.num_items.shape != (batch_size,):
             raise StateError(
                 f"this encoder needs a count for each of {batch_size} streams; got "
-                f"{tuple(state.num_items.shape)}. Start anew with init_state({batch_size}), or pick streams "
+                f"{tuple(state.num_items.shape)}. Start again with init_state({batch_size}), or pick streams "
                 f"with select."
             )
 

@@ -210,7 +210,7 @@ class Encoder(nn.Module):
         return digest.hexdigest()[:16]
 
     def _blocks(self) -> "list[Block]":
-        """Return all layers; one that is wrapped (compiled, checkpointed) hands on what a block can do."""
+        """Return all layers; a wrapped one (compiled, checkpointed) passes on the block's methods."""
         return cast("list[Block]", list(self.layers))
 
     def _check_layers(self) -> None:
@@ -251,13 +251,13 @@ class Encoder(nn.Module):
         if len(state.layers) != len(self.layers):
             raise StateError(
                 f"this encoder has {len(self.layers)} layers; the state is one of {len(state.layers)}. A "
-                f"state fits only the model it was made by: start anew with init_state."
+                f"state fits only the model it was made by: start again with init_state."
             )
         expected = (self.stem is not None) + self._counts_items()
         if len(state.front) != expected:
             raise StateError(
                 f"this encoder keeps {expected} states before its first block (a stem's, a count of items); "
-                f"got {len(state.front)}. A state fits only the model it was made by: start anew with "
+                f"got {len(state.front)}. A state fits only the model it was made by: start again with "
                 f"init_state."
             )
 

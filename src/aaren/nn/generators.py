@@ -1,7 +1,7 @@
 """Random numbers of one thread: a generator of its own in place of torch's, which all threads share.
 
-What a model draws on a CPU, first weights and dropout, then comes from it; the random numbers of the process,
-and so of other threads, are neither used nor moved.
+What a model draws on a CPU, first weights and dropout, then comes from it; the generator of the process,
+and so of other threads, is neither used nor advanced.
 """
 
 import threading
@@ -42,7 +42,7 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
 
 
 class building_from(TorchFunctionMode):  # noqa: N801  used like the function above
-    """Let whatever this thread draws without naming a generator come from this one; slow for every call."""
+    """Let this thread draw from this generator wherever none is named; slows every call down."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()

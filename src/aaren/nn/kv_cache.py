@@ -1,4 +1,4 @@
-"""KVCache: what softmax attention must remember, every key and value, used as a value.
+"""KVCache: every key and value that softmax attention must remember, as an immutable state.
 
 Buffers are preallocated and double when full, so that appending costs constant time on average. Branches
 share them: a cache only reads the slots it filled or inherited, and only the newest branch may append in
@@ -81,7 +81,7 @@ class KVCache(NamedTuple):
             raise StateError(
                 f"this layer needs a cache of {batch_size} streams, {num_heads} heads of width {head_width}; "
                 f"got {shape[0]}, {shape[1]} and {shape[3]}. A state fits the model and the number of "
-                f"streams it was made for: start anew with init_state({batch_size}), or pick streams with "
+                f"streams it was made for: start again with init_state({batch_size}), or pick streams with "
                 f"select."
             )
 

@@ -1,4 +1,4 @@
-"""Linear recurrences behind the Mixer's verbs: linear attention, RetNet's retention and the minimal GRU.
+"""Linear recurrences with the Mixer's methods: linear attention, RetNet's retention and the minimal GRU.
 
     linear    S_k = S_{k-1} + φ(k_k) (v_k, 1)^T           y_k = φ(q_k) S_k, divided by its last column
     retnet    S_k = γ S_{k-1} + k_k v_k^T                 y_k = gate * norm(q_k S_k), γ fixed per head
@@ -23,7 +23,7 @@ from aaren.ops.checks import full_precision
 from aaren.ops.state import default_state_dtype
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
-CHUNK = 64  # items whose pairs are looked at together
+CHUNK = 64  # items whose pairs are computed together
 SMALLEST_WEIGHT = 1e-6  # beside a sum of features, so that none of all is 0 and not 0 / 0
 
 
@@ -36,7 +36,7 @@ class MatrixState(NamedTuple):
 class LinearAttention(PlainMixer[MatrixState]):
     """Attention without a softmax: features of queries and keys, elu(x) + 1, weigh the values.
 
-    Katharopoulos et al., 2020, "Transformers are RNNs" (arXiv 2006.16236). Every item asks its own query, and
+    Katharopoulos et al., 2020, "Transformers are RNNs" (arXiv 2006.16236). Every item has its own query, and
     the state is a matrix per head: h·d·(d + 1) numbers, float64, as its sums never stop growing.
 
     Args:
@@ -224,7 +224,7 @@ class MinGRUState(NamedTuple):
 
 
 class MinGRU(PlainMixer[MinGRUState]):
-    """The minimal GRU: gates that do not look at the state, so that all items can be taken in at once.
+    """The minimal GRU: gates that do not depend on the state, so that all items can be computed at once.
 
     Feng et al., 2024, "Were RNNs All We Needed?" (arXiv 2410.01201), in its log-space form: candidates go
     through g(x) = x + 0.5 for x >= 0, sigmoid(x) below, and are positive.

@@ -1,9 +1,9 @@
-"""Mixer: what every layer that mixes over time can do, whatever it remembers.
+"""Mixer: the interface of every layer that mixes over time.
 
 A state is a NamedTuple of tensors whose first axis is the stream (b), passed in and handed back, never hidden
-in the module. Whoever holds one treats it as a value: stepping twice from the same state gives two branches.
+in the module. It is a value: stepping twice from the same state gives two branches.
 
-Beside it what mixers share: packed sequences for those that know only batches, frozen copies for inference,
+Also what mixers share: packed sequences for those that take only batches, frozen copies for inference,
 and when a projection's weight may be read instead of calling it.
 """
 
@@ -41,10 +41,10 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 class Mixer(nn.Module, Generic[StateT]):
-    """A layer over time with two verbs: `forward` for a whole sequence, `step` for one item of every stream.
+    """A layer over time: `forward` for a whole sequence, `step` for one item of every stream.
 
-    Folding `step` equals `forward`; splitting a sequence anywhere and carrying the state changes nothing. A
-    masked item is no item: it leaves the state as it was, and the output there is that of the prefix so far.
+    Repeated `step` equals `forward`; splitting a sequence anywhere and carrying the state changes nothing. A
+    masked item is ignored: it leaves the state as it was, and the output there is that of the prefix so far.
     """
 
     width: int
@@ -88,7 +88,7 @@ class Mixer(nn.Module, Generic[StateT]):
 
 
 class ProjectedAttention(Mixer[StateT]):
-    """What Aaren and its Transformer twin share: heads, four projections, dropout."""
+    """What Aaren and the Transformer's layer share: heads, four projections, dropout."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ProjectedAttention(Mixer[StateT]):
         self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, as the constructor does."""
+        """Draw all parameters again, as the constructor does."""
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             projection.reset_parameters()
 
@@ -129,7 +129,7 @@ class ProjectedAttention(Mixer[StateT]):
         )
 
     def _finish_values(self, values: Activations) -> Activations:
-        """Drop from what the heads found, if asked to, and project it."""
+        """Apply dropout to the heads' outputs, if asked to, and project them."""
         if self.training and self.dropout_on == "output":
             values = drop(values, self.dropout)
         projected: Activations = self.out_proj(values)
@@ -137,7 +137,7 @@ class ProjectedAttention(Mixer[StateT]):
 
 
 class PlainMixer(Mixer[StateT]):
-    """A mixer that takes no decay from outside and knows batches only: what such do around their own part.
+    """The common part of mixers that take no decay from outside and only batches, not packed sequences.
 
     Args:
         width: c.
@@ -166,7 +166,7 @@ class PlainMixer(Mixer[StateT]):
         log_decay: LogDecay | None = None,
         cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, StateT]:
-        """Take in a whole sequence, (b, t, c); `log_decay` is refused: the layer forgets in its own way."""
+        """Take in a whole sequence, (b, t, c); `log_decay` is refused: the layer has its own decay."""
         check_sequence(x, self.width, mask, cu_seqlens)
         refuse_decay(log_decay, self.name)
         if self.has_loop:

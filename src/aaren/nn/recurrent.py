@@ -1,7 +1,7 @@
-"""GRU and LSTM behind the Mixer's verbs: the classical baselines, one word away in a config.
+"""GRU and LSTM with the Mixer's methods: the classical baselines.
 
 PyTorch's own kernels do the work, over the whole sequence or one item. Under a mask the real items of each
-stream are moved to the front and packed, so that padding, wherever it stands, is never looked at. Under
+stream are moved to the front and packed, so that padding, wherever it stands, is never read. Under
 autocast they run in half precision where the processor has kernels for it, else as if there were no autocast.
 """
 
@@ -184,7 +184,7 @@ class RecurrentMixer(PlainMixer[StateT]):
 
 
 class GRU(RecurrentMixer[GRUState]):
-    """A gated recurrent unit (PyTorch's form of it) with the Mixer's verbs."""
+    """A gated recurrent unit (PyTorch's form of it) with the Mixer's methods."""
 
     name = "gru"
     num_gates = 3
@@ -209,7 +209,7 @@ class GRU(RecurrentMixer[GRUState]):
 
 
 class LSTM(RecurrentMixer[LSTMState]):
-    """A long short-term memory (PyTorch's form of it) with the Mixer's verbs."""
+    """A long short-term memory (PyTorch's form of it) with the Mixer's methods."""
 
     name = "lstm"
     num_gates = 4

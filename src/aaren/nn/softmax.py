@@ -1,6 +1,6 @@
-"""SoftmaxAttention: the Transformer's causal attention, Aaren's twin. Every item asks its own query.
+"""SoftmaxAttention: the Transformer's causal attention, Aaren's counterpart. Every item has its own query.
 
-The same projections, scale, dropout and verbs as `AarenAttention`; only the query differs, and the state: a
+The same projections, scale, dropout and methods as `AarenAttention`; only the query differs, and the state: a
 KVCache that grows with the stream.
 """
 
@@ -93,7 +93,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         Args:
             x: (b, t, c).
             state: what came before; default: nothing.
-            mask: (b, t) bool, True = real. Padding may stand anywhere; there, a zero input asks the query.
+            mask: (b, t) bool, True = real. Padding may stand anywhere; its query is that of a zero input.
             log_decay: not supported; a softmax over kept items does not decay.
             cu_seqlens: (n + 1,) int: n sequences end to end in one row; caches have one row per sequence.
         """
@@ -145,7 +145,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         Args:
             x: (b, c).
             state: from `init_state`, `forward` or an earlier `step`; it stays valid, as a branch.
-            mask: (b,) bool; a stream with False keeps its items, and a zero input asks the query.
+            mask: (b,) bool; a stream with False keeps its items; its query is that of a zero input.
             log_decay: not supported.
         """
         check_token(x, self.width, mask)
@@ -169,7 +169,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         return self._finish(outputs).squeeze(1), cache
 
     def fold(self) -> "SoftmaxAttention":
-        """Return a frozen copy: where every item asks its own query, nothing is constant but the weights."""
+        """Return a frozen copy: every item has its own query, so nothing but the weights is constant."""
         return frozen_copy(self)
 
     def fingerprint(self) -> str:

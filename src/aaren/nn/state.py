@@ -1,4 +1,4 @@
-"""States: what a stream has to keep, as values; what can be done to them, and how they become bytes.
+"""States: what a stream has to keep; operations on them, and their conversion to bytes.
 
 A state, of a layer, a stack or a model, is a tree of NamedTuples around tensors whose first axis is the
 stream. A state that holds more than tensors (KVCache) brings its own `map_tensors`, `parts` and `from_parts`;
@@ -103,7 +103,7 @@ class State:
             blob: what `to_bytes` returned.
             like: any state of the model that is to resume, for instance `model.init_state(1)`: sizes must
                 agree.
-            fingerprint: `model.fingerprint()`, to refuse a state that other weights made; "" does not ask.
+            fingerprint: `model.fingerprint()`, to refuse a state that other weights made; "" accepts any.
         """
         return state_from_bytes(blob, like=like, fingerprint=fingerprint)
 
@@ -211,7 +211,7 @@ def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> Tree
     if fingerprint and name != fingerprint:
         raise StateError(
             f"this state was saved by the model with fingerprint {name or '(none)'}; yours has "
-            f"{fingerprint}. Load the weights that made it, or start the stream anew with init_state."
+            f"{fingerprint}. Load the weights that made it, or start the stream again with init_state."
         )
     try:
         tensors = safetensors.torch.load(payload)
@@ -223,7 +223,7 @@ def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> Tree
     if sorted(expected) != sorted(tensors):
         raise StateError(
             f"this state has the parts {_some(tensors)}; this model has {_some(expected)}. It was saved by a "
-            f"model with other layers: load that model, or start the stream anew with init_state."
+            f"model with other layers: load that model, or start the stream again with init_state."
         )
     return cast("TreeT", _unflatten(like, "", tensors))
 
@@ -320,7 +320,7 @@ def _checked(blob: bytes) -> tuple[str, bytes]:
     if version < FORMAT_VERSION:
         raise StateError(
             f"this state has format version {version}, which an earlier aaren wrote and this one, of version "
-            f"{FORMAT_VERSION}, no longer trusts. Start the stream anew with init_state."
+            f"{FORMAT_VERSION}, no longer trusts. Start the stream again with init_state."
         )
     body = blob[start:]
     if len(body) != name_size + payload_size:
@@ -402,8 +402,8 @@ class Named(Protocol):
 def fingerprint_around(part: Named, whole: nn.Module) -> str:
     """Return a short name of a model of which one part, its encoder, has a name: folded, it is the same.
 
-    Weights are told apart by where they stand, not by what they are: tied ones count at both places, as they
-    do when the model has been saved and loaded.
+    Weights are identified by their place in the model: tied ones count at both places, as they do when the
+    model has been saved and loaded.
     """
     inside = next(name for name, module in whole.named_modules() if module is part) + "."
     around = _tensors(value for name, value in whole.state_dict().items() if not name.startswith(inside))
@@ -412,9 +412,9 @@ def fingerprint_around(part: Named, whole: nn.Module) -> str:
 
 
 def describe_config(config: object) -> str:
-    """Return what is not as usual in a config, except dropout, which no state depends on.
+    """Return what differs from the defaults in a config, except dropout, which no state depends on.
 
-    Only what differs from the defaults, so that a field to come leaves the names that are.
+    Only differences, so that fields added later leave existing fingerprints unchanged.
     """
     if config is None:
         return ""

@@ -40,7 +40,7 @@ class WKVState(NamedTuple):
 class WKV(PlainMixer[WKVState]):
     """RWKV-4's time mixing: every channel is a head of width 1 with its own decay.
 
-    Keys, values and gates each look at their own blend of the current item and the one before (token shift).
+    Keys, values and gates each use their own blend of the current item and the one before (token shift).
     Parameters start as RWKV-4's do in the middle of its stack: slow channels first, fast ones last.
 
     Args:
@@ -72,7 +72,7 @@ class WKV(PlainMixer[WKVState]):
         self._reset_own_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, as the constructor does."""
+        """Draw all parameters again, as the constructor does."""
         self._reset_own_parameters()
         for projection in (self.k_proj, self.v_proj, self.gate_proj, self.out_proj):
             projection.reset_parameters()
@@ -151,7 +151,7 @@ class WKV(PlainMixer[WKVState]):
         if state.last.shape != (batch_size, self.width):
             raise StateError(
                 f"this layer needs a state whose latest input is {(batch_size, self.width)}; got "
-                f"{tuple(state.last.shape)}. Start anew with init_state({batch_size})."
+                f"{tuple(state.last.shape)}. Start again with init_state({batch_size})."
             )
 
 

@@ -68,8 +68,8 @@ def check_state(state: ScanState, streams: tuple[int, ...], width: int) -> None:
     if tuple(tuple(part.shape) for part in state) != expected:
         raise StateError(
             f"initial_state must have m, u of shape {streams} and w of shape {(*streams, width)}; got "
-            f"{tuple(state.m.shape)}, {tuple(state.u.shape)}, {tuple(state.w.shape)}. A state fits the batch "
-            f"(or the packed sequences), heads and width it was made for; start anew with initial_state=None."
+            f"{tuple(state.m.shape)}, {tuple(state.u.shape)}, {tuple(state.w.shape)}. A state fits the "
+            f"batch (or packed sequences), heads and width it was made for; start without initial_state."
         )
     if not state.m.is_floating_point() or len({part.dtype for part in state}) != 1:
         raise StateError(

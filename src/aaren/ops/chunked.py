@@ -4,7 +4,7 @@ Inside a block every prefix state is a row of a lower-triangular matrix of weigh
 matmul. Each row is normalised by its own running maximum; a maximum of the whole block would underflow the
 rows before it.
 
-Inside blocks the precision is that of the inputs, float32 at least: GPUs of most people compute float64 at a
+Inside blocks the precision is that of the inputs, float32 at least: most GPUs compute float64 at a
 64th of the speed. What grows with the sequence, the states between blocks and the exponents of decay, is
 float64 where the device has it: so errors stay those of one block, 1e-6 at any length. Inputs of float64
 (the scores alone will do) ask for float64 throughout.
@@ -89,7 +89,7 @@ def _prefixes_within_blocks(
     since_start = None
     values = torch.where(is_real.unsqueeze(-1), values, 0.0)
     if log_decay is not None:
-        # What item i has suffered by k is summed for every pair by itself: a difference of two running sums
+        # The decay of item i by k is summed for every pair by itself: a difference of two running sums
         # would cancel, and be NaN after a reset.
         age = torch.where(is_past.tril(-1), log_decay.unsqueeze(-1), 0.0).cumsum(dim=-2)  # (b, n, h, k, i)
         sees = sees & (age != -torch.inf)
@@ -148,7 +148,7 @@ class _SeenSums(torch.autograd.Function):
 
 
 class _SeenSumsWithTangents(_SeenSums):
-    """The same with forward-mode differentiation, of which torch.compile knows nothing."""
+    """The same with forward-mode differentiation, which torch.compile does not support."""
 
     @staticmethod
     def jvp(ctx: Any, of_weights: Tensor | None, of_items: Tensor | None, _: None) -> Tensor:

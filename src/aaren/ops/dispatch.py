@@ -30,7 +30,7 @@ VARIABLE = "AAREN_BACKEND"  # of the environment: what `auto` is, wherever that 
 def _has_cpu_kernel() -> bool:
     try:
         return library.is_available()
-    except ConfigError:  # which its first call raises again, with the cure
+    except ConfigError:  # its first call raises this again, with what to do
         return True
 
 

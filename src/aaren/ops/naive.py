@@ -24,7 +24,7 @@ def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
 
     outputs = []
     final = initial
-    age = torch.zeros_like(first_score).unsqueeze(1)  # (b, k, h): decay that each item has suffered so far
+    age = torch.zeros_like(first_score).unsqueeze(1)  # (b, k, h): each item's total decay so far
     for k in range(1, scores.shape[1]):
         if log_decay is not None:
             age = age + log_decay[:, k - 1 : k].double()

@@ -12,7 +12,7 @@ from aaren.shapes import Mask, SequenceBounds, Values
 
 
 def through_padding(scan: Scan) -> Scan:
-    """Let a backend that knows only batches read packed sequences."""
+    """Let a backend that takes only batches read packed sequences."""
 
     def packed_scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
         if items.bounds is None:

@@ -8,9 +8,9 @@ In the trees an element is the state of a run of items; with decay it also carri
 run does to what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not
 commutative.
 
-The two tree algorithms know nothing of attention: elements are tuples of tensors that share a time axis, axis
-1; the operator takes (earlier, later), works on whole slices of time at once, so one call of it is one
-parallel round, and need not commute.
+The two tree algorithms are generic: elements are tuples of tensors that share a time axis, axis 1. The
+operator takes (earlier, later) and need not commute. It works on whole slices of time at once, so one call of
+it is one parallel round.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def hillis_steele(operator: Operator, elements: Elements) -> Elements:
     """Combine every prefix by doubling offsets 1, 2, 4, ...
 
     Offsets begin at 1. The paper's Algorithm 1 begins at 2 and so never joins direct neighbours, and it puts
-    the later operand first, which only a commutative operator forgives.
+    the later operand first, which is right for commutative operators only.
 
     >>> hillis_steele(lambda a, b: (a[0] + b[0],), (torch.tensor([[1, 2, 3, 4, 5]]),))[0]
     tensor([[ 1,  3,  6, 10, 15]])

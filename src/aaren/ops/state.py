@@ -160,7 +160,7 @@ def combine(a: ScanState, b: ScanState) -> ScanState:
 def settle_empty(state: ScanState) -> ScanState:
     """Return the state with the lowest `m` where nothing has been seen, whatever was put there.
 
-    A state of zeros, the paper's start, would else weigh an item of a very negative score as nothing.
+    With a state of zeros, the paper's start, an item of a very negative score would have no weight.
     """
     return ScanState(state.m.masked_fill(state.u == 0, torch.finfo(state.m.dtype).min), state.u, state.w)
 
@@ -281,7 +281,7 @@ def step(
 def _check_item(
     state: ScanState, score: Tensor, value: Tensor, mask: Tensor | None, log_decay: Tensor | None
 ) -> None:
-    """Raise unless an item fits the state; broadcast, it would make new streams, or count for many."""
+    """Raise unless an item fits the state: broadcasting would make new streams, or count an item twice."""
     streams = state.m.shape
     is_fitting = score.shape == streams and value.shape == state.w.shape
     if not is_fitting or (log_decay is not None and log_decay.shape != streams):
@@ -311,6 +311,6 @@ def is_transformed() -> bool:
 
 
 def may_read(tensor: Tensor) -> bool:
-    """Tell whether the numbers in a tensor can be looked at: not on an accelerator, nor in a trace."""
+    """Tell whether the numbers in a tensor may be read: not on an accelerator, nor in a trace."""
     is_plain = type(tensor) in PLAIN and tensor.device.type == "cpu"
     return is_plain and not torch.compiler.is_compiling() and not is_transformed()

@@ -48,5 +48,5 @@ def require(fine: Tensor, *, code: int = BAD_INPUT) -> None:
 
 
 def is_traced() -> bool:
-    """Tell whether what runs now is to be repeated with other numbers, so that nobody may look at these."""
+    """Tell whether what runs now will be repeated with other numbers, so that it may not depend on these."""
     return torch.compiler.is_compiling() or RECORDER.get() is not None  # compilers know no context variables

@@ -1,7 +1,8 @@
 """Aaren against Transformer: row by row against a fixed margin, in bold by the paper's rule, and on average.
 
-The paper's own margin stands beside: it prints both models in bold, as equals, when mean ± standard deviation
-of one touches that of the other, so a difference up to the sum of both published deviations counts as none.
+The paper's own margin is shown too: it prints both models in bold, as equals, when mean ± standard deviation
+of one touches that of the other, so a difference up to the sum of both published standard deviations counts
+as none.
 """
 
 from collections import defaultdict
@@ -236,7 +237,7 @@ _ROUNDING = 1e-9  # 0.44 + 0.01 and 0.48 - 0.02 are printed decimals, not binary
 def which_are_bold(one: Summary, other: Summary, *, is_lower_better: bool) -> tuple[bool, bool]:
     """Apply the paper's rule: both are bold if mean ± standard deviation of one touches the other's.
 
-    Otherwise the better one is; none where a deviation is not known.
+    Otherwise the better one is; none where a standard deviation is unknown.
 
     >>> a, b = Summary(mean=0.50, deviation=0.02, count=5), Summary(mean=0.53, deviation=0.01, count=5)
     >>> which_are_bold(a, b, is_lower_better=True)
@@ -290,7 +291,7 @@ def check_published() -> PublishedCheck:
 
 
 def as_summary(cell: PublishedCell) -> Summary:
-    """Read a published cell as what it is: mean and standard deviation over five seeds."""
+    """Return a published cell as mean and standard deviation over five seeds."""
     return Summary(mean=cell.mean, deviation=cell.std, count=published.NUM_SEEDS)
 
 

@@ -361,7 +361,7 @@ DRAWINGS = (
         name="earliness",
         title="How early the class is known",
         caption="Accuracy on TEST after each share of every series. A model with the published, centred "
-        "embedding is given every prefix anew; the causal one runs over the stream.",
+        "embedding gets every prefix as a series of its own; the causal one runs over the stream.",
         draw=_earliness,
     ),
     Drawing(

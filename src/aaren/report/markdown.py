@@ -44,7 +44,7 @@ NOTHING_AS_PUBLISHED = "Of the paper's rows none was run here as it stands."
 HOW_TO_READ = [
     (
         "Seeds.",
-        "Every number is a mean over seeds ± sample standard deviation (ddof 1). One seed has no deviation, "
+        "Every number is a mean over seeds ± sample standard deviation (ddof 1). One seed has none, "
         "and nothing is tested with it. Profiles are never mixed, and rows with changed keys stand apart.",
     ),
     (

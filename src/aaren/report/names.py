@@ -79,7 +79,7 @@ def notes_of(setting: str, *, cautions_only: bool = False) -> list[str]:
 
 
 def model_label(model: str) -> str:
-    """Return what a model is called for people.
+    """Return the display name of a model.
 
     >>> model_label("transformer"), model_label("dtw"), model_label("mine")
     ('Transformer', '1-NN DTW', 'mine')
@@ -121,7 +121,7 @@ class Metric:
     report: str  # its place in a record: "test.mse"
     label: str
     is_lower_better: bool
-    scale: float = 1.0  # what it is multiplied by for people: accuracies become percent
+    scale: float = 1.0  # what it is multiplied by for display: accuracies become percent
     unit: str = ""  # of differences
     decimals: int = 3
 
@@ -131,7 +131,7 @@ class Metric:
         return self.report.rpartition(".")[2]
 
     def show(self, value: float | None, *, signed: bool = False) -> str:
-        """Write a number for people.
+        """Write a number for display.
 
         >>> Metric(report="test.accuracy", label="", is_lower_better=False, scale=100.0, decimals=2).show(0.5)
         '50.00'

@@ -1,4 +1,4 @@
-"""Write a report into a folder: tables.md, and one page with everything inside that asks for nothing.
+"""Write a report into a folder: tables.md, and one page that needs no network.
 
 The page is made from templates/page.html, which escapes every value but the page's own style and scripts.
 """

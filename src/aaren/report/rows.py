@@ -50,7 +50,7 @@ class RowKey:
 
     @property
     def name(self) -> str:
-        """Return dataset and horizon for people.
+        """Return dataset and horizon for display.
 
         >>> RowKey(setting="forecasting", profile="cpu", variant="", dataset="ETTh1", horizon=96).name
         'ETTh1, 96'

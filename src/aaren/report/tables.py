@@ -155,7 +155,7 @@ def show_summary(summary: Summary | None, number: Metric) -> str:
 
 
 def baseline_table(results: Results, setting: str, profile: str, number: Metric) -> Table | None:
-    """Show every model of every row, the best in bold: a learned model that loses is seen to lose."""
+    """Show every model of every row, the best in bold."""
     rows = [
         row
         for row in results.select(setting, profile)
@@ -398,7 +398,7 @@ def _published_cell(one: Comparison, model: str, cell: PublishedCell | None) -> 
     is_same = one.key.profile == "paper" and not is_stand_in(one.key.dataset)
     note = ""
     if is_same and off is not None and abs(off) > _FAR:
-        note = f"ours {off:+.1f} deviations off".replace("-", "\u2212")
+        note = f"ours {off:+.1f} standard deviations off".replace("-", "\u2212")
     return Cell(text=describe(cell), key=cell.mean, kind="paper", note=note)
 
 

@@ -1,4 +1,4 @@
-"""The claim, and what our runs say to it, in sentences that are computed from records and benchmarks."""
+"""The paper's claim and what our runs show, in sentences computed from records and benchmarks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -27,7 +27,7 @@ class RlNetworkConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlConfig:
-    """One experiment with recorded episodes, judged by acting in the environment."""
+    """One experiment with recorded episodes, evaluated by acting in the environment."""
 
     dataset: str = ""  # a name of the catalogue
     data_file: str = ""  # or the user's own .npz, .hdf5 (D4RL), or the id of a Minari dataset

@@ -1,8 +1,8 @@
 """Gymnasium environments: built by their ids, played in many at once, and D4RL's scores of what is collected.
 
 An environment is built without Gymnasium's wrappers, whose checks cost time and whose warnings only say that
-`-v4` is not the newest; the step limit is counted here. One that raises, or shows what is no number, ends its
-own episode only. Whoever can `act` on a batch of observations may play.
+`-v4` is not the newest; the step limit is counted here. One that raises, or shows a NaN, ends its own
+episode only. Anything that can `act` on a batch of observations may play.
 
 The reference returns are D4RL's own, for its version-2 environments; a record of a score says which version
 was run.
@@ -88,7 +88,7 @@ def is_built_in(environment_id: str) -> bool:
 
 
 class Player(Protocol):
-    """Who acts in all episodes at once."""
+    """Acts in all episodes at once."""
 
     def act(
         self, observations: NDArray[np.float64], rewards: NDArray[np.float64] | None
@@ -100,7 +100,7 @@ class Player(Protocol):
 
 
 class Outcome(NamedTuple):
-    """What became of one episode."""
+    """The result of one episode."""
 
     total: float  # sum of rewards
     steps: int
@@ -146,10 +146,10 @@ class Simulator:
     def play(
         self, player: Player, seeds: Sequence[int], *, observation_size: int | None = None
     ) -> list[Outcome]:
-        """Play one episode per seed, all in step, and return what became of them.
+        """Play one episode per seed, all in step, and return their results.
 
         Args:
-            player: Who acts; it is told which episodes continue.
+            player: Acts; its `keep` is called with the episodes that continue.
             seeds: Of the environments.
             observation_size: What the player expects, if it differs (Ant); missing numbers are 0.
         """
@@ -281,7 +281,7 @@ class _Episode:
         self.is_running, self.error = True, ""
 
     def begin(self, seed: int) -> None:
-        """Start anew."""
+        """Begin the episode."""
         try:
             observation, _ = self.environment.reset(seed=seed)
             self._see(observation, 0.0)

@@ -1,4 +1,4 @@
-"""Recorded episodes in whatever form people have them, as trajectories.
+"""Recorded episodes, in any of several forms, as trajectories.
 
 A dataset's name, a file, a Minari dataset, `Trajectories`, or a list with one entry per episode: a dict, or
 an object such as Minari's, with `observations`, `actions` and `rewards`, or a tuple of these three.

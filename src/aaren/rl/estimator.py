@@ -1,8 +1,8 @@
-"""AarenPolicy: a policy learned from recorded episodes, fitted and judged in the manner of scikit-learn.
+"""AarenPolicy: a policy learned from recorded episodes, with the interface of scikit-learn.
 
 Its model is a `DecisionModel` with one token per step: the observation, and where among the recorded returns
 the wanted one stands, which does not change during an episode. Training, scoring and acting see the same
-context: up to K steps, in a state of constant size that is begun anew after them. Beside it every fit makes
+context: up to K steps, in a state of constant size that is reset after them. Beside it every fit makes
 the simplest alternative, a clone of the best third of the episodes, and where the environment is known plays
 both.
 """
@@ -77,7 +77,7 @@ class PolicyEvaluation:
 
 
 class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Learn from recorded episodes to act, and be asked for a return.
+    """Learn from recorded episodes to act, given a target return.
 
     Args:
         target_return: the return to ask for, in the environment's unit; None: a quantile of the data's.
@@ -85,9 +85,9 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         width: of the network.
         num_heads: must divide width.
         num_layers: of its encoder.
-        mixer: what looks back, "aaren" or, to compare, "softmax" (the Transformer, whose memory grows).
+        mixer: "aaren" or, to compare, "softmax" (the Transformer, whose memory grows).
         dropout: while training.
-        context_steps: K, the most steps that the policy remembers: after every K its state is begun anew.
+        context_steps: K, the most steps that the policy remembers: after every K its state is reset.
         updates: of the weights, at most; the learning rate falls to 0 over them.
         batch_size: windows of K recorded steps in an update.
         learning_rate: the highest.
@@ -98,7 +98,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
             environment is known; 0: none.
         random_state: an int makes fits repeatable.
         device: of the training: "auto", "cpu" or "cuda".
-        threads: of torch while fitting; 0: as many as torch likes.
+        threads: of torch while fitting; 0: as torch chooses.
         verbose: show progress, the return that will be asked for, and the comparison.
 
     >>> rng = np.random.default_rng(0)
@@ -161,7 +161,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
                 a list with one entry per episode: a dict of `observations` (steps, numbers), `actions`
                 (steps, numbers), or (steps,) of whole numbers if they are discrete, and `rewards` (steps,).
                 Episodes of one step show no consequence of an action and are left out.
-            y: Nothing; scikit-learn's place.
+            y: Ignored; scikit-learn passes it.
             environment: That the episodes are of, a Gymnasium id or a built one, to know bounds of actions
                 and to compare; None: what the data names, if it is one of Gymnasium's own.
         """
@@ -251,7 +251,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         target_return: float | None = None,
         engine: str = "auto",
     ) -> PolicySession:
-        """Open a session: `push(observation, reward)` gives the next action, `reset()` begins anew.
+        """Open a session: `push(observation, reward)` gives the next action, `reset()` starts an episode.
 
         What is asked for stays the same through an episode, so rewards may be left out.
 
@@ -304,7 +304,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         return self._play(simulator, who, int(episodes), (seed, 0), target_return)
 
     def summary(self) -> str:
-        """Return the comparison after a fit as a small table, and who won."""
+        """Return the comparison with the clone after a fit as a small table, and the verdict."""
         check_is_fitted(self, "model_")
         rows = [
             ("policy, asked for " + _short(self.target_return_), "policy"),
@@ -475,7 +475,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
             is_fused=True,
             sees_actions=False,
             norm="pre",
-            max_steps=1,  # no clock: a table of times learns recorded episodes by heart
+            max_steps=1,  # no clock: a table of timesteps overfits to the recorded episodes
             timestep_std=0.02,
             context_steps=int(self.context_steps),
             counts_rewards=False,
@@ -544,7 +544,7 @@ class _ClonePlayer:
     def act(
         self, observations: NDArray[np.float64], rewards: NDArray[np.float64] | None
     ) -> NDArray[np.generic]:
-        """Look at the observations alone."""
+        """Act on the observations alone."""
         del rewards
         return self.clone.act(observations)
 

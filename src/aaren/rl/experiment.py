@@ -1,4 +1,4 @@
-"""Learn from recorded episodes to act, and be judged by acting in the environment that they are of.
+"""Learn from recorded episodes to act, evaluated in the environment that they are of.
 
 Windows of recorded steps train the model to repeat actions, given the return that followed; then it is asked
 for a high return and plays. "Validation" are episodes during training, whose best evaluation selects the
@@ -79,7 +79,7 @@ class RlExperiment(Experiment[TrajectoryBatch]):
 
     @property
     def asks_for_returns(self) -> bool:
-        """Tell whether the model is told which return is wanted."""
+        """Tell whether the model takes a target return."""
         return self.config.model in ("aaren", "transformer")
 
     def build_model(self) -> nn.Module:
@@ -309,7 +309,7 @@ class _RandomPlayer:
     def act(
         self, observations: NDArray[np.float64], rewards: NDArray[np.float64] | None
     ) -> NDArray[np.generic]:
-        """Draw, whatever happened."""
+        """Draw random actions."""
         del rewards
         return self.policy.draw(len(observations), self.rng)
 

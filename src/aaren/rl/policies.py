@@ -1,11 +1,11 @@
-"""Behaviour policies as plain arrays: small networks that look at an observation and act.
+"""Behaviour policies as plain arrays: small networks from observation to action.
 
 A policy is `<name>.npz` with `<name>.json` beside it. Arrays: `W0, b0, W1, b1, ...` (y = W x + b); optional
 `obs_mean, obs_std` (x <- (x - mean) / std, then clipped to ±`obs_clip`); for random actions `log_std`, or
 `W_logstd, b_logstd` (from the last hidden layer, clipped to [-20, 2]). In the JSON: `hidden_activation`
 ("tanh", "relu" or "none"), `output` ("tanh" squashes, "clip[-1,1]" cuts), `obs_clip`, `env`, and
 `time_feature` (true: 1 - t/1000 follows the observation). A series keeps snapshots of one training run under
-keys such as `it080/W0`; `series.npz@it080` names one. Runs no environment.
+keys such as `it080/W0`; `series.npz@it080` names one.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What every policy must be measured against: random actions, the policy that recorded the data, and a clone.
+"""The baselines of every policy: random actions, the policy that recorded the data, and a clone.
 
 Two of them do not learn: `RandomPolicy` draws between the bounds; `BehaviourPolicy` only knows what the
 recorded episodes collected. `ClonePolicy` is the simplest that does: a plain network from observation to

@@ -3,7 +3,7 @@
 Episode k of behaviour p depends on the seed, p and k alone. So it does not matter how many processes there
 are, in which order they finish, or whether the work was stopped: finished episodes are kept in shards and
 taken up again by the next call with the same settings. "Bit for bit" holds on one machine with one set of
-versions, which the file's record names. Trains nothing.
+versions, which the file's record names.
 
 A recipe names the public policies that stand in for D4RL's where its files are unavailable. Levels of score
 are alike; the algorithms are not: D4RL rolled out SAC policies, these come from PPO, TRPO, ARS, A2C, SAC and

@@ -5,7 +5,7 @@ sees of the episode so far is its context:
 
 window    the latest K steps, every token computed again at every step; the published way
 carried   the whole episode in the model's state: constant work per step (Aaren), a growing cache (softmax)
-reset     the same, begun anew every K steps: constant work, 1 to K steps of context in turn
+reset     the same, reset every K steps: constant work, 1 to K steps of context in turn
 """
 
 from abc import ABC, abstractmethod
@@ -274,7 +274,7 @@ class PolicySession(Session[PolicyState]):
             what = f"too large for {scaled.dtype}" if bool(came.isfinite().all()) else "not finite"
             raise DataError(
                 f"the {name} of step {self.count} in episode {int(wrong.nonzero()[0])} is {what} "
-                f"({came.tolist()}): it would spoil the state for ever. Leave the episode out with "
+                f"({came.tolist()}): it would spoil the state for good. Leave the episode out with "
                 f"mask=False, or end it."
             )
         return scaled
@@ -340,7 +340,7 @@ class Context(ABC):
 
 
 class CarriedContext(Context):
-    """The model's own state, carried from step to step, or begun anew every so many steps."""
+    """The model's own state, carried from step to step, or reset every so many steps."""
 
     def __init__(self, model: DecisionModel, reset_every: int | None = None) -> None:
         self.model = model
@@ -450,7 +450,7 @@ def _choose(mask: Tensor, chosen: Tensor, other: Tensor) -> Tensor:
 
 
 def _where(mask: Tensor, empty: TreeT, state: TreeT) -> TreeT:
-    """Return the state with some streams begun anew."""
+    """Return the state with some streams reset."""
     mixed: object
     if isinstance(state, Tensor):
         assert isinstance(empty, Tensor)

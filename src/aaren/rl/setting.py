@@ -60,7 +60,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
         baselines=MappingProxyType(
             {"transformer": "Transformer", "bc": "cloning, same network without returns"}
         ),
-        note="With one seed the interval knows nothing of how much seeds differ: it is of these weights "
+        note="With one seed the interval does not include how much seeds differ: it is of these weights "
         "alone.",
     )
     protocols = MappingProxyType({"cpu": 3})  # docs/rl.md says what each number means

@@ -124,7 +124,7 @@ class WindowExperiment(Experiment[TrajectoryBatch]):
             return {"left": float(self.plan.max_updates - moment.update)}  # the last weights are the best
         held, steps = self.held_out, self.network.context_steps
         device = next(model.parameters()).device
-        counts = -(-held.trajectories.lengths // steps)  # a session begins anew every K steps
+        counts = -(-held.trajectories.lengths // steps)  # a session is reset every K steps
         chosen = np.repeat(np.arange(len(counts)), counts)
         starts = np.concatenate([steps * np.arange(count) for count in counts])
         total = weight = 0.0

@@ -116,7 +116,7 @@ def _run(
     *,
     is_for_state: bool = False,
 ) -> None:
-    """Run a kernel, which writes a large result, (b, t, h, d), over all blocks."""
+    """Run a kernel that writes a large result, (b, t, h, d), over all blocks."""
     batch, length, heads, width = result.shape
     num_blocks = batch if ends is None else ends.shape[0] - 1
     num_threads = torch.get_num_threads() if result.numel() > SMALL_WORK else 1
@@ -135,7 +135,7 @@ def _run(
 def _is_streamed(result: Tensor) -> bool:
     """Tell whether a result is too large to be found in a cache when it is read, and consists of whole lines.
 
-    The caches of a core hold a few megabytes; the last one is shared with everybody, and what is written past
+    The caches of a core hold a few megabytes, and the last-level cache is shared by all cores: writing past
     it leaves it to the values, which are read.
     """
     row_bytes = result.shape[-1] * result.element_size()

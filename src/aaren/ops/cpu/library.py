@@ -1,7 +1,7 @@
 """The compiled kernels: find the library, choose the instruction set, return addresses of functions.
 
-The library lies beside this file, put there by `hatch_build.py`. It holds every kernel once per type of
-number and instruction set; the best set that the processor supports is used. `AAREN_CPU_ISA`, read at the
+The library lies beside this file, put there by `hatch_build.py`. It holds every kernel once per dtype
+and instruction set; the best set that the processor supports is used. `AAREN_CPU_ISA`, read at the
 first call, chooses another one of them, or `none`.
 """
 
@@ -46,7 +46,7 @@ def kernel(name: str, dtype: torch.dtype) -> Kernel:
 
     Raises:
         MissingDependencyError: There is no kernel for this machine.
-        ConfigError: The library is older than its source, or `AAREN_CPU_ISA` asks for what there is not.
+        ConfigError: The library is older than its source, or `AAREN_CPU_ISA` is not available.
     """
     library, fault = _load()
     if library is None:

@@ -26,7 +26,7 @@ _lock = threading.RLock()  # reentrant: a finalizer may run at any moment, also 
 
 
 def uninitialised(like: Tensor) -> Tensor:
-    """Return a contiguous tensor to be filled; what stands in it is left over from anything."""
+    """Return a contiguous tensor to be filled; its content is arbitrary."""
     num_bytes = like.numel() * like.element_size()
     is_ours = num_bytes >= LARGE and type(like) in PLAIN and like.device.type == "cpu"
     if not is_ours or torch.are_deterministic_algorithms_enabled():  # which also fills what is empty

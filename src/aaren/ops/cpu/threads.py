@@ -69,7 +69,7 @@ def _run_on_own_threads(function: Kernel, address: int, num_threads: int) -> Non
 
 @cache
 def _openmp() -> Callable[[Kernel, int, int, int], None] | None:
-    """Return what starts a parallel region in the OpenMP that torch has loaded, if it can be had."""
+    """Return what starts a parallel region in the OpenMP that torch has loaded, if available."""
     if sys.platform != "linux":
         return None
     loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
@@ -86,9 +86,9 @@ def _openmp() -> Callable[[Kernel, int, int, int], None] | None:
 
 
 def _enter_child() -> None:
-    """Live without the parent's threads.
+    """Work without the parent's threads.
 
-    In a child, OpenMP waits for ever for threads that only the parent had, in torch's operations too; so if
+    In a child, OpenMP would wait without end for the parent's threads, in torch's operations too; so if
     it was used from here, torch gets one thread there, as in the workers of its DataLoader.
     """
     global _is_forked

@@ -6,7 +6,7 @@ stays in registers. All sequences lie end to end on one time axis of T items; bo
 Scores, sums and states are float64; exponentials and products with values have the precision of the values.
 
 Experimental: tested under Triton's interpreter and compiled for CUDA, but no run on a GPU is on record yet.
-Importing this file imports Triton; only `triton_scan` does it, at the first call. Knows nothing of autograd.
+Importing this file imports Triton; only `triton_scan` does it, at the first call.
 """
 
 import triton
@@ -197,7 +197,7 @@ def backward(
 def _sequence(bounds: tl.tensor, num_items: tl.tensor, heads: tl.tensor) -> tuple[tl.tensor, ...]:
     """Return this program's row of (n, h), its head, and where its sequence begins and ends.
 
-    Nobody has read bounds that lie on a GPU; clamping keeps wrong ones inside our own memory.
+    Bounds on a GPU are not checked; clamping keeps wrong ones inside the tensors.
     """
     row = tl.program_id(0).to(tl.int64)
     sequence = row // heads
