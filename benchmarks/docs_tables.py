@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import correction
 import data_loading
 import engine_overhead
 import event_training
@@ -404,6 +405,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     data_loading: "docs/data.md",
     grid: "docs/lab.md",
     forecaster: "docs/forecasting.md",
+    correction: "docs/forecasting.md",
 }
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("README.md", "numbers"): numbers,

@@ -67,7 +67,7 @@ def test_monthly_passengers_are_forecast_better_than_by_the_year_before() -> Non
         float(np.mean(np.abs(said - found["y"]) / found["y"]))
         for said in (found["AarenForecaster"], year_before)
     )
-    assert ours < 0.6 * naive  # about 5 % and 12 %
+    assert ours < 0.7 * naive  # 4.7 % and 8.1 %
 
 
 def test_a_wide_frame_in_a_wide_frame_out() -> None:
