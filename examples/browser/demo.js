@@ -289,7 +289,7 @@ class SensorCard extends Card {
     sheet.text("readings", left + 4, sheet.height - 4);
     sheet.text("forecast", sheet.width - 6, sheet.height - 4, { colour: colours.main, align: "right" });
     const [from, middle, to] = [0, 1, 2].map((which) => forecast[3 * (AHEAD - 1) + which].toFixed(1));
-    const held = this.judged > 50 ? ` · band held ${percent(this.inside / this.judged)} so far` : "";
+    const held = this.judged > 200 ? ` · band held ${percent(this.inside / this.judged)} so far` : "";
     this.answer.textContent = `In ${AHEAD} readings: ${middle}° (${from}° to ${to}°)${held}`;
   }
 }
@@ -540,14 +540,15 @@ class ProcessCard extends Card {
       sheet.text(kind, left - 6, y(kind) + 4, { align: "right" });
     }
     // How likely each moment is, per kind: the curve's height on a kind's lane is its share of the density.
-    const tall = (low - 36) / 3 - 4;
+    const peak = Math.max(1, ...Array.from({ length: 200 }, (_, place) => this.gap.density(0.05 * (place + 1))));
+    const tall = ((low - 36) / 3 - 4) / peak;
     lanes.forEach((kind) => {
       const share = this.shares[this.kinds.indexOf(kind)];
       if (share < 0.01) return;
       const points = [];
       for (let px = Math.max(left, x(this.time)); px <= sheet.width; px += 2) {
         const time = this.clock - SECONDS_SHOWN.past + ((px - left) / (sheet.width - left)) * span;
-        points.push([px, y(kind) - tall * clamp(share * this.gap.density(time - this.time), 0, 1)]);
+        points.push([px, y(kind) - tall * share * Math.min(peak, this.gap.density(time - this.time))]);
       }
       if (points.length < 2) return;
       const colour = colours[LANES[kind]];

@@ -91,7 +91,7 @@ class SensorModel(nn.Module):
 def make_sensor(folder: Path) -> dict[str, Any]:
     """Train with the quantile loss and count how often the interval holds on other sensors."""
     rng, model = np.random.default_rng(0), SensorModel()
-    updates = 300
+    updates = 180
     optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=updates)
     levels = torch.tensor(QUANTILES)
@@ -130,7 +130,7 @@ def _day_before(series: Tensor) -> Tensor:
 
 # ---- Strokes: told apart while they are drawn ------------------------------------------------------------
 
-UPDATES = 500
+UPDATES = 160
 SPACING = 0.03  # between two points that the model sees, of the pad's width
 SHAPES = ("line", "circle", "triangle", "square", "zigzag", "wave")
 
@@ -269,7 +269,7 @@ def make_process(folder: Path) -> dict[str, Any]:
         sequence="machine",
         width=WIDTH,
         num_layers=LAYERS,
-        updates=200,
+        updates=100,
         patience=4,
         learning_rate=3e-3,
         seed=0,
