@@ -18,8 +18,9 @@ from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.forecasting.data import time_marks
 from aaren.nn import Encoder, EncoderConfig
 from aaren.ops.cpu import library
-from aaren.stream.export import Artifact, c_string, export_stream, identifier
-from aaren.stream.native.engine import BAD_INPUT, BAD_STATE, OK, compile_step
+from aaren.rl import DecisionModel, DecisionModelConfig
+from aaren.stream.export import Artifact, build_library, c_string, export_stream, identifier
+from aaren.stream.native.engine import BAD_INPUT, BAD_STATE, BAD_TIME, OK, compile_step
 from aaren.stream.whole import calendar_marks, find_whole_step
 
 pytestmark = pytest.mark.skipif(
@@ -33,7 +34,9 @@ def forecaster() -> StreamingForecaster:
     """Return a small forecaster of rows with dates."""
     torch.manual_seed(0)
     config = StreamingForecasterConfig(num_series=2, horizon_steps=3, width=16, num_heads=2, decay="learned")
-    return StreamingForecaster(config).eval()
+    model = StreamingForecaster(config).eval()
+    model.preprocessing = LEARNED
+    return model
 
 
 def rows(count: int) -> np.ndarray:
@@ -44,7 +47,7 @@ def rows(count: int) -> np.ndarray:
 
 
 def test_raw_rows_give_the_forecasts_of_torch(tmp_path: Path) -> None:
-    found = export_stream(forecaster(), tmp_path, preprocessing=LEARNED, check=rows(60))
+    found = export_stream(forecaster(), tmp_path, check=rows(60))
     assert found.largest_difference is not None
     assert found.largest_difference < 1e-5
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -63,10 +66,13 @@ def test_a_classifier_and_an_event_model_are_those_of_torch(tmp_path: Path) -> N
         num_channels=2, num_classes=3, length=9, embedding="causal", head="pooled", width=16, num_heads=2
     )
     learned = {"classes": HOSTILE[:3], "mean": [1.0, 2.0], "deviation": [3.0, 0.5]}
-    export_stream(Classifier(config).eval(), tmp_path / "a", preprocessing=learned, check=rows(30)[:, :2])
+    classifier = Classifier(config).eval()
+    classifier.preprocessing = learned
+    export_stream(classifier, tmp_path / "a", check=rows(30)[:, :2])
     events = np.column_stack([np.arange(1.0, 31.0) ** 1.1, np.arange(30) % 4])
     model = EventModel(EventModelConfig(num_marks=4, width=16, num_heads=2)).eval()
-    export_stream(model, tmp_path / "b", preprocessing={"mark_names": HOSTILE[:4]}, check=events)
+    model.preprocessing = {"mark_names": HOSTILE[:4]}
+    export_stream(model, tmp_path / "b", check=events)
 
 
 def test_a_model_of_ones_own_needs_an_example(tmp_path: Path) -> None:
@@ -80,14 +86,58 @@ def test_a_model_of_ones_own_needs_an_example(tmp_path: Path) -> None:
         assert found.largest_difference < (0.1 if options.get("weights") else 1e-5)
 
 
-def test_damaged_and_foreign_states_and_bad_rows_are_refused(tmp_path: Path) -> None:
-    from aaren.stream.export import build_library
-
-    model = forecaster()
-    export_stream(model, tmp_path, preprocessing=LEARNED)
-    whole = find_whole_step(model, preprocessing=LEARNED)
+def exported(model: torch.nn.Module, folder: Path) -> Artifact:
+    """Export a model and load what was written."""
+    export_stream(model, folder)
+    whole = find_whole_step(model)
     step = compile_step(whole.run, list(whole.inputs.values()), whole.state, largest=whole.largest)
-    artifact = Artifact(build_library(tmp_path), step.program)
+    return Artifact(build_library(folder), step.program)
+
+
+def test_events_out_of_order_or_of_no_kind_are_refused_and_leave_no_trace(tmp_path: Path) -> None:
+    artifact = exported(EventModel(EventModelConfig(num_marks=3, width=16, num_heads=2)).eval(), tmp_path)
+
+    def push(time: float, mark: int) -> int:
+        return artifact.step([torch.tensor([time], dtype=torch.float64), torch.tensor([mark])])[0]
+
+    assert push(5.0, 0) == OK  # the first one sets the clock
+    assert push(6.5, 2) == OK
+    before = artifact.state.raw
+    for time, mark, code in (
+        (6.5, 1, BAD_TIME),
+        (6.0, 1, BAD_TIME),
+        (float("nan"), 1, BAD_INPUT),
+        (float("inf"), 1, BAD_INPUT),
+        (7.0, 3, BAD_INPUT),
+        (7.0, -1, BAD_INPUT),
+    ):
+        assert push(time, mark) == code, (time, mark)
+        assert artifact.state.raw == before
+    assert push(7.0, 1) == OK
+
+
+@pytest.mark.parametrize("actions", ["box", "discrete"])
+def test_a_policy_acts_as_with_torch(actions: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = DecisionModelConfig(
+        state_size=3, action_size=2, actions=actions, width=16, num_layers=1, max_steps=64, target_return=5.0
+    )
+    model = DecisionModel(config).eval()
+    model.set_scales(state_mean=torch.tensor([1.0, 2.0, 3.0]), state_std=torch.tensor([0.5, 1.0, 2.0]))
+    seen = np.random.default_rng(0).standard_normal((20, 4))
+    found = export_stream(model, tmp_path, check=seen)
+    assert found.largest_difference is not None
+    assert found.largest_difference < 1e-5
+    session, artifact = model.stream(engine="torch"), exported(model, tmp_path)
+    for row in seen:
+        code, (action, _) = artifact.step([torch.tensor(row[:3])[None], torch.tensor(row[3:])])
+        assert code == OK
+        np.testing.assert_allclose(action, session.push(row[:3], row[3]), atol=1e-5)
+    assert artifact.step([torch.full((1, 3), 1e300, dtype=torch.float64), torch.zeros(1)])[0] == BAD_INPUT
+
+
+def test_damaged_and_foreign_states_and_bad_rows_are_refused(tmp_path: Path) -> None:
+    artifact = exported(forecaster(), tmp_path)
     item = [torch.tensor([[1e-3, 50.0]], dtype=torch.float64), torch.tensor([1.5e9], dtype=torch.float64)]
     assert artifact.step(item)[0] == OK
     before = artifact.state.raw
@@ -101,6 +151,12 @@ def test_damaged_and_foreign_states_and_bad_rows_are_refused(tmp_path: Path) -> 
         assert artifact.step(item)[0] == BAD_STATE, place
     artifact.state.raw = before
     assert artifact.step(item)[0] == OK
+    torch.manual_seed(1)
+    other = StreamingForecaster(forecaster().config).eval()
+    other.preprocessing = LEARNED
+    foreign = exported(other, tmp_path / "other")
+    foreign.state.raw = artifact.state.raw
+    assert foreign.step(item)[0] == BAD_STATE
 
 
 def test_dates_become_the_marks_of_training() -> None:

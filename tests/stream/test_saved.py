@@ -3,6 +3,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -62,6 +63,46 @@ def test_a_streaming_model_too(tmp_path: Path, rng: torch.Generator) -> None:
     rows, marks = torch.randn(1, 9, 2, generator=rng), torch.randn(1, 9, 4, generator=rng)
     assert torch.equal(again(rows, marks)[0], model(rows, marks)[0])
     assert again.fingerprint() == model.fingerprint()
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+@pytest.mark.parametrize("unit", [1.0, 1e-4])
+@pytest.mark.parametrize("place", ["in the model", "beside it"])
+def test_the_stream_of_a_loaded_run_takes_raw_rows(
+    place: str, unit: float, engine: str, tmp_path: Path, rng: torch.Generator
+) -> None:
+    config = StreamingForecasterConfig(num_series=2, horizon_steps=3, **NARROW)
+    model = StreamingForecaster(config).eval()
+    mean, deviation = unit * np.array([50.0, -3.0]), unit * np.array([7.0, 0.1])
+    learned = {"columns": ["a", "b"], "mean": mean.tolist(), "deviation": deviation.tolist()}
+    if place == "in the model":
+        model.preprocessing = learned
+    else:
+        (tmp_path / "preprocessing.json").write_text(json.dumps(learned))
+    again = load_model(save_model(model, tmp_path / "model"))
+    model.preprocessing = None
+    raw, scaled = again.stream(engine=engine), model.stream(engine="torch")
+    for number in range(8):
+        row = torch.randn(2, generator=rng).double().numpy()
+        date = np.datetime64("2026-01-31T07:00") + np.timedelta64(number, "h")
+        found, wanted = raw.push(row * deviation + mean, date=date), scaled.push(row, date=date)
+        np.testing.assert_allclose((found.numpy() - mean) / deviation, wanted, atol=1e-5)
+    kept = raw.to_bytes()
+    with pytest.raises(DataError, match="too far from the training data"):
+        raw.push([0.0, 1e17], date=date)
+    assert raw.to_bytes() == kept
+    raw.push([float("nan"), 0.0], date=date, mask=False)
+    assert raw.to_bytes() == kept
+
+
+def test_small_units_are_normalised_like_others(rng: torch.Generator) -> None:
+    model = StreamingForecaster(
+        StreamingForecasterConfig(num_series=1, horizon_steps=3, num_marks=0, **NARROW)
+    ).eval()
+    rows = torch.randn(1, 60, 1, generator=rng)
+    usual, small = (model(unit * rows)[0][:, 5:] / unit for unit in (1.0, 1e-4))  # once there is a variance
+    torch.testing.assert_close(small, usual, rtol=0.0, atol=0.05)  # of a standard deviation; was 35
+    assert model(torch.zeros(1, 5, 1))[0].isfinite().all()
 
 
 def test_a_folded_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from aaren.errors import ConfigError
 from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, fingerprint_around
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.whole import WholeStep
+from aaren.stream.whole import WholeStep, scaled_by
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +68,7 @@ class BlendedClassifier(nn.Module):
     """Average two classifiers; the scores are logarithms of the mean probabilities."""
 
     config_type: ClassVar[type[BlendedClassifierConfig]] = BlendedClassifierConfig
+    preprocessing: Mapping[str, Any] | None = None  # of its run: classes and scales, which `stream` applies
     is_causal = True
 
     def __init__(self, config: BlendedClassifierConfig) -> None:
@@ -123,11 +124,12 @@ class BlendedClassifier(nn.Module):
         self, batch_size: int | None = None, *, engine: str = "auto"
     ) -> "ClassifierSession[BlendedClassifierState]":
         """Open a session that holds the state: push samples, read class probabilities."""
-        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
+        raw = scaled_by(self.fold(), self.preprocessing, self.config.features.num_channels)
+        return ClassifierSession(raw, batch_size=batch_size, engine=engine)
 
-    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
-        """Return the step from a raw sample to class probabilities; `preprocessing` is a run's."""
-        return classify_raw(self, self.config.features.num_channels, preprocessing)
+    def whole_step(self) -> WholeStep:
+        """Return the step from a raw sample to class probabilities."""
+        return classify_raw(self, self.config.features.num_channels)
 
     def fold(self) -> "BlendedClassifier":
         """Return a frozen copy for inference; states pass between it and the original."""

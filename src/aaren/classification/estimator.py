@@ -329,6 +329,11 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 f"labels that are saved must be text, numbers or booleans; got {type(labels[0]).__name__}. "
                 f"Fit with y.astype(str)."
             )
+        self.model_.preprocessing = {
+            "classes": [str(label) for label in labels],
+            "mean": self.mean_.tolist(),
+            "deviation": self.deviation_.tolist(),
+        }
         folder = save_model(self.model_, folder)
         settings = self.get_params()
         if not isinstance(settings["random_state"], Integral | None):

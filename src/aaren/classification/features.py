@@ -26,7 +26,7 @@ from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, hash_weights, tensors_of
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.whole import WholeStep
+from aaren.stream.whole import WholeStep, scaled_by
 
 UNIT = 4096.0  # parts of a standard deviation that a sample is rounded to
 LARGEST = 32.0  # standard deviations that a sample is clipped to
@@ -125,6 +125,7 @@ class FeatureClassifier(nn.Module):
     """
 
     config_type: ClassVar[type[FeatureClassifierConfig]] = FeatureClassifierConfig
+    preprocessing: Mapping[str, Any] | None = None  # of its run: classes and scales, which `stream` applies
     is_causal = True
     channels: Tensor
     thresholds: Tensor
@@ -311,11 +312,12 @@ class FeatureClassifier(nn.Module):
             batch_size: how many streams go side by side; None: one, whose samples and answers lack that axis.
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
-        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
+        raw = scaled_by(self.fold(), self.preprocessing, self.config.num_channels)
+        return ClassifierSession(raw, batch_size=batch_size, engine=engine)
 
-    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
-        """Return the step from a raw sample to class probabilities; `preprocessing` is a run's."""
-        return classify_raw(self, self.config.num_channels, preprocessing)
+    def whole_step(self) -> WholeStep:
+        """Return the step from a raw sample to class probabilities."""
+        return classify_raw(self, self.config.num_channels)
 
     def fold(self) -> "FeatureClassifier":
         """Return a frozen copy for inference; states pass between it and the original."""

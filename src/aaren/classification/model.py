@@ -25,8 +25,8 @@ from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
 from aaren.stream.native.lower import Leaf
-from aaren.stream.session import Item, Session, StateT, largest
-from aaren.stream.whole import WholeStep, numbers_of
+from aaren.stream.session import Item, Session, StateT, Steppable, largest
+from aaren.stream.whole import Scaled, WholeStep, names_in, scaled_by
 
 EMBEDDINGS = ("circular", "causal")
 HEADS = ("flattened", "pooled")
@@ -119,6 +119,7 @@ class Classifier(nn.Module):
     """
 
     config_type: ClassVar[type[ClassifierConfig]] = ClassifierConfig
+    preprocessing: Mapping[str, Any] | None = None  # of its run: classes and scales, which `stream` applies
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()
@@ -287,12 +288,13 @@ class Classifier(nn.Module):
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
         self._require_causal()
-        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
+        raw = scaled_by(self.fold(), self.preprocessing, self.config.num_channels)
+        return ClassifierSession(raw, batch_size=batch_size, engine=engine)
 
-    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
-        """Return the step from a raw sample to class probabilities; `preprocessing` is a run's."""
+    def whole_step(self) -> WholeStep:
+        """Return the step from a raw sample to class probabilities."""
         self._require_causal()
-        return classify_raw(self, self.config.num_channels, preprocessing)
+        return classify_raw(self, self.config.num_channels)
 
     def fold(self) -> "Classifier":
         """Return a frozen copy for inference; states pass between it and the original."""
@@ -400,22 +402,20 @@ class ClassifierSession(Session[StateT]):
         return None if found is None else found.softmax(dim=-1)
 
 
-def classify_raw(model: Any, num_channels: int, preprocessing: Mapping[str, Any] | None) -> WholeStep:
+def classify_raw(model: Any, num_channels: int) -> WholeStep:
     """Return the step of a classifier (Any: one of the three) from a raw sample to class probabilities."""
-    folded = model.fold()
-    mean = numbers_of(preprocessing, "mean", [0.0] * num_channels)
-    deviation = numbers_of(preprocessing, "deviation", [1.0] * num_channels)
+    raw: Steppable[Any] = scaled_by(model.fold(), model.preprocessing, num_channels)
 
     def run(given: list[Tensor], state: Any) -> tuple[list[Tensor], Any]:
-        scores, state = folded.step(((given[0] - mean) / deviation).float(), state)
+        scores, state = raw.step(given[0] if isinstance(raw, Scaled) else given[0].float(), state)
         return [scores.softmax(-1)], state
 
-    classes = [str(name) for name in (preprocessing or {}).get("classes", [])]
+    classes = names_in(model.preprocessing, "classes")
     return WholeStep(
         inputs={"sample": torch.zeros(1, num_channels, dtype=torch.float64)},
         outputs=("probabilities",),
         run=run,
-        state=folded.init_state(1),
+        state=raw.init_state(1),
         largest=largest(torch.float32),
         fingerprint=model.fingerprint(),
         names={"probabilities": classes} if classes else {},

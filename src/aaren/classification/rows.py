@@ -21,16 +21,14 @@ class SampleRows(RowPath):
                 "this run has no stream: it reads whole series, or scales each by itself. Train --model "
                 "aaren-causal or aaren-features."
             )
+        model.preprocessing = preprocessing  # type: ignore[assignment]  # its stream scales
         super().__init__(cast("Streamable", model))
+        self.num_channels = len(cast("Sequence[float]", preprocessing["mean"]))
         self.names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["classes"]))
-        self.mean = np.array(cast("Sequence[float]", preprocessing["mean"]), dtype=np.float64)
-        deviation = np.array(cast("Sequence[float]", preprocessing["deviation"]), dtype=np.float64)
-        self.deviation = deviation + np.finfo(np.float64).eps  # as `aaren predict`
 
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         del time
-        raw = np.array(numbers(row, "values", len(self.mean)))
-        return ((raw - self.mean) / self.deviation).tolist(), {}
+        return numbers(row, "values", self.num_channels), {}
 
     def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
         del row, time

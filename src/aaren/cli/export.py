@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from aaren.errors import DataError
-
 
 def export(
     source: Annotated[Path, typer.Argument(help="A finished run, or a folder that save_model wrote.")],
@@ -23,24 +21,13 @@ def export(
 
     [bold]aaren export runs/forecasting/... --to c -o sensor --check rows.npy[/]
     """
-    import json
-
     from aaren.stream.export import export_stream, read_rows
     from aaren.stream.saved import load_model
 
     folder = source / "model" if (source / "model").is_dir() else source
-    learned = folder.parent / "preprocessing.json"
-    preprocessing = None
-    if folder != source or learned.is_file():
-        try:
-            preprocessing = json.loads(learned.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{learned}: the scales of the run cannot be read ({error}).") from error
     rows = None if check is None else read_rows(check)
     model = load_model(folder)
-    written = export_stream(
-        model, output, to=to, preprocessing=preprocessing, weights=weights, state=state, check=rows
-    )
+    written = export_stream(model, output, to=to, weights=weights, state=state, check=rows)
     print(f"{written.folder}: {', '.join(written.files)}")
     print(
         f"weights {written.manifest['weight_bytes']:,} bytes, state {written.manifest['state_bytes']:,} bytes"

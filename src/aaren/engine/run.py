@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -235,6 +235,8 @@ def _finish(
                 {name: tensor.cpu().contiguous() for name, tensor in said.items()}, folder / PREDICTIONS
             )
         (folder / MODEL).mkdir(exist_ok=True)
+        if hasattr(model, "preprocessing"):
+            model.preprocessing = cast("Any", dict(experiment.preprocessing()))
         setting.save_model(model.to("cpu"), folder / MODEL)
         write_figures(drawn, folder)
         write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")

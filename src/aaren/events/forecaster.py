@@ -21,10 +21,10 @@ from aaren.nn import EncoderState
 from aaren.nn.checks import check_model_state
 from aaren.nn.state import State
 from aaren.ops.checks import check_mask
-from aaren.ops.tracing import is_traced
+from aaren.ops.tracing import BAD_TIME, is_traced, require
 from aaren.shapes import Activations, Mask, Token, TokenMask
 from aaren.stream.session import Session, read_numbers
-from aaren.stream.whole import WholeStep
+from aaren.stream.whole import WholeStep, names_in
 
 Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
 
@@ -62,6 +62,7 @@ class EventForecaster(nn.Module):
 
     num_marks: int
     config: Any  # Any: of the model's own type
+    preprocessing: Mapping[str, Any] | None = None  # of its run: names of kinds, the unit of time
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -171,21 +172,28 @@ class EventForecaster(nn.Module):
         """
         return EventStream(self.fold(), batch_size=batch_size, start=start, engine=engine)
 
-    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
-        """Return the step from an event's time and kind to the parts of the next one's distribution."""
+    def whole_step(self) -> WholeStep:
+        """Return the step from an event's time and kind to the distribution of the next one.
+
+        It refuses what a session refuses: times that do not increase, kinds that there are not.
+        """
         session = EventStream(self.fold())
         outputs: list[str] = []
 
         def run(given: list[Tensor], state: EventState) -> tuple[list[Tensor], EventState]:
             coming, state = session._advance(given[0], given[1], None, state)
             parts = _parts(coming)
+            if parts.pop("mark_logits", None) is not None:
+                parts["mark_probabilities"] = coming.mark_probabilities
             outputs[:] = parts
             return list(parts.values()), state
 
         examples = {"time": torch.zeros(1, dtype=torch.float64), "mark": torch.zeros(1, dtype=torch.int64)}
         with torch.no_grad():
             run(list(examples.values()), session.state)
-        kinds = [str(name) for name in (preprocessing or {}).get("mark_names", [])]
+            gap = self.next_event(session.state).gap
+        kinds = names_in(self.preprocessing, "mark_names")
+        unit = str((self.preprocessing or {}).get("unit", "")) or "the unit of the training data"
         return WholeStep(
             inputs=examples,
             outputs=tuple(outputs),
@@ -193,11 +201,15 @@ class EventForecaster(nn.Module):
             state=session.state,
             largest=float(torch.finfo(torch.float64).max),
             fingerprint=self.fingerprint(),
-            names={"mark_logits": kinds} if kinds and "mark_logits" in outputs else {},
+            names={"mark_probabilities": kinds} if kinds and "mark_probabilities" in outputs else {},
             notes={
-                "time": "when the event came, in the unit of the training data; later than the one before",
-                "mark": "its kind, from 0",
-                "log_weights": "of a mixture of log-normals, the distribution of the time to the next event",
+                "time": f"when the event came, in {unit}; later than the one before",
+                "mark": f"its kind, from 0 to {self.num_marks - 1}",
+                "log_weights": f"of normals whose mixture is the distribution of log(gap + "
+                f"{getattr(gap, 'offset', 0.0)!r}); gap: the time to the next event, in {unit}",
+                "locations": "their means",
+                "scales": "their standard deviations",
+                "mark_probabilities": "of the kinds of the next event",
             },
         )
 
@@ -311,8 +323,14 @@ class EventStream(Session[EventState]):
     def _advance(
         self, times: Tensor, marks: Tensor, real: Tensor | None, state: EventState
     ) -> tuple[NextEvent, EventState]:
-        """Take in events that have been checked."""
+        """Take in events that have been checked; what is recorded of this checks them itself."""
         state = self._start_clock(times, state, real)
+        if is_traced():
+            gaps, is_known = times - state.time, (marks >= 0) & (marks < self.forecaster.num_marks)
+            may_be_equal = state.num_events >= 0 if self._has_ties else state.num_events == 0
+            in_order = (gaps > 0.0) | (may_be_equal & (gaps == 0.0))
+            require(is_known if real is None else is_known | ~real)
+            require(in_order if real is None else in_order | ~real, code=BAD_TIME)
         coming, new = self.forecaster.step(Events(times - state.time, marks), state, mask=real)
         # Not time + gap, which rounds: the next gap is to be measured from the very time that was pushed.
         return coming, new._replace(
@@ -355,12 +373,11 @@ class EventStream(Session[EventState]):
         is_plain = type(time) in (float, int) and type(mark) is int and self.batch_size is None
         if not is_plain or self._coming is None or not self._is_packed or not native.holds({}, 1):
             return None
-        before = float(native.held(self._time_place)[0])
-        is_later = before <= time if self._has_ties else before < time  # type: ignore[operator]  # numbers
-        if not (is_later and time < math.inf and 0 <= mark < self.forecaster.num_marks):  # type: ignore[operator]
-            return None
         inputs = native.buffers.input_arrays
-        inputs[0][0], inputs[1][0] = time, mark
+        try:
+            inputs[0][0], inputs[1][0] = time, mark
+        except OverflowError:
+            return None
         return self._answer() if native.run() == 0 else None
 
     def _answer(self) -> NextEvent:
@@ -371,12 +388,6 @@ class EventStream(Session[EventState]):
         self.count += 1
         coming = _with_parts(self._coming, self._native.outputs())
         return coming[0] if self.batch_size is None else coming
-
-    @property
-    def _time_place(self) -> int:
-        """Return which leaf of the state is the time: the third from the end."""
-        assert self._native is not None
-        return self._native.num_leaves - 3
 
     @property
     def _has_ties(self) -> bool:

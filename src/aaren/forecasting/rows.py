@@ -27,23 +27,19 @@ class ForecastRows(RowPath):
                 f"streaming-carried."
             )
         super().__init__(model)
+        if not isinstance(model, LagForecaster):
+            model.preprocessing = preprocessing  # its stream scales
         self.columns = [str(name) for name in cast("Sequence[str]", preprocessing["columns"])]
-        self.mean, self.deviation = (
-            np.array(cast("Sequence[float]", preprocessing[name]), dtype=np.float64)
-            for name in ("mean", "deviation")
-        )
         self.lagged = model.config if isinstance(model, LagForecaster) else None
         if isinstance(model, LagForecaster):  # scales by itself
-            self.mean, self.deviation = np.zeros_like(self.mean), np.ones_like(self.deviation)
             self.has_dates = model.config.clock != "none"
         else:
             self.has_dates = model.config.num_marks > 0
 
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
-        raw = np.array([number(row, name) for name in self.columns])
-        scaled = ((raw - self.mean) / self.deviation).tolist()
+        raw = [number(row, name) for name in self.columns]
         if not self.has_dates:
-            return scaled, {}
+            return raw, {}
         text = field(row, time)
         try:
             date = np.datetime64(text, "s")
@@ -55,10 +51,9 @@ class ForecastRows(RowPath):
             raise DataError(f"the field {time!r} must be a date; got {text!r}.")
         dates = np.array([date])
         if self.lagged is not None:
-            return scaled, {"slot": int(find_slots(dates, self.lagged.clock, self.lagged.slot_seconds)[0])}
-        return scaled, {"marks": time_marks(dates)[0].tolist()}
+            return raw, {"slot": int(find_slots(dates, self.lagged.clock, self.lagged.slot_seconds)[0])}
+        return raw, {"marks": time_marks(dates)[0].tolist()}
 
     def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
         del row, time
-        forecast = found.double().numpy() * self.deviation + self.mean
-        return {"forecast": dict(zip(self.columns, forecast.T.tolist(), strict=True))}
+        return {"forecast": dict(zip(self.columns, found.double().T.tolist(), strict=True))}

@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, ShapeError, require_at_least
+from aaren.errors import ConfigError, DataError, ShapeError, require_at_least
+from aaren.forecasting.data import time_marks
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.dropout import drop
@@ -27,11 +30,13 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops import ScanState, read, scan_attention, step
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.session import Session, largest
-from aaren.stream.whole import WholeStep, calendar_marks, numbers_of
+from aaren.stream.session import Item, Session, Steppable, largest
+from aaren.stream.whole import WholeStep, calendar_marks, names_in, scaled_by
 
 NUM_CALENDAR_MARKS = 4  # hour, weekday, day of month and of year
-EPSILON = 1e-5  # under the square root of the variance
+EPSILON = 1e-5  # under the square root of the variance, of series in the scale of training
+SMALL_SQUARE = 1e-3  # mean square below which it shrinks with the series
+TINY_SQUARE = 1e-60  # of a series of zeros
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +98,7 @@ class StreamingForecaster(nn.Module):
     """
 
     config_type: ClassVar[type[StreamingForecasterConfig]] = StreamingForecasterConfig
+    preprocessing: Mapping[str, Any] | None = None  # of its run: columns and scales, which `stream` applies
 
     def __init__(self, config: StreamingForecasterConfig) -> None:
         super().__init__()
@@ -194,24 +200,24 @@ class StreamingForecaster(nn.Module):
         mean, deviation = self.statistics.read(state.statistics, state.output.dtype)
         return self._forecast(state.output, mean, deviation)
 
-    def stream(self, batch_size: int | None = None, *, engine: str = "auto") -> Session[StreamingState]:
-        """Open a session that holds the state: push rows, read forecasts.
+    def stream(self, batch_size: int | None = None, *, engine: str = "auto") -> "ForecastSession":
+        """Open a session that holds the state: push rows, read forecasts, in the units of training data.
+
+        A model that was loaded from a run takes raw rows; one without `preprocessing` takes them as they are.
 
         Args:
             batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
-        return Session(self.fold(), batch_size=batch_size, engine=engine)
+        return ForecastSession(self._raw(), batch_size=batch_size, engine=engine)
 
-    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
-        """Return the step from a raw row, and the time of its date, to a forecast in the row's units.
+    def _raw(self) -> Steppable[StreamingState]:
+        """Return a frozen copy that takes raw rows and gives raw forecasts."""
+        return scaled_by(self.fold(), self.preprocessing, self.config.num_series, restores=True)
 
-        Args:
-            preprocessing: of a run: columns, means and standard deviations of training.
-        """
-        folded, config = self.fold(), self.config
-        mean = numbers_of(preprocessing, "mean", [0.0] * config.num_series)
-        deviation = numbers_of(preprocessing, "deviation", [1.0] * config.num_series)
+    def whole_step(self) -> WholeStep:
+        """Return the step from a raw row, and the time of its date, to a forecast in the row's units."""
+        raw, config = self._raw(), self.config
         inputs = {"row": torch.zeros(1, config.num_series, dtype=torch.float64)}
         if config.num_marks == NUM_CALENDAR_MARKS:
             inputs["time"] = torch.zeros(1, dtype=torch.float64)
@@ -219,19 +225,18 @@ class StreamingForecaster(nn.Module):
             inputs["marks"] = torch.zeros(1, config.num_marks)
 
         def run(given: list[Tensor], state: StreamingState) -> tuple[list[Tensor], StreamingState]:
-            row = ((given[0] - mean) / deviation).to(self.value.weight.dtype)
             marks = None
             if config.num_marks:
-                marks = given[1] if "marks" in inputs else calendar_marks(given[1]).to(row.dtype)
-            forecast, state = folded.step(row, state, marks=marks)
-            return [(forecast.double() * deviation + mean)], state
+                marks = given[1] if "marks" in inputs else calendar_marks(given[1]).float()
+            forecast, state = raw.step(given[0], state, marks=marks)
+            return [forecast.double()], state
 
-        columns = [str(name) for name in (preprocessing or {}).get("columns", [])]
+        columns = names_in(self.preprocessing, "columns")
         return WholeStep(
             inputs=inputs,
             outputs=("forecast",),
             run=run,
-            state=folded.init_state(1),
+            state=raw.init_state(1),
             largest=largest(self.value.weight.dtype),
             fingerprint=self.fingerprint(),
             names={"row": columns} if columns else {},
@@ -330,11 +335,42 @@ class StreamingForecaster(nn.Module):
         check_mask(mask, rows.shape[:-1], "(b, t)" if len(axes) == 2 else "(b,)")
 
 
+class ForecastSession(Session[StreamingState]):
+    """One or more streams being forecast; made by `model.stream()`."""
+
+    def push(self, item: Item, *, date: object = None, **extras: Item) -> Tensor:
+        """Take in one row of every stream and return the forecast after it, (b, horizon steps, series).
+
+        Args:
+            item: (b, series), or without b in a session of one stream; columns in the order of training.
+            date: of the row, one for all streams or (b,): whatever `np.datetime64` takes. Instead of `marks`.
+            **extras: `marks` (b, marks), which describe the date; `mask` (b,): streams with False got no row.
+        """
+        if date is not None:
+            extras["marks"] = self._marks(date)
+        return super().push(item, **extras)
+
+    def _marks(self, date: object) -> NDArray[np.float32]:
+        try:
+            dates = np.asarray(date, dtype="datetime64[s]").reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"date must be a date such as '2026-01-31 07:00'; got {date!r}.") from error
+        if np.isnat(dates).any() or len(dates) not in (1, self._num_streams):
+            raise DataError(
+                f"date must be one date, or one for each of {self._num_streams} streams; got {date!r}."
+            )
+        marks = time_marks(dates)
+        return (
+            marks[0] if self.batch_size is None else np.broadcast_to(marks, (self.batch_size, marks.shape[1]))
+        )
+
+
 class RunningStatistics:
     """The rule; what has been seen is in a ScanState of one head, float64.
 
-    Squares are taken of the rows as they are: series should come roughly scaled, with means not thousands of
-    standard deviations away from 0.
+    Squares are taken of the rows as they are: means should not be thousands of standard deviations away from
+    0. What is added to the variance, against division by nothing, is `EPSILON` where the mean square is above
+    `SMALL_SQUARE`, and shrinks with it below, so that series in small units are normalised like others.
 
     Args:
         num_series: columns of a row.
@@ -398,4 +434,5 @@ class RunningStatistics:
 def _mean_and_deviation(moments: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     mean, square = moments.chunk(2, dim=-1)
     variance = (square - mean.square()).clamp(min=0.0)
-    return mean.to(dtype), (variance + EPSILON).sqrt().to(dtype)
+    added = EPSILON * (square / SMALL_SQUARE).clamp(min=TINY_SQUARE, max=1.0)
+    return mean.to(dtype), (variance + added).sqrt().to(dtype)

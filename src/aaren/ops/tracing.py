@@ -27,8 +27,24 @@ class ScanRecorder(Protocol):
     ) -> "tuple[Tensor, ScanState]":
         """Compute and record `aaren.ops.step`."""
 
+    def require(self, fine: Tensor, code: int) -> None:
+        """Record that items are refused where this is False."""
+
 
 RECORDER: ContextVar[ScanRecorder | None] = ContextVar("aaren step recorder", default=None)
+
+
+BAD_INPUT, BAD_TIME = 1, 5  # codes of refused items, as in runtime.h
+
+
+def require(fine: Tensor, *, code: int = BAD_INPUT) -> None:
+    """Where a step is recorded: refuse the items of streams for which this is False, their states untouched.
+
+    Elsewhere nothing: sessions check items before a step, with words that name what came.
+    """
+    recorder = None if torch.compiler.is_compiling() else RECORDER.get()
+    if recorder is not None:
+        recorder.require(fine, code)
 
 
 def is_traced() -> bool:

@@ -23,6 +23,7 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask
+from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     from aaren.rl.session import PolicySession
@@ -366,6 +367,38 @@ class DecisionModel(nn.Module):
             context=context,
             context_steps=context_steps,
             engine=engine,
+        )
+
+    def whole_step(self) -> WholeStep:
+        """Return the step from an observation, and the reward of the action before it, to the next action.
+
+        The return that is asked for is the model's `target_return`, in the first state.
+        """
+        session = self.stream(engine="torch")
+        size, kind = (
+            self.config.state_size,
+            "which of the actions" if self.config.is_discrete else "the action",
+        )
+
+        def run(given: list[Tensor], state: "PolicyState") -> tuple[list[Tensor], "PolicyState"]:
+            return session.act(given, state)
+
+        return WholeStep(
+            inputs={
+                "observation": torch.zeros(1, size, dtype=torch.float64),
+                "reward": torch.zeros(1, dtype=torch.float64),
+            },
+            outputs=("action", "scores"),
+            run=run,
+            state=session.state,
+            largest=float(torch.finfo(torch.float64).max),
+            fingerprint=self.fingerprint(),
+            notes={
+                "observation": "as the environment gives it",
+                "reward": "for the action before; 0 before the first one",
+                "action": f"{kind}, in the environment's bounds",
+                "scores": "what it is read from: logits of discrete actions, or the action in [-1, 1]",
+            },
         )
 
     def loss(self, steps: Steps, *, mask: Mask | None = None) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from aaren.errors import ConfigError, DataError, ShapeError, unknown_name
 from aaren.nn import KVCache
 from aaren.nn.checks import wrong_kind
-from aaren.ops.tracing import is_traced
+from aaren.ops.tracing import is_traced, require
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
 from aaren.stream.session import Item, Session, largest, largest_of, read_numbers
 
@@ -134,24 +134,21 @@ class PolicySession(Session[PolicyState]):
     def _offer(self, seen: Tensor, gained: Tensor) -> None:
         """Make a program of what a push does."""
         assert self._native is not None
+        self._native.compile((), self.act, [seen[:1], gained[:1]], self.state, count=len(seen))
 
-        def run(inputs: list[Tensor], state: PolicyState) -> tuple[list[Tensor], PolicyState]:
-            left = self._left(state, inputs[1])
-            states, returns = self.policy.normalise(inputs[0]), self._scaled(left)
-            step = Steps(returns, states, self._not_chosen(state), state.timestep)
-            outputs, memory = self.context.act(step, state.memory, None)
-            chosen = self.policy.to_environment(outputs)
-            memory = self.context.record_actions(memory, self.policy.to_unit(chosen), None)
-            return [chosen, outputs, states, returns], PolicyState(memory, left, state.timestep + 1)
+    def act(self, inputs: list[Tensor], state: PolicyState) -> tuple[list[Tensor], PolicyState]:
+        """Take in observations (b, state size) and rewards (b,); return actions, and what they are read from.
 
-        self._native.compile(
-            (),
-            run,
-            [seen[:1], gained[:1]],
-            self.state,
-            count=len(seen),
-            output_limits=(np.inf, np.inf, self._largest, self._largest),
-        )
+        The whole way of a push, as what records it needs it.
+        """
+        left = self._left(state, inputs[1])
+        states, returns = self.policy.normalise(inputs[0]), self._scaled(left)
+        require((states.abs() <= self._largest).all(-1) & (returns.abs() <= self._largest))
+        step = Steps(returns, states, self._not_chosen(state), state.timestep)
+        outputs, memory = self.context.act(step, state.memory, None)
+        chosen = self.policy.to_environment(outputs)
+        memory = self.context.record_actions(memory, self.policy.to_unit(chosen), None)
+        return [chosen, outputs], PolicyState(memory, left, state.timestep + 1)
 
     def _act_native(self, seen: Tensor, gained: Tensor) -> Actions | None:
         """Act on the native engine; None: torch is to do it, or to say what is wrong."""

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -64,7 +64,6 @@ def export_stream(
     folder: str | Path,
     *,
     to: str = "c",
-    preprocessing: Mapping[str, Any] | None = None,
     example: Tensor | None = None,
     weights: str = "float32",
     state: str = "f64",
@@ -76,7 +75,6 @@ def export_stream(
         model: a model with a stream.
         folder: where the files go; it is made if need be.
         to: "c" or "wasm".
-        preprocessing: what the model's run learned outside it: scales, columns, classes.
         example: one item of a model of your own, (1, ...).
         weights: "float32", or "int8" with a scale per row.
         state: "f64", or "f32", which halves it and is for short streams.
@@ -89,7 +87,7 @@ def export_stream(
     ):
         if given not in known:
             raise unknown_name(kind, given, known)
-    whole = find_whole_step(model, preprocessing=preprocessing, example=example)
+    whole = find_whole_step(model, example=example)
     whole.state = convert(whole.state, dtype=torch.float32) if state == "f32" else whole.state
     folder = Path(folder)
     inputs = list(whole.inputs.values())

@@ -27,6 +27,7 @@ from aaren.version import __version__
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+PREPROCESSING_FILE = "preprocessing.json"
 
 
 class ModelClass(Protocol):
@@ -67,6 +68,8 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
         "config": asdict(model.config),  # type: ignore[call-overload]  # every model that can be saved has one
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
+    if getattr(model, "preprocessing", None) is not None:
+        described["preprocessing"] = dict(cast("Any", model.preprocessing))
     folder = Path(folder)
     write_bytes(folder / WEIGHTS_FILE, weights)
     write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
@@ -74,7 +77,10 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
 
 
 def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.Module:
-    """Read the model that `save_model` wrote; it comes in evaluation mode."""
+    """Read the model that `save_model` wrote; it comes in evaluation mode.
+
+    The scales and names that its run learned, if any, are its `preprocessing`: its stream takes raw rows.
+    """
     folder = Path(folder)
     described = _read_description(folder / CONFIG_FILE)
     model_class = _model_class(str(described.get("class", "")))
@@ -86,7 +92,22 @@ def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{folder}: weights and config do not belong together: {reason}") from error
+    if hasattr(model, "preprocessing"):
+        model.preprocessing = _read_preprocessing(folder, described)
     return model.to(device).eval()
+
+
+def _read_preprocessing(folder: Path, described: dict[str, Any]) -> Any:  # Any: a mapping, or None
+    """Return what a run learned outside its model: kept with it or, of earlier versions, beside it."""
+    found, beside = described.get("preprocessing"), folder.parent / PREPROCESSING_FILE
+    if found is None and beside.is_file():
+        try:
+            found = json.loads(beside.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{beside}: the scales of the run cannot be read ({error}).") from error
+    if found is not None and not isinstance(found, dict):
+        raise DataError(f"{folder}: expected scales and names of a run; got {type(found).__name__}.")
+    return found
 
 
 def _build(model_class: ModelClass, config: object) -> nn.Module:

@@ -88,7 +88,7 @@ def count_streams(state: object) -> int | None:
 
 
 def _buffers(model: object) -> Iterator[Tensor]:
-    return model.buffers() if isinstance(model, nn.Module) else iter(())
+    return model.buffers() if hasattr(model, "buffers") else iter(())
 
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -133,6 +133,7 @@ class Session(Generic[StateT]):
         self.batch_size = read_batch_size(batch_size)
         self._weight = next(iter(model.parameters()))
         self._largest = largest(self._weight.dtype)
+        self._item_dtype: torch.dtype = getattr(model, "item_dtype", self._weight.dtype)
         self._native: NativeStreams[StateT] | None = None
         if engine != "torch":
             self._native = NativeStreams(model, largest=self._largest, is_required=engine == "native")
@@ -175,7 +176,7 @@ class Session(Generic[StateT]):
             if output is not None:
                 return output
         mask = self._mask(extras["mask"]) if "mask" in extras else None
-        given = self._tensor("an item", item, mask)
+        given = self._tensor("an item", item, mask, dtype=self._item_dtype)
         others = {
             name: self._tensor(name, value, mask, where=f" of its {name}")
             for name, value in extras.items()
@@ -305,9 +306,17 @@ class Session(Generic[StateT]):
             raise ShapeError(f"mask must be ({self._num_streams},), one per stream; got {tuple(real.shape)}.")
         return real
 
-    def _tensor(self, name: str, value: Item, mask: Tensor | None, *, where: str = "") -> Tensor:
+    def _tensor(
+        self,
+        name: str,
+        value: Item,
+        mask: Tensor | None,
+        *,
+        where: str = "",
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Return numbers as the model takes them; those that it cannot hold are refused."""
-        tensor = read_numbers(name, value).to(self._weight.device, self._weight.dtype)
+        tensor = read_numbers(name, value).to(self._weight.device, dtype or self._weight.dtype)
         if self.batch_size is None:
             tensor = tensor.unsqueeze(0)
         if not largest_of(tensor) <= self._largest:  # NaN: not

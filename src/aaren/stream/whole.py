@@ -1,19 +1,103 @@
-"""WholeStep: all between a raw row and an answer, as one function that can be recorded.
+"""From a raw row to an answer: `Scaled`, a model that takes raw numbers, and `WholeStep`, what is exported.
 
-A model that can be exported has `whole_step(preprocessing)`: what a run learned outside its model (scales,
-names, classes) becomes part of the step.
+What a run learned outside its model (scales, names, classes) is the model's `preprocessing`; `load_model`
+puts it there, and both the model's `stream()` and its `whole_step()` apply it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, DataError
 from aaren.nn.mixer import any_weight
-from aaren.stream.session import Steppable, largest
+from aaren.ops.tracing import is_traced, require
+from aaren.stream.session import StateT, Steppable, largest
+
+
+class Scaled(Generic[StateT]):
+    """A model of scaled numbers that is given raw ones: `(raw - mean) / deviation`, in float64.
+
+    Args:
+        model: for inference.
+        mean: (numbers of an item,), of training.
+        deviation: alike.
+        restores: whether answers, whose last axis is the same, are brought back to raw units.
+    """
+
+    item_dtype = torch.float64
+
+    def __init__(
+        self, model: Steppable[StateT], *, mean: Tensor, deviation: Tensor, restores: bool = False
+    ) -> None:
+        self.model, self.restores = model, restores
+        self._weight = next(iter(model.parameters()))
+        self.mean, self.deviation = (part.double().to(self._weight.device) for part in (mean, deviation))
+        self._largest = largest(self._weight.dtype)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Give the weights."""
+        return self.model.parameters()
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Give what else the weights' name depends on."""
+        return self.model.buffers() if isinstance(self.model, nn.Module) else iter(())
+
+    def init_state(self, batch_size: int) -> StateT:
+        """Return the state before the first item."""
+        return self.model.init_state(batch_size)
+
+    def fingerprint(self) -> str:
+        """Return the name of the weights."""
+        return self.model.fingerprint()
+
+    def step(
+        self, item: Tensor, state: StateT, *, mask: Tensor | None = None, **extras: Tensor
+    ) -> tuple[Tensor, StateT]:
+        """Take in one raw item per stream; one that, scaled, is beyond what the model can hold is refused."""
+        if item.shape[-1:] != self.mean.shape:  # the model says which shape it wants
+            return self.model.step(item, state, mask=mask, **extras)
+        scaled = (item - self.mean) / self.deviation
+        fine = (scaled.abs() <= self._largest).all(-1)
+        if mask is not None:
+            fine = fine | ~mask
+        if is_traced():
+            require(fine)
+        elif not bool(fine.all()):
+            stream = int((~fine).nonzero()[0])
+            raise DataError(
+                f"the item of stream {stream}, {item[stream].tolist()}, is too far from the training data "
+                f"for the model to hold: means {self.mean.tolist()}, standard deviations "
+                f"{self.deviation.tolist()}. Leave it out, or give mask=False for its stream."
+            )
+        answer, state = self.model.step(scaled.to(self._weight.dtype), state, mask=mask, **extras)
+        return (answer.double() * self.deviation + self.mean if self.restores else answer), state
+
+
+def scaled_by(
+    model: Steppable[StateT], preprocessing: Mapping[str, Any] | None, size: int, *, restores: bool = False
+) -> Steppable[StateT]:
+    """Return a model of raw numbers, scaled as in the run that it comes from; of no run: the model itself."""
+    if preprocessing is None or "mean" not in preprocessing:
+        return model
+    if preprocessing.get("is_normalised_across_channels"):
+        raise ConfigError(
+            "the run scaled each series by itself, which needs all of it: raw samples cannot be streamed. "
+            "Train --model aaren-causal, or scale them yourself: model.preprocessing = None before stream()."
+        )
+    mean, deviation = (
+        torch.tensor(preprocessing[name], dtype=torch.float64) for name in ("mean", "deviation")
+    )
+    if mean.shape != (size,) or deviation.shape != (size,):
+        raise ConfigError(
+            f"the scales of the run are for {tuple(mean.shape)} numbers; the model takes {size}: they do not "
+            f"belong together."
+        )
+    tiny = torch.finfo(torch.float64).eps  # of a channel that never changes; as `aaren predict`
+    deviation = torch.where(deviation == 0.0, tiny, deviation)
+    return Scaled(model, mean=mean, deviation=deviation, restores=restores)
 
 
 @dataclass(kw_only=True)
@@ -34,18 +118,15 @@ class WholeStep:
 class Exportable(Protocol):
     """A model that knows its raw rows."""
 
-    def whole_step(self, preprocessing: Mapping[str, Any] | None = None) -> WholeStep:
-        """Return its step, with what a run learned outside it."""
+    def whole_step(self) -> WholeStep:
+        """Return its step, with what its `preprocessing` says."""
 
 
-def find_whole_step(
-    model: nn.Module, *, preprocessing: Mapping[str, Any] | None = None, example: Tensor | None = None
-) -> WholeStep:
+def find_whole_step(model: nn.Module, *, example: Tensor | None = None) -> WholeStep:
     """Return the whole step of any model with a stream.
 
     Args:
         model: one of ours, or your own with `init_state` and `step`.
-        preprocessing: what its run learned outside it.
         example: one item of your own model, (1, ...), which shows its shape.
     """
     if example is None:
@@ -54,7 +135,7 @@ def find_whole_step(
                 f"{type(model).__name__} does not say what its items look like: give example=, one item with "
                 f"the axis of its stream, such as torch.zeros(1, 64)."
             )
-        return model.whole_step(preprocessing)
+        return model.whole_step()
     return step_of(model, example)
 
 
@@ -76,9 +157,9 @@ def step_of(model: Any, example: Tensor) -> WholeStep:  # Any: a user's model wi
     )
 
 
-def numbers_of(preprocessing: Mapping[str, Any] | None, name: str, default: list[float]) -> Tensor:
-    """Return scales of a run as float64."""
-    return torch.tensor((preprocessing or {}).get(name, default), dtype=torch.float64)
+def names_in(preprocessing: Mapping[str, Any] | None, name: str) -> list[str]:
+    """Return names that a run knows: columns, classes, kinds of events."""
+    return [str(text) for text in (preprocessing or {}).get(name, [])]
 
 
 def calendar_marks(seconds: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from aaren.stream.native.record import LoweringError, Recording, record
 
 LANES = 8  # AAREN_LANES
 FEW = 48  # streams: to wake another thread takes as long as to step them
-OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE = range(5)
+OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME = range(6)
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 # From the inputs, in leaves, and a state to the outputs, in leaves, and the state after them.
 Step = Callable[[list[Tensor], StateT], tuple[list[Tensor], StateT]]
@@ -52,7 +52,6 @@ def compile_step(
     *,
     largest: float,
     weights: str = "float32",
-    output_limits: tuple[float, ...] = (),
 ) -> "NativeStep[StateT]":
     """Record a step twice, with other numbers, and lower it.
 
@@ -62,7 +61,6 @@ def compile_step(
         state: of one stream, before the first item.
         largest: the largest number that is let in.
         weights: "float32" or "int8".
-        output_limits: beyond which each of the outputs is refused; default: what is not finite.
     """
     leaves, spec = pytree.tree_flatten(state)
     if not all(isinstance(leaf, Tensor) for leaf in leaves):
@@ -96,7 +94,6 @@ def compile_step(
             "what the step computes depends on its numbers in Python (a branch, a list or an array made of a "
             "tensor): what runs without Python must do the same for all of them."
         )
-    first.output_limits = output_limits
     return NativeStep(first, spec)
 
 

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aaren.stream.native.record import SCAN, LoweringError, Node, Recording, Ref
+from aaren.stream.native.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
 
-KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul")
+KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul", "require")
 CODES = (
     "copy", "add", "sub", "mul", "div", "maximum", "minimum", "pow", "where", "eq", "ne", "lt", "le", "gt",
     "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
@@ -104,7 +104,6 @@ class Program:
     output_at: int
     largest: float
     has_int8: bool = False
-    output_limits: tuple[float, ...] = ()  # beyond which an answer is refused; empty: none but infinity
 
     def input_fields(self) -> NDArray[Any]:
         """Return what the runtime checks of items."""
@@ -112,7 +111,7 @@ class Program:
 
     def output_fields(self) -> NDArray[Any]:
         """Return what the runtime checks of answers."""
-        return self.fields(self.outputs, self.output_limits or [math.inf] * len(self.outputs))
+        return self.fields(self.outputs, [math.inf] * len(self.outputs))
 
     def fields(self, leaves: Sequence[Leaf], limits: Sequence[float]) -> NDArray[Any]:
         """Return what the runtime checks of inputs or outputs: numbers that are finite and not too large."""
@@ -184,6 +183,10 @@ class _Lowering:
         """Find the rule of an operation."""
         if node.name == SCAN:
             self.scan(node)
+            return
+        if node.name == REQUIRE:
+            fine = self.contiguous(node.args[0])
+            self.ops.append(Op("require", [fine], (fine.numel, 0, 0, 0), code=node.args[1], num_written=0))
             return
         base, overload = node.name.split(".")[1:3]
         if base in UNARY:
@@ -681,7 +684,8 @@ class _Lowering:
         kept: list[Op] = []
         needed = set(results)
         for op in reversed(self.ops):
-            if any(ref is not None and ref.storage in needed for ref in op.operands[: op.num_written]):
+            written = [ref.storage for ref in op.operands[: op.num_written] if ref is not None]
+            if not op.num_written or not needed.isdisjoint(written):
                 kept.append(op)
                 needed.update(ref.storage for ref in [*op.operands, op.mask] if ref is not None)
         self.ops = kept[::-1]

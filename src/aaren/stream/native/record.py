@@ -19,6 +19,7 @@ from aaren.ops.state import ScanState, step
 from aaren.ops.tracing import RECORDER
 
 SCAN = "aaren.scan_step"
+REQUIRE = "aaren.require"
 # Their result does not depend on the numbers in the tensor that they are given.
 FACTORIES = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full")
 IN_PLACE = ("add_", "sub_", "mul_", "div_", "sigmoid_", "tanh_", "exp_", "neg_", "relu_")
@@ -197,6 +198,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
         node.outputs = [self.own(output), *(self.own(part) for part in parts)]
         self.nodes.append(node)
         return output, ScanState(*parts)
+
+    def require(self, fine: Tensor, code: int) -> None:
+        ref = self.ref(fine)
+        if ref.storage in self.produced:
+            self.nodes.append(Node(REQUIRE, (ref, code), {}, [], _line()))
 
     def _in_place(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], found: Any) -> Any:
         """Record an operation that writes into its first argument, which must have been computed here."""

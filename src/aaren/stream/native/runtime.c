@@ -9,7 +9,7 @@
 #define PANEL 16 /* outputs of a linear layer whose weights lie together */
 #define NONE UINT32_MAX
 
-enum { LINEAR, ELEMENTWISE, NORM, SCAN, GATHER, REDUCE, SOFTMAX, MATMUL };
+enum { LINEAR, ELEMENTWISE, NORM, SCAN, GATHER, REDUCE, SOFTMAX, MATMUL, REQUIRE };
 enum {
   COPY, ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW, WHERE, EQ, NE, LT, LE, GT, GE, AND, OR, NOT,
   EXP, LOG, SQRT, RSQRT, SIN, COS, TANH, SIGMOID, SOFTPLUS, GELU, GELU_TANH, RELU, SILU, NEG, ABS, FLOOR,
@@ -568,6 +568,15 @@ static void matmul(const aaren_op *op, const place *p) {
       }
 }
 
+/* Operand: truths; one that is false refuses the item with the code. */
+static int require(const aaren_op *op, const place *p) {
+  const unsigned char *fine = find(p, op->at[0]);
+  int32_t i;
+  for (i = 0; i < op->size[0]; i++)
+    if (!fine[i]) return op->code;
+  return AAREN_OK;
+}
+
 static int check(const aaren_field *fields, uint32_t count, const unsigned char *block, int code) {
   uint32_t f, i;
   for (f = 0; f < count; f++)
@@ -612,6 +621,7 @@ int aaren_run(const aaren_program *program, void *states, const void *inputs, vo
           case GATHER: code = gather(op, p); break;
           case REDUCE: reduce(op, p); break;
           case SOFTMAX: softmax(op, p); break;
+          case REQUIRE: code = require(op, p); break;
           default: matmul(op, p); break;
         }
         if (code && !found[lane]) found[lane] = code;

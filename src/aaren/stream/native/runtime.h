@@ -24,7 +24,8 @@ enum { /* what a step returns */
   AAREN_BAD_INPUT = 1,  /* not finite, too large, or outside its range: the state is untouched */
   AAREN_BAD_INDEX = 2,  /* a kind, a class or a position that the model does not have: the state is untouched */
   AAREN_BAD_OUTPUT = 3, /* the answer would not be finite: the state is untouched */
-  AAREN_BAD_STATE = 4   /* damaged, or of another model or version */
+  AAREN_BAD_STATE = 4,  /* damaged, or of another model or version */
+  AAREN_BAD_TIME = 5    /* not later than the item before: the state is untouched */
 };
 
 enum { AAREN_WEIGHTS, AAREN_STATE, AAREN_SCRATCH, AAREN_INPUT }; /* blocks that operands lie in */

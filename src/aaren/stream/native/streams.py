@@ -67,7 +67,7 @@ class NativeStreams(Generic[StateT]):
             return [output], new
 
         examples = [
-            item[:1],
+            item[:1] if bool(item[:1].isfinite().all()) else torch.zeros_like(item[:1]),  # masked: anything
             *(torch.ones_like(extras[n][:1]) if n == "mask" else extras[n][:1] for n in names),
         ]
         return self.compile(names, run, examples, state, count=len(item))
@@ -80,7 +80,6 @@ class NativeStreams(Generic[StateT]):
         state: StateT,
         *,
         count: int,
-        output_limits: tuple[float, ...] = (),
     ) -> bool:
         """Make a program, or keep the reason why there is none; False: none was made."""
         if self.reason or not count or names in self._steps:
@@ -89,9 +88,7 @@ class NativeStreams(Generic[StateT]):
         if any(len(leaf) != count for leaf in held):  # a state of more or fewer streams: torch will say so
             return False
         try:
-            made: NativeStep[StateT] = compile_step(
-                run, examples, select(state, [0]), largest=self._largest, output_limits=output_limits
-            )
+            made: NativeStep[StateT] = compile_step(run, examples, select(state, [0]), largest=self._largest)
         except LoweringError as error:
             if self.is_required:
                 raise
@@ -147,17 +144,6 @@ class NativeStreams(Generic[StateT]):
         """Where the items of the program in use are put."""
         assert self._buffers is not None
         return self._buffers
-
-    @property
-    def num_leaves(self) -> int:
-        """How many tensors a state has."""
-        assert self._slab is not None
-        return len(self._slab.leaves)
-
-    def held(self, number: int) -> Tensor:
-        """Return a part of the state as it stands, without a copy."""
-        assert self._slab is not None
-        return self._slab.leaves[number]
 
     def unpack(self) -> StateT:
         """Return the state, in its own memory."""
