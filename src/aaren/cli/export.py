@@ -1,4 +1,4 @@
-"""`aaren export`: write a trained stream as C or WebAssembly."""
+"""`aaren export`: write a trained stream as C, WebAssembly or ONNX."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ import typer
 def export(
     source: Annotated[Path, typer.Argument(help="A finished run, or a folder that save_model wrote.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write into.")],
-    to: Annotated[str, typer.Option(help="c or wasm.")] = "c",
+    to: Annotated[str, typer.Option(help="c, wasm or onnx.")] = "c",
     weights: Annotated[str, typer.Option(help="float32, or int8: a quarter of the size.")] = "float32",
     state: Annotated[str, typer.Option(help="f64, or f32: half of it, for short streams.")] = "f64",
     check: Annotated[
@@ -33,4 +33,7 @@ def export(
         f"weights {written.manifest['weight_bytes']:,} bytes, state {written.manifest['state_bytes']:,} bytes"
     )
     if written.largest_difference is not None:
-        print(f"largest difference from torch, of the largest answer: {written.largest_difference:.1e}")
+        print(
+            f"difference from torch, of the largest answer: at most {written.largest_difference:.1e}, "
+            f"{written.loss:.1e} on the mean"
+        )

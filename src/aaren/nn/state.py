@@ -287,6 +287,11 @@ def _checked(blob: bytes) -> tuple[str, bytes]:
     return body[:name_size].decode(), body[name_size:]
 
 
+def flatten(state: object) -> list[tuple[str, Tensor]]:
+    """Return the tensors of a state with their names, in order."""
+    return _flatten(state, "")
+
+
 def _flatten(state: object, prefix: str) -> list[tuple[str, Tensor]]:
     if isinstance(state, Tensor):
         return [(prefix, state)]

@@ -1,4 +1,4 @@
-"""Export a trained stream: C sources or WebAssembly, and a manifest of what goes in and comes out.
+"""Export a trained stream: C sources, WebAssembly or ONNX, and a manifest of what goes in and comes out.
 
 The C that is written is the runtime that also runs the native engine, and the model's program as tables.
 """
@@ -26,12 +26,13 @@ from torch.utils import _pytree as pytree
 from aaren.errors import ConfigError, DataError, MissingDependencyError, unknown_name
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn.state import convert
+from aaren.stream import onnx
 from aaren.stream.native.engine import compile_step
 from aaren.stream.native.lower import Leaf, Program
 from aaren.stream.whole import WholeStep, find_whole_step
 from aaren.version import __version__
 
-TARGETS = ("c", "wasm")
+TARGETS = ("c", "wasm", "onnx")
 WEIGHTS = ("float32", "int8")
 STATES = {"f64": torch.float64, "f32": torch.float32}
 TOLERANCE = 1e-5  # of the largest difference from torch, in units of the largest answer or 1
@@ -57,6 +58,7 @@ class Exported:
     files: list[str]
     manifest: dict[str, Any]
     largest_difference: float | None = None
+    loss: float | None = None  # mean difference, of the largest answer
 
 
 def export_stream(
@@ -74,7 +76,7 @@ def export_stream(
     Args:
         model: a model with a stream.
         folder: where the files go; it is made if need be.
-        to: "c" or "wasm".
+        to: "c", "wasm" or "onnx".
         example: one item of a model of your own, (1, ...).
         weights: "float32", or "int8" with a scale per row.
         state: "f64", or "f32", which halves it and is for short streams.
@@ -95,13 +97,24 @@ def export_stream(
     program = step.program
     leaves = [leaf.detach() for leaf in pytree.tree_leaves(whole.state)]
     manifest = describe(whole, program, to=to, weights=weights)
-    written = _write_c(folder, whole, program, leaves, manifest)
+    if to == "onnx":
+        onnx.refuse_narrow(weights)
+        folder.mkdir(parents=True, exist_ok=True)
+        onnx.write_onnx(folder / onnx.FILE, whole, manifest)
+        written = [onnx.FILE]
+    else:
+        written = _write_c(folder, whole, program, leaves, manifest)
     if to == "wasm":
         written += _write_wasm(folder, whole, program)
     write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
     exported = Exported(folder, [*written, "manifest.json"], manifest)
     if check is not None:
-        exported.largest_difference = _check(whole, folder, program, check, is_exact=weights == "float32")
+        exported.largest_difference, exported.loss = _check(whole, folder, program, check, to=to)
+        if weights == "float32" and exported.largest_difference > TOLERANCE:
+            raise DataError(
+                f"the artifact differs from torch by {exported.largest_difference:.2g} of the largest "
+                f"answer, more than {TOLERANCE}: do not use it, and report the model."
+            )
     return exported
 
 
@@ -434,24 +447,83 @@ def split_row(whole: WholeStep, row: NDArray[np.float64]) -> list[Tensor]:
 
 
 def _check(
-    whole: WholeStep, folder: Path, program: Program, rows: NDArray[np.float64], *, is_exact: bool
-) -> float:
-    """Replay rows through torch and the artifact; return the largest difference, refuse one above 1e-5."""
-    artifact = Artifact(build_library(folder), program)
-    state, worst = whole.state, 0.0
-    for number, row in enumerate(rows):
-        inputs = split_row(whole, row)
-        with torch.no_grad():
-            wanted, state = whole.run(inputs, state)
-        code, found = artifact.step(inputs)
+    whole: WholeStep, folder: Path, program: Program, rows: NDArray[np.float64], *, to: str
+) -> tuple[float, float]:
+    """Replay rows through torch and the artifact; return the largest and the mean difference.
+
+    Both are shares of the largest answer, or of 1 where answers are smaller.
+    """
+    items = [split_row(whole, row) for row in rows]
+    wanted, state = [], whole.state
+    with torch.no_grad():
+        for inputs in items:
+            outputs, state = whole.run(inputs, state)
+            wanted.append(outputs)
+    found = {"c": _replay_c, "wasm": _replay_wasm, "onnx": _replay_onnx}[to](whole, folder, program, items)
+    differences = []
+    for number, (code, answers) in enumerate(found):
         if code:
             raise DataError(f"row {number} of the check is refused by the artifact with code {code}.")
-        for want, have in zip(wanted, found, strict=True):
-            scale = max(1.0, float(want.abs().max())) if want.numel() else 1.0
-            worst = max(worst, float((want[0].double() - have.double()).abs().max()) / scale)
-    if is_exact and worst > TOLERANCE:
-        raise DataError(
-            f"the artifact differs from torch by {worst:.2g} of the largest answer, more than {TOLERANCE}: "
-            f"do not use it, and report the model."
-        )
-    return worst
+        for want, have in zip(wanted[number], answers, strict=True):
+            if want.numel():
+                scale = max(1.0, float(want.abs().max()))
+                differences.append((want[0].double() - have.double()).abs() / scale)
+    joined = torch.cat([part.reshape(-1) for part in differences]) if differences else torch.zeros(1)
+    return float(joined.max()), float(joined.mean())
+
+
+Answers = list[tuple[int, list[Tensor]]]  # of every row: the code, and the outputs without the stream's axis
+
+
+def _replay_c(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
+    del whole
+    artifact = Artifact(build_library(folder), program)
+    return [artifact.step(inputs) for inputs in items]
+
+
+def _replay_onnx(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
+    del program
+    stream, answers = onnx.OnnxStream(folder / onnx.FILE), []
+    for inputs in items:
+        given = {name: part.contiguous().numpy() for name, part in zip(whole.inputs, inputs, strict=True)}
+        code, found = stream.step(given)
+        answers.append((int(code[0]), [torch.tensor(found[name][0]) for name in whole.outputs]))
+    return answers
+
+
+def _replay_wasm(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
+    """Run the ES module in Node."""
+    node = shutil.which("node")
+    if node is None:
+        raise MissingDependencyError("--check of WebAssembly needs Node: install nodejs, or check --to c.")
+    given = [
+        {
+            name: [str(value) if part.dtype == torch.int64 else value for value in part.reshape(-1).tolist()]
+            for name, part in zip(whole.inputs, inputs, strict=True)
+        }
+        for inputs in items
+    ]
+    script = """
+    import { readFileSync } from "node:fs";
+    const [module, rows] = process.argv.slice(1);
+    const { load } = await import(module);
+    const stream = await load();
+    const answers = JSON.parse(readFileSync(rows, "utf8")).map((row) => {
+      const found = Object.entries(stream.push(row));
+      return Object.fromEntries(found.map(([name, part]) => [name, Array.from(part, Number)]));
+    });
+    process.stdout.write(JSON.stringify(answers));
+    """
+    with tempfile.TemporaryDirectory(prefix="aaren-export-") as scratch:
+        rows = Path(scratch) / "rows.json"
+        write_text(rows, json.dumps(given))
+        module = (folder / "aaren_model.js").resolve().as_uri()
+        command = [node, "--input-type=module", "-e", script, module, str(rows)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DataError(f"the check in Node failed: {done.stderr.strip()[-1000:]}")
+    return [
+        (0, [torch.tensor(row[name], dtype=torch.float64).view(leaf.shape)
+             for name, leaf in zip(whole.outputs, program.outputs, strict=True)])
+        for row in json.loads(done.stdout)
+    ]  # fmt: skip

@@ -72,6 +72,7 @@ class Op:
     numbers: tuple[float, float] = (0.0, 0.0)
     mask: Ref | None = None
     num_written: int = 1  # the first operands, which are written
+    parts: tuple[Ref, ...] = ()  # of a scan: the old m, u and w, each where it is
 
 
 @dataclass
@@ -136,7 +137,9 @@ def lower(recording: Recording, *, largest: float, weights: str = "float32") -> 
         largest: numbers beyond it are refused at the door.
         weights: "float32", or "int8" with a scale per row.
     """
-    return _Lowering(recording, largest, weights == "int8").program()
+    lowering = Lowering(recording, largest, weights == "int8")
+    lowering.lower_nodes()
+    return lowering.place()
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -151,7 +154,9 @@ def _align(offset: int, to: int) -> int:
     return -(-offset // to) * to
 
 
-class _Lowering:
+class Lowering:
+    """The operations of a recording, and the constants that they need."""
+
     def __init__(self, recording: Recording, largest: float, is_int8: bool) -> None:
         self.recording = recording
         self.largest = largest
@@ -164,8 +169,8 @@ class _Lowering:
         self.own_constants: dict[int, Tensor] = {}
         self.node: Node | None = None
 
-    def program(self) -> Program:
-        """Lower all nodes, then place everything in memory."""
+    def lower_nodes(self) -> None:
+        """Lower all nodes."""
         recording = self.recording
         for node in recording.nodes:
             self.node = node
@@ -177,7 +182,6 @@ class _Lowering:
         for ref in [*recording.inputs, *recording.states]:
             if ref.dtype not in TYPES:
                 raise self.unsupported(f"{ref.dtype} numbers")
-        return self.place()
 
     def lower_node(self, node: Node) -> None:
         """Find the rule of an operation."""
@@ -587,6 +591,7 @@ class _Lowering:
                 code=int(mask is not None),
                 mask=mask,
                 num_written=2,
+                parts=node.args[:3],
             )
         )
 

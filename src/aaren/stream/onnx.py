@@ -1,0 +1,664 @@
+"""Write a step as ONNX: batches of any size, the state as explicit inputs and outputs.
+
+From the operations of the native engine. Every value is (b, n): what a tensor of one stream holds.
+A tensor is a place in a storage; `_Graph` remembers which value, and which of its columns, each number of a
+storage came from, so that views cost nothing and the rest is a slice, a concatenation or a gather.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from aaren.errors import ConfigError, MissingDependencyError
+from aaren.files.atomic import write_bytes
+from aaren.nn.state import flatten
+from aaren.stream.native.lower import CODES, PANEL, REDUCTIONS, Lowering, Op
+from aaren.stream.native.record import LoweringError, Recording, Ref, record
+from aaren.stream.whole import WholeStep
+
+OPSET, IR_VERSION = 20, 10
+BAD_INPUT, BAD_INDEX, BAD_OUTPUT = 1, 2, 3  # as runtime.h
+FILE = "model.onnx"
+TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}  # of onnx.TensorProto
+UNARY = {
+    "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh",
+    "sigmoid": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "neg": "Neg", "abs": "Abs",
+    "floor": "Floor", "erf": "Erf", "sign": "Sign", "reciprocal": "Reciprocal", "elu": "Elu", "gelu": "Gelu",
+}  # fmt: skip
+BINARY = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "pow": "Pow",
+}
+COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+FLOAT_ONLY = ("Erf", "Gelu", "Elu", "Cos", "Softplus")  # which onnxruntime has for float32 alone
+
+
+def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
+    """Write a model from the step's inputs and `past.*` to its outputs and `present.*`.
+
+    The output `code` (b,) is 0, or says why an item was refused, as runtime.h; such a stream keeps its state.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingDependencyError("ONNX needs: pip install 'aaren[onnx]'") from error
+    leaves, spec = pytree.tree_flatten(whole.state)
+    if not all(isinstance(leaf, Tensor) for leaf in leaves):
+        raise LoweringError(
+            "the state grows, as a Transformer's cache does: only a constant one is exported."
+        )
+
+    def run(given: list[Tensor], held: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        outputs, new = whole.run(given, pytree.tree_unflatten(held, spec))
+        return outputs, pytree.tree_leaves(new)
+
+    recording = record(
+        run, [tensor + 0 for tensor in whole.inputs.values()], [leaf.detach() for leaf in leaves]
+    )
+    graph = _Graph(recording, whole.largest)
+    names = state_names(whole.state)
+    graph.build(list(whole.inputs), list(whole.outputs), names)
+    helper = onnx.helper
+
+    def value(name: str, ref: Ref) -> Any:
+        return helper.make_tensor_value_info(name, TYPES[ref.dtype], ["b", *ref.shape[1:]])
+
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node(*args, **kwargs) for args, kwargs in graph.nodes],
+            "aaren_step",
+            [
+                *(value(name, ref) for name, ref in zip(whole.inputs, recording.inputs, strict=True)),
+                *(value(f"past.{name}", ref) for name, ref in zip(names, recording.states, strict=True)),
+            ],
+            [
+                *(value(name, ref) for name, ref in zip(whole.outputs, recording.outputs, strict=True)),
+                *(value(f"present.{name}", ref) for name, ref in zip(names, recording.states, strict=True)),
+                helper.make_tensor_value_info("code", TYPES[torch.int64], ["b"]),
+            ],
+            [onnx.numpy_helper.from_array(array, name) for name, array in graph.constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="aaren",
+    )
+    first = {
+        f"past.{name}": {
+            "type": str(leaf.dtype).removeprefix("torch."),
+            "shape": list(leaf.shape[1:]),
+            "base64": base64.b64encode(leaf.detach().contiguous().numpy().tobytes()).decode(),
+        }
+        for name, leaf in zip(names, leaves, strict=True)
+    }
+    helper.set_model_props(made, {"manifest": json.dumps(manifest), "initial_state": json.dumps(first)})
+    onnx.checker.check_model(made)
+    write_bytes(path, made.SerializeToString())
+
+
+def state_names(state: object) -> list[str]:
+    """Return short names of a state's tensors: `0.m` for `encoder.layers.0.m`."""
+    return [name.removeprefix("encoder.").removeprefix("layers.") for name, _ in flatten(state)]
+
+
+class OnnxStream:
+    """An exported step in onnxruntime: one or more streams under way. For checks and tests."""
+
+    def __init__(self, path: Path, *, count: int = 1) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise MissingDependencyError("ONNX needs: pip install 'aaren[onnx]'") from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            str(path), sess_options=options, providers=["CPUExecutionProvider"]
+        )
+        kept = self._session.get_modelmeta().custom_metadata_map
+        self.manifest = json.loads(kept["manifest"])
+        self._first = json.loads(kept["initial_state"])
+        self._names = [output.name for output in self._session.get_outputs()]
+        self.count = count
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all items."""
+        self.state = {}
+        for name, part in self._first.items():
+            row = np.frombuffer(base64.b64decode(part["base64"]), np.dtype(part["type"])).reshape(
+                part["shape"]
+            )
+            self.state[name] = np.ascontiguousarray(np.broadcast_to(row, (self.count, *row.shape)))
+
+    def step(self, inputs: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Take in one item of each stream; return the codes and the answers by name."""
+        found = dict(zip(self._names, self._session.run(None, {**inputs, **self.state}), strict=True))
+        self.state = {name: found.pop(name.replace("past.", "present.", 1)) for name in self.state}
+        return found.pop("code"), found
+
+
+class _Graph:
+    """Nodes and constants under way."""
+
+    def __init__(self, recording: Recording, largest: float) -> None:
+        self.recording, self.largest = recording, largest
+        self.lowering = Lowering(recording, largest, False)
+        self.nodes: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.constants: dict[str, NDArray[Any]] = {}
+        self._known: dict[tuple[Any, ...], str] = {}
+        self._values: list[tuple[str, int]] = []  # name and width
+        self._sources: dict[int, NDArray[np.int64]] = {}  # of every number of a storage: value, column
+        self._shaped: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+        self._checks: list[tuple[str, int]] = []
+
+    def build(self, inputs: list[str], outputs: list[str], states: list[str]) -> None:
+        """Add everything."""
+        recording, lowering = self.recording, self.lowering
+        lowering.lower_nodes()
+        lowering.simplify({ref.storage for ref in [*recording.outputs, *recording.new_states]})
+        self._batch = self.node("Shape", [inputs[0]], torch.int64, start=0, end=1)
+        for name, ref in [
+            *zip(inputs, recording.inputs, strict=True),
+            *zip([f"past.{name}" for name in states], recording.states, strict=True),
+        ]:
+            self._dtypes[name] = ref.dtype
+            flat = name
+            if len(ref.shape) != 2:
+                flat = self.reshape(name, (ref.numel,))
+                self._shaped[flat, ref.shape[1:]] = name
+            self.write(ref, flat)
+        for ref in recording.inputs:
+            if ref.dtype.is_floating_point:
+                limit = min(self.largest, torch.finfo(ref.dtype).max)
+                size = self.node("Abs", [self.read(ref)], ref.dtype)
+                fine = self.node("LessOrEqual", [size, self.number(limit, ref.dtype)], torch.bool)
+                self._checks.append((self.all(fine, ref.numel), BAD_INPUT))
+        for op in lowering.ops:
+            getattr(self, op.kind)(op)
+        self.finish(outputs, states)
+
+    def finish(self, outputs: list[str], states: list[str]) -> None:
+        """Give outputs their names, and refused items their code and their old state."""
+        recording = self.recording
+        found = [self.full(self.read(ref), ref.numel) for ref in recording.outputs]
+        for name, ref, flat in zip(outputs, recording.outputs, found, strict=True):
+            if ref.dtype.is_floating_point:
+                size = self.node("Abs", [flat], ref.dtype)
+                fine = self.node(
+                    "LessOrEqual", [size, self.number(torch.finfo(ref.dtype).max, ref.dtype)], torch.bool
+                )
+                self._checks.append((self.all(fine, ref.numel), BAD_OUTPUT))
+            self.rename(self.reshape(flat, ref.shape[1:]), name)
+        code = self.full(self.constant(np.zeros((1, 1), np.int64)), 1)
+        for fine, number in reversed(self._checks):  # the first one that fails is told
+            code = self.node(
+                "Where", [fine, code, self.constant(np.full((1, 1), number, np.int64))], torch.int64
+            )
+        is_fine = self.node("Equal", [code, self.constant(np.zeros((1, 1), np.int64))], torch.bool)
+        self.rename(self.reshape(code, ()), "code")
+        for name, old, new in zip(states, recording.states, recording.new_states, strict=True):
+            kept = self.where(is_fine, self.full(self.read(new), new.numel), self.read(old), old.dtype)
+            self.rename(self.reshape(kept, old.shape[1:]), f"present.{name}")
+
+    # Values
+
+    def node(self, kind: str, inputs: Sequence[str], dtype: torch.dtype, **options: Any) -> str:
+        """Add a node with one result."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(((kind, list(inputs), [name]), options))
+        self._dtypes[name] = dtype
+        return name
+
+    def rename(self, value: str, name: str) -> None:
+        """Give a result the name of an output."""
+        self.nodes.append((("Identity", [value], [name]), {}))
+
+    def constant(self, array: NDArray[Any]) -> str:
+        """Return the name of numbers that are known."""
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = f"c{len(self.constants)}"
+            self.constants[self._known[key]] = array
+            self._dtypes[self._known[key]] = torch.from_numpy(array.copy()).dtype
+        return self._known[key]
+
+    def number(self, value: float, dtype: torch.dtype) -> str:
+        """Return one number, (1, 1)."""
+        return self.constant(torch.tensor([[value]], dtype=dtype).numpy())
+
+    def cast(self, value: str, dtype: torch.dtype) -> str:
+        """Return a value in another type."""
+        if self._dtypes[value] == dtype:
+            return value
+        key = ("cast", value, dtype)
+        if key not in self._known:
+            self._known[key] = self.node("Cast", [value], dtype, to=TYPES[dtype])
+        return self._known[key]
+
+    def reshape(self, value: str, shape: tuple[int, ...]) -> str:
+        """Return (b, *shape)."""
+        if (value, shape) not in self._shaped:
+            to = self.constant(np.array([-1, *shape], np.int64))
+            made = self.node("Reshape", [value, to], self._dtypes[value])
+            self._shaped[value, shape] = made
+        return self._shaped[value, shape]
+
+    def flat(self, value: str, numel: int, shape: tuple[int, ...]) -> str:
+        """Return (b, n) of (b, *shape), remembering where it comes from."""
+        made = self.node(
+            "Reshape", [value, self.constant(np.array([-1, numel], np.int64))], self._dtypes[value]
+        )
+        self._shaped[made, shape] = value
+        return made
+
+    def full(self, value: str, numel: int) -> str:
+        """Return (b, n) of what may be (1, n): a constant."""
+        if value not in self.constants:
+            return value
+        shape = self.node(
+            "Concat", [self._batch, self.constant(np.array([numel], np.int64))], torch.int64, axis=0
+        )
+        return self.node("Expand", [value, shape], self._dtypes[value])
+
+    def all(self, truths: str, numel: int) -> str:
+        """Return (b, 1): whether all of (b, n) are true."""
+        if numel == 1:
+            return truths
+        least = self.node(
+            "ReduceMin",
+            [self.node("Cast", [truths], torch.float32, to=1), self.constant(np.array([1], np.int64))],
+            torch.float32,
+            keepdims=1,
+        )
+        return self.cast(least, torch.bool)
+
+    def read(self, ref: Ref, size: Sequence[int] | None = None, strides: Sequence[int] | None = None) -> str:
+        """Return the numbers of a tensor, (b, n), or of another view that begins where it does."""
+        shape, steps = (ref.shape, ref.strides) if size is None or strides is None else (size, strides)
+        if self.lowering.is_constant(ref):
+            array = self.lowering.value(Ref(ref.storage, ref.offset, tuple(shape), tuple(steps), ref.dtype))
+            flat = array.reshape(1, -1).contiguous().numpy()
+            return self.constant(flat[:, :1] if flat.size and (flat == flat[:, :1]).all() else flat)
+        sources = self._sources[ref.storage][_places(ref.offset, shape, steps)]
+        key = ("read", sources.tobytes())
+        if key not in self._known:
+            self._known[key] = self._gather(sources, ref.dtype)
+        return self._known[key]
+
+    def _gather(self, sources: NDArray[np.int64], dtype: torch.dtype) -> str:
+        """Return a value with columns of others."""
+        assert (sources[:, 0] >= 0).all(), "read before it was written"
+        cuts = np.flatnonzero((np.diff(sources[:, 0]) != 0) | (np.diff(sources[:, 1]) != 1)) + 1
+        runs = np.split(sources, cuts)
+        if len(runs) > 16:  # scattered: one gather of all that is needed
+            wanted, places = np.unique(sources[:, 0], return_inverse=True)
+            names = [self._values[number][0] for number in wanted]
+            starts = np.cumsum([0, *(self._values[number][1] for number in wanted)])[:-1]
+            whole = names[0] if len(names) == 1 else self.node("Concat", names, dtype, axis=1)
+            columns = self.constant(starts[places] + sources[:, 1])
+            return self.node("Gather", [whole, columns], dtype, axis=1)
+        parts = []
+        for run in runs:
+            name, width = self._values[run[0, 0]]
+            if len(run) != width:
+                one = self.constant(np.array([1], np.int64))
+                ends = [self.constant(np.array([end], np.int64)) for end in (run[0, 1], run[-1, 1] + 1)]
+                name = self.node("Slice", [name, *ends, one], dtype)
+            parts.append(name)
+        return parts[0] if len(parts) == 1 else self.node("Concat", parts, dtype, axis=1)
+
+    def write(
+        self, ref: Ref, value: str, size: Sequence[int] | None = None, strides: Sequence[int] | None = None
+    ) -> None:
+        """Remember that the numbers of a tensor are those of a value (b, n), which gets the tensor's type."""
+        shape, steps = (ref.shape, ref.strides) if size is None or strides is None else (size, strides)
+        places = _places(ref.offset, shape, steps)
+        held = self._sources.get(ref.storage, np.empty((0, 2), np.int64))
+        if places.size and len(held) <= places.max():
+            grown = np.full((places.max() + 1, 2), -1, np.int64)
+            grown[: len(held)] = held
+            held = grown
+        held[places] = np.stack([np.full(len(places), len(self._values)), np.arange(len(places))], axis=1)
+        self._sources[ref.storage] = held
+        self._values.append((self.full(self.cast(value, ref.dtype), len(places)), len(places)))
+
+    # Operations
+
+    def where(self, condition: str, yes: str, no: str, dtype: torch.dtype) -> str:
+        """Choose; of truths by way of numbers, which onnxruntime needs."""
+        if dtype != torch.bool:
+            return self.node("Where", [condition, yes, no], dtype)
+        yes, no = self.cast(yes, torch.int64), self.cast(no, torch.int64)
+        return self.cast(self.node("Where", [condition, yes, no], torch.int64), torch.bool)
+
+    def elementwise(self, op: Op) -> None:
+        """One number for one."""
+        out = op.operands[0]
+        assert out is not None
+        operands = [
+            self.read(ref, op.size, stride)
+            for ref, stride in zip(op.operands[1:], op.strides[1:], strict=True)
+            if ref is not None
+        ]
+        given = [ref.dtype for ref in op.operands[1:] if ref is not None]
+        self.write(
+            out, self.apply(CODES[op.code], operands, given, out.dtype, op.numbers), op.size, op.strides[0]
+        )
+
+    def apply(
+        self,
+        code: str,
+        given: list[str],
+        kinds: list[torch.dtype],
+        dtype: torch.dtype,
+        numbers: tuple[float, float],
+    ) -> str:
+        """Return the result of an elementwise operation."""
+        if code == "copy":
+            return self.cast(given[0], dtype)
+        if code == "where":
+            yes, no = (self.cast(part, dtype) for part in given[1:])
+            return self.where(self.cast(given[0], torch.bool), yes, no, dtype)
+        if code in ("and", "or", "not"):
+            truths = [self.cast(part, torch.bool) for part in given]
+            return self.node(code.capitalize(), truths, torch.bool)
+        if code in COMPARISONS or code == "ne":
+            common = kinds[0]
+            for kind in kinds[1:]:
+                common = torch.promote_types(common, kind)
+            common = torch.int64 if common == torch.bool else common
+            pair = [self.cast(part, common) for part in given]
+            found = self.node(COMPARISONS.get(code, "Equal"), pair, torch.bool)
+            return self.node("Not", [found], torch.bool) if code == "ne" else found
+        if code == "isnan":
+            return self.node("IsNaN", given, torch.bool)
+        if code == "isfinite":
+            rest = self.node("Sub", [given[0], given[0]], kinds[0])
+            return self.node("Equal", [rest, self.number(0.0, kinds[0])], torch.bool)
+        x = [self.cast(part, dtype) for part in given]
+        one = self.number(1.0, dtype)
+
+        def do(kind: str, *parts: str) -> str:
+            return self.node(kind, parts, dtype)
+
+        if code in BINARY:
+            return do(BINARY[code], *x)
+        if code in UNARY:
+            name = UNARY[code]
+            if name in FLOAT_ONLY and dtype == torch.float64:
+                narrow = self.node(name, [self.cast(x[0], torch.float32)], torch.float32)
+                if name != "Softplus":
+                    return self.cast(narrow, dtype)
+                # max(x, 0) + log(1 + exp(-|x|)), in float64
+                tail = do("Log", do("Add", one, do("Exp", do("Neg", do("Abs", x[0])))))
+                return do("Add", do("Max", x[0], self.number(0.0, dtype)), tail)
+            return do(name, x[0])
+        if code == "rsqrt":
+            return do("Reciprocal", do("Sqrt", x[0]))
+        if code == "silu":
+            return do("Mul", x[0], do("Sigmoid", x[0]))
+        if code == "log_sigmoid":
+            tail = do("Log", do("Add", one, do("Exp", do("Neg", do("Abs", x[0])))))
+            return do("Sub", do("Min", x[0], self.number(0.0, dtype)), tail)
+        if code == "clamp":
+            low, high = (self.number(max(min(end, 1.7e308), -1.7e308), torch.float64) for end in numbers)
+            if dtype == torch.float64:
+                return do("Min", do("Max", x[0], low), high)
+            top = float(torch.finfo(dtype).max) if dtype.is_floating_point else 2.0**62
+            ends = [self.number(max(min(end, top), -top), dtype) for end in numbers]
+            return do("Min", do("Max", x[0], ends[0]), ends[1])
+        if code == "addcmul":
+            product = do("Mul", x[1], x[2])
+            return do(
+                "Add",
+                x[0],
+                product if numbers[0] == 1.0 else do("Mul", product, self.number(numbers[0], dtype)),
+            )
+        if code == "lerp":
+            return do("Add", x[0], do("Mul", x[2], do("Sub", x[1], x[0])))
+        if code == "remainder":
+            if not dtype.is_floating_point:
+                return do("Mod", *x)
+            return do("Sub", x[0], do("Mul", x[1], do("Floor", do("Div", *x))))
+        if code == "log1p":
+            return do("Log", do("Add", one, x[0]))
+        if code == "expm1":
+            return do("Sub", do("Exp", x[0]), one)
+        raise LoweringError(f"the ONNX export does not know the operation {code}.")
+
+    def linear(self, op: Op) -> None:
+        """A linear layer, and its activation."""
+        rows, inputs, outputs = op.size[:3]
+        out, x, packed, bias = op.operands[:4]
+        assert out is not None
+        assert x is not None
+        assert packed is not None
+        panels = self.lowering.value(packed)  # (panels, inputs, 16)
+        matrix = panels.transpose(0, 1).reshape(inputs, -1)[:, :outputs]
+        assert panels.shape[-1] == PANEL
+        given = self.read(x)
+        given = given if rows == 1 else self.reshape(given, (inputs,))
+        parts = [given, self.constant(matrix.contiguous().numpy())]
+        if bias is not None:
+            parts.append(self.constant(self.lowering.value(bias).reshape(-1).contiguous().numpy()))
+        made = self.node("Gemm", parts, torch.float32)
+        if rows != 1:
+            made = self.node(
+                "Reshape", [made, self.constant(np.array([-1, rows * outputs], np.int64))], torch.float32
+            )
+        if CODES[op.code] != "copy":
+            made = self.apply(CODES[op.code], [made], [torch.float32], torch.float32, (0.0, 0.0))
+        self.write(out, made)
+
+    def norm(self, op: Op) -> None:
+        """Layer normalisation."""
+        rows, width = op.size[:2]
+        out, x, weight, bias = op.operands[:4]
+        assert out is not None
+        assert x is not None
+        given = self.cast(self.read(x), out.dtype)
+        given = given if rows == 1 else self.reshape(given, (width,))
+        scale = torch.ones(width, dtype=out.dtype) if weight is None else self.lowering.value(weight)
+        parts = [given, self.constant(scale.to(out.dtype).reshape(-1).contiguous().numpy())]
+        if bias is not None:
+            parts.append(
+                self.constant(self.lowering.value(bias).to(out.dtype).reshape(-1).contiguous().numpy())
+            )
+        made = self.node("LayerNormalization", parts, out.dtype, axis=-1, epsilon=op.numbers[0])
+        if rows != 1:
+            made = self.node(
+                "Reshape", [made, self.constant(np.array([-1, rows * width], np.int64))], out.dtype
+            )
+        self.write(out, made)
+
+    def scan(self, op: Op) -> None:
+        """One item into a running softmax."""
+        heads, width, decay_stride = op.size[:3]
+        new, output, _, score, value, log_decay = op.operands
+        assert new is not None
+        assert output is not None
+        assert score is not None
+        assert value is not None
+        dtype = new.dtype
+        m, u, w = (self.read(part) for part in op.parts)
+        s, v = (self.cast(self.read(part), dtype) for part in (score, value))
+        real = None if op.mask is None else self.cast(self.read(op.mask), torch.bool)
+        lowest, zero = self.number(float(torch.finfo(dtype).min), dtype), self.number(0.0, dtype)
+
+        def do(kind: str, *parts: str) -> str:
+            return self.node(kind, parts, dtype)
+
+        cube = (heads, width)
+        w = self.reshape(w, cube)
+        if log_decay is not None:
+            decay = self.cast(self.read(log_decay, (heads,), (decay_stride,)), dtype)
+            if real is not None:
+                decay = do("Where", real, decay, zero)
+            m = do("Max", do("Add", m, decay), lowest)
+            if not self.is_finite(log_decay):
+                is_reset = self.node("IsInf", [decay], torch.bool)
+                u = do("Where", is_reset, zero, self.full(u, heads))
+                w = do(
+                    "Where", self.reshape(self.full(is_reset, heads), (heads, 1)), self.number(0.0, dtype), w
+                )
+        if real is not None:
+            s = do("Where", real, s, lowest)
+        top = do("Max", m, s)
+        kept, taken = do("Exp", do("Sub", m, top)), do("Exp", do("Sub", s, top))
+        if real is not None:
+            taken = do("Where", real, taken, zero)
+        seen = do("Add", do("Mul", u, kept), taken)
+        total = do(
+            "Add",
+            do("Mul", w, self.reshape(self.full(kept, heads), (heads, 1))),
+            do("Mul", self.reshape(self.full(v, heads * width), cube), self.reshape(taken, (heads, 1))),
+        )
+        if real is not None:  # a prefix of nothing: 0 / 1
+            is_empty = self.node("Equal", [seen, zero], torch.bool)
+            divisor = do("Where", is_empty, self.number(1.0, dtype), seen)
+        else:
+            divisor = seen
+        mean = do("Div", total, self.reshape(divisor, (heads, 1)))
+        self.write(output, self.flat(mean, heads * width, cube))
+        start = 0
+        for part, count in (
+            (top, heads),
+            (seen, heads),
+            (self.flat(total, heads * width, cube), heads * width),
+        ):
+            self.write(Ref(new.storage, new.offset + start, (count,), (1,), dtype), part)
+            start += count
+
+    def is_finite(self, ref: Ref) -> bool:
+        """Tell whether numbers are known and finite."""
+        return self.lowering.is_constant(ref) and bool(self.lowering.value(ref).isfinite().all())
+
+    def gather(self, op: Op) -> None:
+        """Rows of a table."""
+        out, table, index = op.operands[:3]
+        assert out is not None
+        assert table is not None
+        assert index is not None
+        count, inner, rows = op.size[0], op.size[1:], int(op.numbers[0])
+        numel = int(np.prod(inner))
+        chosen = self.cast(self.read(index, (count,), (op.strides[2][0],)), torch.int64)  # (b, count)
+        if not self.lowering.is_constant(index):
+            chosen = self.known_row(chosen, count, rows, wraps=bool(op.code))
+        if self.lowering.is_constant(table):
+            view = Ref(table.storage, table.offset, (rows, *inner), op.strides[1], table.dtype)
+            held = self.constant(self.lowering.value(view).reshape(rows, numel).contiguous().numpy())
+            made = self.node("Gather", [held, chosen], table.dtype, axis=0)  # (b, count, n)
+        else:
+            cube = self.reshape(self.read(table, (rows, *inner), op.strides[1]), (rows, numel))
+            places = self.reshape(chosen, (count, 1))
+            shape = self.constant(np.array([1, count, numel], np.int64))
+            made = self.node(
+                "GatherElements",
+                [cube, self.node("Expand", [places, shape], torch.int64)],
+                table.dtype,
+                axis=1,
+            )
+        self.write(out, self.flat(made, count * numel, (count, numel)), op.size, op.strides[0])
+
+    def known_row(self, index: str, count: int, rows: int, *, wraps: bool) -> str:
+        """Refuse items whose rows there are not, and return rows that there are."""
+        low = self.constant(np.full((1, 1), -rows if wraps else 0, np.int64))
+        high = self.constant(np.full((1, 1), rows - 1, np.int64))
+        inside = self.node("Max", [self.node("Min", [index, high], torch.int64), low], torch.int64)
+        is_there = self.node("Equal", [inside, index], torch.bool)
+        self._checks.append((self.all(is_there, count), BAD_INDEX))
+        return inside
+
+    def reduce(self, op: Op) -> None:
+        """Over the last of four axes."""
+        out, x = op.operands[:2]
+        assert out is not None
+        assert x is not None
+        code, length = REDUCTIONS[op.code], op.size[3]
+        outer = int(np.prod(op.size[:3]))
+        given = self.reshape(self.full(self.read(x, op.size, op.strides[1]), outer * length), (outer, length))
+        axes = self.constant(np.array([2], np.int64))
+        if code == "argmax":
+            made = self.node("ArgMax", [given], torch.int64, axis=2, keepdims=0)
+        elif code in ("any", "all"):
+            least = "ReduceMax" if code == "any" else "ReduceMin"
+            wide = self.cast(given, torch.float32)
+            made = self.cast(self.node(least, [wide, axes], torch.float32, keepdims=0), torch.bool)
+        else:
+            dtype = out.dtype
+            kind = {"sum": "Sum", "mean": "Mean", "amax": "Max", "amin": "Min", "logsumexp": "LogSumExp"}[
+                code
+            ]
+            made = self.node(f"Reduce{kind}", [self.cast(given, dtype), axes], dtype, keepdims=0)
+        self.write(out, made, op.size[:3], op.strides[0][:3])
+
+    def softmax(self, op: Op) -> None:
+        """Over the last of four axes; code 1: the logarithm."""
+        out, x = op.operands[:2]
+        assert out is not None
+        assert x is not None
+        outer, length = int(np.prod(op.size[:3])), op.size[3]
+        given = self.reshape(self.cast(self.read(x, op.size, op.strides[1]), out.dtype), (outer, length))
+        made = self.node("LogSoftmax" if op.code else "Softmax", [given], out.dtype, axis=2)
+        self.write(out, self.flat(made, outer * length, (outer, length)), op.size, op.strides[0])
+
+    def matmul(self, op: Op) -> None:
+        """Products of (batches, i, k) and (batches, k, j)."""
+        out, x, z = op.operands[:3]
+        assert out is not None
+        assert x is not None
+        assert z is not None
+        batches, rows, columns, inner = op.size
+        (ob, oi, oj, _), (xb, xi, _, xk), (zb, _, zj, zk) = op.strides
+        left = self.read(x, (batches, rows, inner), (xb, xi, xk))
+        right = self.read(z, (batches, inner, columns), (zb, zk, zj))
+        pair = [
+            self.reshape(
+                self.full(self.cast(part, out.dtype), batches * size * other), (batches, size, other)
+            )
+            for part, size, other in ((left, rows, inner), (right, inner, columns))
+        ]
+        made = self.node("MatMul", pair, out.dtype)
+        shape = (batches, rows, columns)
+        self.write(out, self.flat(made, int(np.prod(shape)), shape), shape, (ob, oi, oj))
+
+    def require(self, op: Op) -> None:
+        """Refuse items."""
+        fine = op.operands[0]
+        assert fine is not None
+        self._checks.append((self.all(self.read(fine), fine.numel), op.code))
+
+
+def _places(offset: int, shape: Sequence[int], strides: Sequence[int]) -> NDArray[np.int64]:
+    """Return where the numbers of a view lie in its storage, in order.
+
+    >>> _places(1, (2, 2), (4, 1)).tolist()
+    [1, 2, 5, 6]
+    """
+    found = np.full((1,) * len(shape), offset, np.int64)
+    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        steps = np.arange(size, dtype=np.int64) * stride
+        found = found + steps.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+    return found.reshape(-1)
+
+
+def refuse_narrow(weights: str) -> None:
+    """Say that ONNX has float32 weights."""
+    if weights != "float32":
+        raise ConfigError(
+            "--weights int8 is for c and wasm: onnxruntime quantises a float32 model by itself."
+        )
