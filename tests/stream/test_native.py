@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from aaren.classification import Classifier, ClassifierConfig
-from aaren.errors import DataError
+from aaren.errors import DataError, StateError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.conv import Conv
+from aaren.nn.state import state_to_bytes
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.native import lower
@@ -151,6 +152,30 @@ def test_forecasts_and_saved_states_are_those_of_torch() -> None:
     with pytest.raises(DataError, match="nan"):
         fast.push([float("nan"), 1.0], marks=np.zeros(4))
     assert torch.equal(fast.push(row, marks=marks, mask=False), found)
+
+
+def test_saved_states_are_the_bytes_of_torch_and_damaged_ones_change_nothing() -> None:
+    torch.manual_seed(0)
+    model = StreamingForecaster(StreamingForecasterConfig(num_series=2, horizon_steps=3, num_marks=0))
+    slow, fast = sessions(model)
+    for _ in range(3):
+        fast.push([1.0, 2.0])
+    blob = fast.to_bytes()
+    slow.restore(blob)
+    assert slow.to_bytes() == blob == state_to_bytes(fast.state, fingerprint=model.fingerprint())
+    fast.push([5.0, 1e300 / 1e290])
+    later = fast.to_bytes()
+    for place in (0, 20, 60, len(blob) // 2, len(blob) - 1):
+        damaged = bytearray(blob)
+        damaged[place] ^= 1
+        with pytest.raises(StateError):
+            fast.restore(bytes(damaged))
+        assert fast.to_bytes() == later
+    with pytest.raises(DataError, match="finite numbers"):
+        fast.push([5.0, 1e300])
+    assert fast.to_bytes() == later
+    fast.restore(blob)
+    assert fast.to_bytes() == blob
 
 
 @pytest.mark.parametrize("head", ["pooled", "flattened"])

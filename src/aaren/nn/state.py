@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, asdict, fields
 from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
+import numpy as np
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -224,6 +226,52 @@ def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> Tree
             f"model with other layers: load that model, or start the stream anew with init_state."
         )
     return cast("TreeT", _unflatten(like, "", tensors))
+
+
+class StateBytes:
+    """The bytes of states of one shape, whose head is made once: for streams that are saved after every item.
+
+    Args:
+        like: any such state.
+        fingerprint: of the model.
+    """
+
+    def __init__(self, like: object, *, fingerprint: str) -> None:
+        blob = state_to_bytes(like, fingerprint=fingerprint)
+        tensors = dict(_flatten(like, ""))
+        self.is_usual = all(tensor.dtype in PLAIN_TYPES for tensor in tensors.values())
+        order = list(PLAIN_TYPES)
+        ranked = (
+            sorted(tensors, key=lambda name: (order.index(tensors[name].dtype), name))
+            if self.is_usual
+            else []
+        )
+        self._places = [
+            list(tensors).index(name) for name in ranked
+        ]  # where each part of the bytes comes from
+        self._sizes = [tensors[name].nbytes for name in ranked]
+        self._head = blob[: HEAD.size]
+        self._start = HEAD.size + DIGEST_BYTES
+        self._prefix = blob[self._start : len(blob) - sum(self._sizes)]
+        self._nbytes = len(blob)
+
+    def join(self, parts: Sequence[NDArray[np.generic]]) -> bytes:
+        """Return what `state_to_bytes` returns for a state with these tensors, in the order of the state."""
+        body = b"".join([self._prefix, *(parts[place].tobytes() for place in self._places)])
+        return b"".join([self._head, hashlib.sha256(self._head + body).digest(), body])
+
+    def split(self, blob: bytes, parts: Sequence[NDArray[np.generic]]) -> bool:
+        """Copy the tensors in these bytes into arrays; False: of another shape or model, or damaged."""
+        start, end = self._start, self._start + len(self._prefix)
+        if len(blob) != self._nbytes or blob[: HEAD.size] != self._head or blob[start:end] != self._prefix:
+            return False
+        if hashlib.sha256(blob[: HEAD.size] + blob[start:]).digest() != blob[HEAD.size : start]:
+            return False
+        for place, size in zip(self._places, self._sizes, strict=True):
+            part = parts[place]
+            part[...] = np.frombuffer(blob, part.dtype, part.size, end).reshape(part.shape)
+            end += size
+        return True
 
 
 # The types of nearly all states, in the order in which safetensors writes them.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, StateError, unknown_name
-from aaren.nn.state import state_from_bytes, state_to_bytes
+from aaren.nn.state import StateBytes, state_from_bytes, state_to_bytes
 from aaren.stream.native.lower import Leaf
 from aaren.stream.native.streams import NativeStreams
 
@@ -139,6 +139,7 @@ class Session(Generic[StateT]):
             self._native = NativeStreams(model, largest=self._largest, is_required=engine == "native")
         self._fingerprint: tuple[object, str] | None = None
         self._like: StateT | None = None
+        self._plan: tuple[object, StateBytes] | None = None
         self.count = 0  # pushes so far
         self.reset()
 
@@ -172,6 +173,12 @@ class Session(Generic[StateT]):
             **extras: what else the model's `step` takes, alike: `mask`, `marks`.
         """
         if self._native is not None and self._native.is_usable:
+            if not extras and self._is_packed and self.batch_size is None:
+                answer = self._native.push_one(item)
+                if answer is not None:
+                    self._state = None
+                    self.count += 1
+                    return answer
             output = self._push_native(item, extras)
             if output is not None:
                 return output
@@ -240,10 +247,20 @@ class Session(Generic[StateT]):
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes that name the weights they belong to."""
+        if self._state is None and self._native is not None:
+            plan = self._bytes_plan(self._native.held[0])
+            if plan.is_usual:
+                return plan.join(self._native.held)
         return state_to_bytes(self.state, fingerprint=self._name_weights())
 
     def restore(self, blob: bytes) -> None:
         """Resume from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
+        native = self._native
+        if native is not None and native.is_usable and native.has_slab(self._num_streams):
+            plan = self._bytes_plan(native.held[0])
+            if plan.is_usual and plan.split(blob, native.held):
+                self._state, self._is_packed, self.is_lent = None, True, False
+                return
         if self._like is None or count_streams(self._like) != self._num_streams:
             self._like = self._empty()
         like = self._like
@@ -272,6 +289,13 @@ class Session(Generic[StateT]):
         self.count += 1
         output = native.output()
         return output[0] if self.batch_size is None else output
+
+    def _bytes_plan(self, slab: object) -> StateBytes:
+        """Return how the state in the native engine's memory becomes bytes."""
+        if self._plan is None or self._plan[0] is not slab:
+            assert self._native is not None
+            self._plan = (slab, StateBytes(self._native.unpack(), fingerprint=self._name_weights()))
+        return self._plan[1]
 
     def _name_weights(self) -> str:
         """Return the model's fingerprint; hashed again only if a weight may have changed since."""

@@ -8,11 +8,12 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -119,6 +120,11 @@ class Slab:
         """The parts of the states, each (n, *shape)."""
         return [view_leaf(self.memory, leaf) for leaf in self._leaves]
 
+    @cached_property
+    def arrays(self) -> list[NDArray[np.generic]]:
+        """The same parts as arrays."""
+        return [leaf.numpy() for leaf in self.leaves]
+
 
 def view_leaf(memory: Tensor, leaf: Leaf) -> Tensor:
     """Return a part of flat blocks (n, bytes), (n, *shape), without a copy."""
@@ -202,6 +208,14 @@ class NativeStep(Generic[StateT]):
             buffers.count,
         )
         return code
+
+    def bound(self, slab: Slab, buffers: "Buffers") -> Callable[[], int]:
+        """Return `run` of these, its arguments converted once."""
+        given = (self._address, slab.address, buffers.input_address, buffers.output_address)
+        rest = (buffers.scratch_address, buffers.code_address)
+        pointers = [ctypes.c_void_p(address) for address in (*given, *rest)]
+        call: Callable[[], int] = partial(self._function, *pointers, ctypes.c_int64(buffers.count))
+        return call
 
     def run_many(
         self,

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -19,6 +20,9 @@ from aaren.stream.native.lower import Leaf
 from aaren.stream.native.record import LoweringError
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
+# The call, the states that it changes, where an item goes, where its answer comes.
+_Short = tuple[Callable[[], int], Slab, NDArray[np.generic], NDArray[np.generic]]
+_FLOATS = (torch.float32, torch.float64)
 
 
 class HasWeights(Protocol):
@@ -41,6 +45,7 @@ class NativeStreams(Generic[StateT]):
         self._lent_by: Sequence[Leaf] | None = None  # the layout of states that others lend
         self._lender: NativeStep[StateT] | None = None  # a program that knows it
         self._before = np.zeros(0, np.uint8)  # states as they were
+        self._short: _Short | None = None
         self.reason = _obstacle(model)  # why it is torch that runs, "": it need not
         if self.reason and is_required:
             raise LoweringError(self.reason)
@@ -137,6 +142,8 @@ class NativeStreams(Generic[StateT]):
             self._step.pack(state, self._slab)
         except (StateError, ValueError, AttributeError):
             return False
+        if self._short is None or self._short[1] is not self._slab:
+            self._shorten()
         return True
 
     @property
@@ -144,6 +151,17 @@ class NativeStreams(Generic[StateT]):
         """Where the items of the program in use are put."""
         assert self._buffers is not None
         return self._buffers
+
+    @property
+    def held(self) -> list[NDArray[np.generic]]:
+        """Return the parts of the state as they stand, without a copy."""
+        assert self._slab is not None
+        return self._slab.arrays
+
+    def has_slab(self, count: int) -> bool:
+        """Tell whether the state of so many streams can lie here."""
+        slab = self._slab
+        return self._step is not None and slab is not None and not slab.is_lent and len(slab.memory) == count
 
     def unpack(self) -> StateT:
         """Return the state, in its own memory."""
@@ -172,6 +190,43 @@ class NativeStreams(Generic[StateT]):
                 return False
             place.copy_(value)
         return True
+
+    def push_one(self, item: object) -> Tensor | None:
+        """Take in one item of one stream by the shortest way; None: there is more to look at."""
+        if self._short is None:
+            return None
+        run, slab, place, answer = self._short
+        if slab is not self._slab:
+            return None
+        if isinstance(item, Tensor):
+            if item.requires_grad or item.device.type != "cpu" or item.dtype not in _FLOATS:
+                return None
+            item = item.numpy()
+        elif type(item) is list:
+            try:
+                item = np.array(item)
+            except ValueError:
+                return None
+        if not isinstance(item, np.ndarray) or item.dtype.kind != "f" or item.shape != place.shape:
+            return None
+        with np.errstate(over="ignore"):  # what the type cannot hold is refused
+            place[...] = item
+        return None if run() else torch.from_numpy(answer.copy())
+
+    def _shorten(self) -> None:
+        """Prepare the shortest way: one stream, items without extras."""
+        found = self._steps.get(())
+        if found is None or found[1].count != 1 or self._slab is None:
+            return
+        step, buffers = found
+        if len(buffers.input_arrays) == len(buffers.output_arrays) == 1:
+            call = step.bound(self._slab, buffers)
+            self._short = (
+                call,
+                self._slab,
+                buffers.input_arrays[0][0, ...],
+                buffers.output_arrays[0][0, ...],
+            )
 
     def run(self) -> int:
         """Take in what is in the buffers; not 0: the states stay as they were."""
