@@ -27,7 +27,8 @@ class ForecastRows(RowPath):
                 f"streaming-carried."
             )
         super().__init__(model)
-        model.preprocessing = preprocessing  # its stream scales
+        if not isinstance(model, LagForecaster):  # which scales by itself
+            model.preprocessing = preprocessing  # its stream scales
         self.columns = [str(name) for name in cast("Sequence[str]", preprocessing["columns"])]
         self.lagged = model.config if isinstance(model, LagForecaster) else None
         self.has_dates = (

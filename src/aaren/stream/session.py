@@ -259,7 +259,7 @@ class Session(Generic[StateT]):
         if native is not None and native.is_usable and native.has_slab(self._num_streams):
             plan = self._bytes_plan(native.held[0])
             if plan.is_usual and plan.split(blob, native.held):
-                self._state, self._is_packed = None, True
+                self._state, self._is_packed, self.is_lent = None, True, False
                 return
         if self._like is None or count_streams(self._like) != self._num_streams:
             self._like = self._empty()
