@@ -1,5 +1,6 @@
 """The demo's page shows what was found, escaped and drawn; the whole demo runs in `make test-all`."""
 
+import html
 import json
 import re
 import subprocess
@@ -30,8 +31,9 @@ def test_the_page_shows_every_row_and_asks_for_nothing() -> None:
     assert "<b>ours</b>" not in text
     assert text.count("task: 1 % (naive 2 %)") == 2
     assert not re.search(r"(src|href)=", text)
+    assert 'href="live/index.html"' in render({"task": section()}, seconds=1.0, has_live=True)
     for _, command in NEXT:
-        assert command in text
+        assert command in html.unescape(text)
 
 
 def test_a_task_below_its_level_is_said() -> None:

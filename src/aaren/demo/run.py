@@ -1,6 +1,7 @@
 """Run the demo's tasks, two at a time, with the time that is left; write one page and one record."""
 
 import multiprocessing
+import shutil
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
@@ -18,7 +19,8 @@ from aaren.engine.record import machine, now, strict_json, versions
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import write_text
 
-PAGE, RECORD = "index.html", "demo.json"
+PAGE, RECORD, LIVE = "index.html", "demo.json", "live"
+LIVE_FILES = ("index.html", "demo.css", "demo.js", "models")  # of the page with exported models
 WORKERS = 2
 NEXT = (  # what to do next, and the command
     ("fit your own series", "aaren train forecasting --data your.csv"),
@@ -55,11 +57,27 @@ def run(folder: Path, *, console: Console) -> dict[str, Section]:
         "sections": {name: asdict(section) for name, section in sections.items()},
     }
     write_text(folder / RECORD, strict_json(record))
-    write_text(folder / PAGE, render(sections, seconds))
+    has_live = _copy_live(folder / LIVE)
+    write_text(folder / PAGE, render(sections, seconds, has_live=has_live))
     return sections
 
 
-def render(sections: dict[str, Section], seconds: float) -> str:
+def _copy_live(target: Path) -> bool:
+    """Put the page with exported models, prebuilt, beside ours; False: this installation lacks it."""
+    inside = Path(str(resources.files("aaren.demo"))) / LIVE
+    checkout = Path(__file__).parents[3] / "examples" / "browser"
+    source = inside if inside.is_dir() else checkout
+    if not all((source / name).exists() for name in LIVE_FILES):
+        return False
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for name in LIVE_FILES:
+        copy = shutil.copytree if (source / name).is_dir() else shutil.copy
+        copy(source / name, target / name)
+    return True
+
+
+def render(sections: dict[str, Section], seconds: float, *, has_live: bool = False) -> str:
     """Return the page: everything inside, nothing asked for from anywhere."""
     jinja2 = require_extra("jinja2", extra="demo", purpose="the demo's page")
     templates = resources.files("aaren.demo") / "templates"
@@ -77,6 +95,7 @@ def render(sections: dict[str, Section], seconds: float) -> str:
             machine=machine(),
             versions=versions(),
             next=NEXT,
+            live=f"{LIVE}/{PAGE}" if has_live else "",
         )
     )
 
