@@ -3,9 +3,9 @@
     python benchmarks/forecaster.py --record results/bench/forecaster.json     # about an hour of one core
 
 Data: $AAREN_DATA. Everything is fitted to TRAIN and chosen on TRAIN and validation; TEST is asked once, about
-all of its windows, on data scaled by TRAIN. Intervals are looked at after every few rows of one stream that
+all of its windows, on data scaled by TRAIN. Intervals are evaluated after every few rows of one stream that
 goes through validation and TEST, at up to 12 steps of the horizon. Every part of a row is a file in
-results/bench/forecaster-rows: a run that was stopped goes on where it was, and
+results/bench/forecaster-rows: a run that was stopped resumes, and
 
     python benchmarks/forecaster.py collect --record results/bench/forecaster.json
 

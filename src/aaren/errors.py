@@ -1,4 +1,4 @@
-"""What can go wrong through a user's hand, and how we say it.
+"""Errors that a user can cause.
 
 Every message gives what was expected, what came, and what to do. The command line prints it as one line and
 exits 2.

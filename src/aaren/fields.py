@@ -150,7 +150,7 @@ def read_text(kind: object, text: str) -> object:
 
 
 def describe(kind: object) -> str:
-    """Name a type for people.
+    """Name a type in words.
 
     >>> describe(float | None), describe(tuple[int, ...])
     ('a number or none', 'a list of values, each an integer')

@@ -316,15 +316,14 @@ def at_least(name: str, ratio: Ratio | float | None, limit: float) -> Target:
     return judge(name, f"at least {limit:g}x", ratio, lambda found: found >= limit, format_ratio)
 
 
-def at_most(name: str, ratio: Ratio | float | None, limit: float, *, wish: float | None = None) -> Target:
-    """Want a ratio of at most so much, perhaps with a wish beyond it.
+def at_most(name: str, ratio: Ratio | float | None, limit: float) -> Target:
+    """Want a ratio of at most so much.
 
-    >>> target = at_most("kernel / copy", 6.1, 7.0, wish=5.0)
+    >>> target = at_most("kernel / copy", 6.1, 7.0)
     >>> target.wanted, target.measured, target.verdict
-    ('at most 7x (5x wished)', '6.10x', 'met')
+    ('at most 7x', '6.10x', 'met')
     """
-    wanted = f"at most {limit:g}x" + (f" ({wish:g}x wished)" if wish is not None else "")
-    return judge(name, wanted, ratio, lambda found: found <= limit, format_ratio)
+    return judge(name, f"at most {limit:g}x", ratio, lambda found: found <= limit, format_ratio)
 
 
 def within(name: str, ratio: Ratio | float | None, low: float, high: float) -> Target:

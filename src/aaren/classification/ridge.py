@@ -51,7 +51,7 @@ class EarlyStop(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class LeftOut:
-    """What the heads say of training cases, each left out of the fit: the base of every choice."""
+    """The heads' scores of training cases, each left out of the fit; all choices use them."""
 
     probabilities: Tensor  # (cases, spans + 1, classes); the last: of complete series
     steps: Tensor  # (cases, spans)  where the prefixes were cut
@@ -81,9 +81,9 @@ class LeftOut:
         return found
 
     def choose(self, loss: float) -> EarlyStop:
-        """Return the lowest threshold that costs at most `loss` of accuracy, with a standard error to spare.
+        """Return the lowest threshold that costs at most `loss` of accuracy, less one standard error.
 
-        It is 1.01, which nothing reaches, where waiting is the only way to keep the promise.
+        It is 1.01, which is never reached, where no early decision keeps within the loss.
         """
         is_right_at_end = self.probabilities[:, -1].argmax(-1) == self.labels
         full, cases = float(is_right_at_end.double().mean()), len(self.labels)
@@ -142,7 +142,7 @@ def fit_features(
         series: all cases, padded at the end.
         config: see `plan_features`.
         seed: of kernels' channels, thresholds and cuts.
-        on_step: is told about progress: parts done, and how many there are.
+        on_step: called with the progress: parts done, and how many there are.
     """
     told = on_step or (lambda *_: None)
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""LabelledSession: streams of raw samples being classified, and decided on early if asked for."""
+"""LabelledSession: streams of raw samples being classified, and decided early if asked for."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -27,7 +27,7 @@ class Readable(Steppable[StateT], Protocol[StateT]):
 
 
 def look_steps(length: int) -> list[int]:
-    """Return after how many samples the rule looks, in a series as long as the longest of training.
+    """Return the samples at which the rule is evaluated, in a series as long as the longest of training.
 
     >>> look_steps(41)
     [4, 8, 12, 16, 20, 24, 28, 32, 36, 40]

@@ -91,7 +91,7 @@ class EventModelConfig:
 
 
 class EventModel(EventForecaster):
-    """Say after every event when the next one comes and of what kind.
+    """Predict after every event when the next one comes and of what kind.
 
     >>> model = EventModel(EventModelConfig(num_marks=22)).eval()
     >>> sum(p.numel() for p in model.parameters())  # the Transformer's 58,670 and 2 queries of 64
@@ -291,7 +291,7 @@ class EventModel(EventForecaster):
 
     @torch.no_grad()
     def _begin_at_base(self) -> None:
-        """Let the heads say next to nothing at first: the untrained model is nearly its base."""
+        """Start the heads near zero: the untrained model is nearly its base."""
         k = self.config.num_components
         self.gap_numbers.weight.mul_(0.1)
         self.gap_numbers.bias.zero_()

@@ -110,7 +110,7 @@ def encoding(dataset: str) -> Literal["gaps", "times"]:
     """Return what the sines and cosines are of: times since the start, or gaps.
 
     The validation likelihood decided, set by set (docs/events.md). Gaps for a user's own data, whose streams
-    may go on past every time that was seen in training.
+    may continue past every time that was seen in training.
 
     >>> encoding("sin"), encoding("mimic"), encoding("")
     ('times', 'gaps', 'gaps')

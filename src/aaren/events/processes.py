@@ -1,4 +1,4 @@
-"""Point processes to draw from, whose true likelihood is known, so that a model can be held against it.
+"""Point processes to draw from, whose true likelihood is known, so that a model can be compared with it.
 
 Every process gives for each event the log-density of its gap given all before, and for each sequence the
 log-probability that nothing more came until the end of observation. Observation starts at 0.

@@ -1,7 +1,7 @@
-"""What every event model must be measured against: no memory at all, or of the latest event alone.
+"""The baselines of event models: no memory at all, or of the latest event alone.
 
 A Poisson process (exponential gaps) and a renewal process (log-normal gaps), with marks by their frequency;
-and a Markov chain of marks with log-normal gaps by the latest mark. All are fitted in one go. The same verbs
+and a Markov chain of marks with log-normal gaps by the latest mark. All are fitted at once. The same methods
 as `EventModel`, so that they take its place in every experiment.
 """
 

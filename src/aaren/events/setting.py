@@ -106,7 +106,7 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         source: Path,
         target: Path,
     ) -> None:
-        """Say for every sequence of a file when its next event comes and of which kind, as CSV."""
+        """Predict time and kind of the next event of every sequence in a file, as CSV."""
         from aaren.events.predict import forecast_file
 
         forecast_file(model, config, preprocessing, source=source, target=target)

@@ -170,7 +170,7 @@ class PolicySession(Session[PolicyState]):
         return self._as_actions(native.output())
 
     def replay(self, observations: Item, actions: Item, rewards: Item) -> None:
-        """Take over episodes that somebody else began, as if every step had been pushed.
+        """Take over episodes played by another policy, as if every step had been pushed.
 
         Args:
             observations: (b, k, state size), of the first k steps.
@@ -291,7 +291,7 @@ class PolicySession(Session[PolicyState]):
 
 
 class SessionPlayer:
-    """A policy session as one who plays in a `Simulator`, in all episodes at once."""
+    """A policy session as a player of a `Simulator`, in all episodes at once."""
 
     def __init__(self, session: PolicySession) -> None:
         self.session = session
