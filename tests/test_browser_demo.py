@@ -98,8 +98,12 @@ def test_streams_run_and_their_states_stay_as_large_as_they_were(visit: Visit) -
     assert visit.page.evaluate(sizes) == before
     assert visit.page.evaluate("aarenDemo.sensor.items") > 10_000
     assert visit.page.evaluate("aarenDemo.process.items") > 1_000
-    held = visit.page.evaluate("aarenDemo.sensor.inside / aarenDemo.sensor.judged")
-    assert 0.7 < held < 0.9  # a band of 80 %
+    held = visit.page.evaluate(
+        "() => Array.from({ length: 8 }, () => { const card = aarenDemo.sensor; card.room = new Room();"
+        " card.more(100); card.inside = card.judged = 0; card.more(1000);"
+        " return card.inside / card.judged; })"
+    )
+    assert 0.7 < np.mean(held) < 0.9  # a band of 80 %; some rooms are easier than others
     assert visit.page.evaluate("aarenDemo.process.right / aarenDemo.process.judged") > 0.85
     assert visit.said == []
 

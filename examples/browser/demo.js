@@ -534,14 +534,15 @@ class ProcessCard extends Card {
     const x = (time) => left + ((time - this.clock + SECONDS_SHOWN.past) / span) * (sheet.width - left);
     const lanes = Object.keys(LANES);
     const low = sheet.height - 22;
-    const y = (kind) => low - 20 - (lanes.length - 1 - lanes.indexOf(kind)) * ((low - 36) / 3);
+    const lane = (low - 14) / lanes.length;
+    const y = (kind) => low - 8 - (lanes.length - 1 - lanes.indexOf(kind)) * lane;
     for (const kind of lanes) {
       sheet.line([[left, y(kind)], [sheet.width, y(kind)]], colours.line, 1);
       sheet.text(kind, left - 6, y(kind) + 4, { align: "right" });
     }
     // How likely each moment is, per kind: the curve's height on a kind's lane is its share of the density.
     const peak = Math.max(1, ...Array.from({ length: 200 }, (_, place) => this.gap.density(0.05 * (place + 1))));
-    const tall = ((low - 36) / 3 - 4) / peak;
+    const tall = (lane - 6) / peak;
     lanes.forEach((kind) => {
       const share = this.shares[this.kinds.indexOf(kind)];
       if (share < 0.01) return;
