@@ -115,9 +115,7 @@ def ask(port: int, path: str, content: object = None, method: str = "", **header
 def test_rows_are_answered_once_and_kept(tmp_path: Path) -> None:
     state = tmp_path / "states.db"
     session = ROWS.model.stream()
-    expected = [
-        session.push([(x - 10.0) / 2.0, y]).tolist() for x, y in ((9.0, 0.5), (11.0, 1.0), (10.0, 2.0))
-    ]
+    expected = [session.push(sample).tolist() for sample in ([9.0, 0.5], [11.0, 1.0], [10.0, 2.0])]
     with running(state) as port:
         one = {"id": "s1", "values": [9.0, 0.5], "seq": 0}
         status, found = ask(port, "/push", one)
