@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def write_history(folder: Path, *, files: int, keys: int, rows_per_file: int) ->
         some = []
         for place in range(rows_per_file):
             count = number * rows_per_file + place
-            when = f"2026-01-01T{count // 3600:02}:{count // 60 % 60:02}:{count % 60:02}.000Z"
+            when = (datetime(2026, 1, 1) + timedelta(seconds=count)).isoformat() + ".000Z"
             some.append(
                 {"id": f"s{place % keys}", "ts": when, "values": [float(count % 5), 0.25 * (count % 9)]}
             )

@@ -1,13 +1,13 @@
 """Replay a history of many streams on a Ray cluster: the states as of its end, and the answer after each row.
 
-Rows are divided into shards by the hash of their key and written in order; then a task per shard takes them
-in as `aaren stream` does. Killed at any moment and started again with the same folder, a replay does what is
-missing.
+Rows are divided into shards by the hash of their key, on the driver; then a task per shard puts them in order
+and takes them in as `aaren stream` does. Killed at any moment and started again with the same folder, a replay
+does what is missing.
 """
 
 import json
 import zlib
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,41 +59,34 @@ def replay(
         for name in (key, order):
             if name not in dataset.columns():
                 raise DataError(f"no column {name!r}; there are {', '.join(dataset.columns())}.")
-        divided = dataset.map_batches(_divider(key, shards), batch_format="pandas")
-        divided.groupby("aaren_shard").map_groups(
-            _writer(folder, key, order), batch_format="pandas"
-        ).materialize()
+        _divide(dataset, folder, key, shards)
         write_text(folder / WHOLE, json.dumps(about) + "\n")
     task = ray.remote(_replay_shard)
     held = ray.put(packed)
     paths = sorted(folder.glob("rows-*.jsonl"))
-    return [Path(path) for path in ray.get([task.remote(held, str(path), key, time) for path in paths])]
+    return [
+        Path(path) for path in ray.get([task.remote(held, str(path), key, order, time) for path in paths])
+    ]
 
 
-def _divider(key: str, shards: int) -> Callable[[Any], Any]:
-    def divide(rows: Any) -> Any:
-        return rows.assign(aaren_shard=[zlib.crc32(str(name).encode()) % shards for name in rows[key]])
-
-    return divide
-
-
-def _writer(folder: Path, key: str, order: str) -> Callable[[Any], Any]:
-    def write(rows: Any) -> Any:
-        shard = int(rows["aaren_shard"].iloc[0])
-        ordered = rows.sort_values([order, key], kind="stable").drop(columns="aaren_shard")
-        lines = (
-            strict_json(json.loads(line))
-            for line in ordered.to_json(orient="records", lines=True).splitlines()
-        )
-        write_text(folder / f"rows-{shard:04}.jsonl", "".join(f"{line}\n" for line in lines))
-        return rows.iloc[:1][["aaren_shard"]]
-
-    return write
+def _divide(dataset: Any, folder: Path, key: str, shards: int) -> None:
+    """Write the rows of each shard, block by block, as they come."""
+    with ExitStack() as opened:
+        names = [folder / f"rows-{shard:04}.jsonl" for shard in range(shards)]
+        files = [opened.enter_context(name.open("w", encoding="utf-8")) for name in names]
+        for block in dataset.iter_batches(batch_format="pandas"):
+            for line in block.to_json(orient="records", lines=True, date_format="iso").splitlines():
+                row = json.loads(line)
+                files[zlib.crc32(str(row[key]).encode()) % shards].write(strict_json(row) + "\n")
 
 
-def _replay_shard(packed: bytes, path: str, key: str, time: str) -> str:
-    """Take in one shard from where it was left, in a worker."""
-    source = Path(path)
+def _replay_shard(packed: bytes, path: str, key: str, order: str, time: str) -> str:
+    """Put one shard in order, and take it in from where it was left, in a worker."""
+    source = Path(path).with_suffix(".ordered")
+    if not source.exists():
+        rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        rows.sort(key=lambda row: (row[order], str(row[key])))
+        write_text(source, "".join(f"{strict_json(row)}\n" for row in rows))
     number = source.stem.removeprefix("rows-")
     answers = source.with_name(f"answers-{number}.jsonl")
     options = LineOptions(key=key, time=time)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aaren.engine.record import strict_json
-from aaren.errors import ConfigError, MissingDependencyError
+from aaren.errors import ConfigError, DataError, MissingDependencyError
 from aaren.integrations.pure import PureStep, open_packed, pack_run
 
 try:
@@ -98,7 +98,10 @@ class _Streams(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002  # Spark's names
         step: PureStep = open_packed(self._packed, self._time)
-        came = sorted(((row["aaren_order"], row[CONTENT]) for row in rows), key=lambda one: one[0])
+        came = [(row["aaren_order"], row[CONTENT]) for row in rows]
+        if any(when is None for when, _ in came):
+            raise DataError(f"a row of stream {key[0]!r} has no {self._order!r}: leave such rows out.")
+        came.sort(key=lambda one: one[0])
         held = self._state.get()
         state, answers = step.many(
             bytes(held[0]) if held is not None else b"", [json.loads(content) for _, content in came]
