@@ -23,6 +23,13 @@ function normal() {
   return Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
 }
 
+function softmax(logits) {
+  const most = Math.max(...logits);
+  const raw = Array.from(logits, (logit) => Math.exp(logit - most));
+  const sum = raw.reduce((total, one) => total + one, 0);
+  return raw.map((share) => share / sum);
+}
+
 const colours = {};
 function readColours() {
   const style = getComputedStyle(document.documentElement);
@@ -500,9 +507,7 @@ class ProcessCard extends Card {
     this.time = time;
     this.clock = Math.max(this.clock, time);
     this.gap = new Gap(found);
-    const most = Math.max(...found.mark_logits);
-    const raw = Array.from(found.mark_logits, (logit) => Math.exp(logit - most));
-    this.shares = raw.map((share) => share / raw.reduce((sum, one) => sum + one, 0));
+    this.shares = Array.from(found.mark_probabilities ?? softmax(found.mark_logits)); // or of an earlier export
     this.past.push([time, kind]);
     if (this.past.length > 60) this.past.shift();
     this.machine.happen(kind);
