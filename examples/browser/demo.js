@@ -23,13 +23,6 @@ function normal() {
   return Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
 }
 
-function softmax(logits) {
-  const most = Math.max(...logits);
-  const raw = Array.from(logits, (logit) => Math.exp(logit - most));
-  const sum = raw.reduce((total, one) => total + one, 0);
-  return raw.map((share) => share / sum);
-}
-
 const colours = {};
 function readColours() {
   const style = getComputedStyle(document.documentElement);
@@ -507,7 +500,7 @@ class ProcessCard extends Card {
     this.time = time;
     this.clock = Math.max(this.clock, time);
     this.gap = new Gap(found);
-    this.shares = Array.from(found.mark_probabilities ?? softmax(found.mark_logits)); // or of an earlier export
+    this.shares = Array.from(found.mark_probabilities);
     this.past.push([time, kind]);
     if (this.past.length > 60) this.past.shift();
     this.machine.happen(kind);
