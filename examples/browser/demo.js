@@ -500,9 +500,7 @@ class ProcessCard extends Card {
     this.time = time;
     this.clock = Math.max(this.clock, time);
     this.gap = new Gap(found);
-    const most = Math.max(...found.mark_logits);
-    const raw = Array.from(found.mark_logits, (logit) => Math.exp(logit - most));
-    this.shares = raw.map((share) => share / raw.reduce((sum, one) => sum + one, 0));
+    this.shares = Array.from(found.mark_probabilities);
     this.past.push([time, kind]);
     if (this.past.length > 60) this.past.shift();
     this.machine.happen(kind);

@@ -230,13 +230,13 @@ def make_strokes(folder: Path) -> dict[str, Any]:
             np.mean(classifier.classes_[classifier.predict_proba_at(other, 0.5).argmax(1)] == wanted)
         ),
     }
-    learned = {
+    classifier.model_.preprocessing = {
         "classes": [str(name) for name in classifier.classes_],
         "mean": classifier.mean_.tolist(),
         "deviation": classifier.deviation_.tolist(),
     }
     check = np.concatenate([one.T for one in other[:4]])
-    written = export_stream(classifier.model_, folder, to="wasm", preprocessing=learned, check=check)
+    written = export_stream(classifier.model_, folder, to="wasm", check=check)
     return {**written.manifest, **score, "spacing": SPACING, "cache_bytes_per_item": CACHE_BYTES}
 
 
@@ -279,9 +279,8 @@ def make_process(folder: Path) -> dict[str, Any]:
     kinds = [str(kind) for kind in forecaster.kinds_]
     other = draw_log(1, 200, np.random.default_rng(1))
     check = np.column_stack([other["time"], [kinds.index(kind) for kind in other["kind"]]])
-    written = export_stream(
-        forecaster.model_, folder, to="wasm", preprocessing={"mark_names": kinds}, check=check
-    )
+    forecaster.model_.preprocessing = {"mark_names": kinds}
+    written = export_stream(forecaster.model_, folder, to="wasm", check=check)
     return {**written.manifest, "kinds": kinds, "cache_bytes_per_item": CACHE_BYTES}
 
 
