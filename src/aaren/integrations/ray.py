@@ -1,8 +1,8 @@
 """Replay a history of many streams on a Ray cluster: the states as of its end, and the answer after each row.
 
-Rows are divided into shards by the hash of their key, on the driver; then a task per shard puts them in order
-and takes them in as `aaren stream` does. Killed at any moment and started again with the same folder, a replay
-does what is missing.
+Rows are divided into shards by the hash of their key, on the driver; then a task per shard puts them in
+order and takes them in as `aaren stream` does. Killed at any moment and started again with the same folder, a
+replay does what is missing.
 """
 
 import json
