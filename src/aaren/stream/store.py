@@ -19,8 +19,8 @@ FORMAT_VERSION = 2
 APPLICATION_ID = 0x41415245  # "AARE", in the head of the file
 KEYS_PER_QUERY = 900  # SQLite of before 2020 takes 999 variables
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# Three states of some 2 kB to a page, none of them cut; the log is folded in at about 64 MB. With SQLite's
-# defaults, and states in the tree of the keys, commits of 512 random states took five times as long.
+# Three states of some 2 kB to a page, none of them cut as they were in the tree of the keys; the log is
+# folded in at about 64 MB, so that a commit seldom waits for it.
 PAGE_BYTES = 8192
 LOG_PAGES = 8192
 
