@@ -83,7 +83,7 @@ def stream(
     )
 
 
-class _Streams(StatefulProcessor):
+class _Streams(StatefulProcessor):  # type: ignore[misc, unused-ignore]  # Any where pyspark is not installed
     """What an executor does with the rows of a key."""
 
     def __init__(
