@@ -47,3 +47,24 @@ def test_units_change_where_three_digits_end() -> None:
         "100x",
         "12,345x",
     ]
+
+
+def test_a_table_that_is_too_wide_comes_in_parts_and_nothing_is_cut() -> None:
+    heads = ("dataset", *(f"published: number {n}" for n in range(8)))
+    wide = text_table("Wide", heads, [("ETTh1, 96", *(f"0.123{n} ± 0.045" for n in range(8)))])
+    out = io.StringIO()
+    Console(file=out, width=80).print(to_rich(wide))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    for n in range(8):
+        assert f"0.123{n} ± 0.045" in out.getvalue()
+    assert out.getvalue().count("ETTh1, 96") == out.getvalue().count("dataset") > 1
+    assert out.getvalue().count("Wide") == 1
+
+
+def test_a_long_first_column_is_broken_between_words_before_a_table_is_parted() -> None:
+    tall = text_table("Tall", ("target", "measured"), [("one two three " * 9, "1.5x")])
+    out = io.StringIO()
+    Console(file=out, width=60).print(to_rich(tall))
+    assert out.getvalue().count("target") == 1
+    assert max(map(len, out.getvalue().splitlines())) <= 60

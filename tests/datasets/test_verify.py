@@ -70,9 +70,9 @@ def test_a_listing_takes_from_the_last_look_what_the_registry_does_not_know(root
     (root / "events").mkdir()
     times = np.tile([0.5, 1.0], 10)
     np.savez(root / "events" / "uber.npz", times=times, offsets=np.arange(0, 21, 2))
-    assert describe(lookup("uber")).shape == "? sequences, ? events, no marks"
+    assert describe(lookup("uber")).shape == "? events in ?, no marks"
     verify(lookup("uber"))
-    assert describe(lookup("uber")).shape == "10 sequences, 20 events, no marks"
+    assert describe(lookup("uber")).shape == "20 events in 10, no marks"
 
 
 def test_a_generated_set_needs_no_file(root: Path) -> None:

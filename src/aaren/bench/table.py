@@ -11,7 +11,8 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -104,21 +105,64 @@ def text_table(
 
 
 def to_rich(table: Table, *, title: str = "") -> RenderableType:
-    """Draw a table for the terminal, gaps dim; a number is never truncated."""
+    """Draw a table for the terminal, gaps dim.
+
+    Numbers and words are never cut: a table that is too wide is drawn in parts, each with the first column.
+    """
     notes = [Text(note, style="dim") for note in table.notes]
-    if notes and not table.rows:
-        return Group(*notes)
-    drawn = RichTable(
-        title=Text(title or table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
-    )
-    for place, column in enumerate(table.columns):
-        # Our own models need no group: what stands beside them says that it was published.
-        label = f"{column.group}: {column.label}" if column.group.startswith("published") else column.label
-        justify: Literal["left", "right"] = "left" if column.kind == "text" else "right"
-        drawn.add_column(Text(label), justify=justify, overflow="fold", no_wrap=place == 0)
-    for row, is_dim in zip(table.rows, table.is_dim, strict=True):
-        drawn.add_row(*map(_rich_cell, row), style="dim" if is_dim else None)
-    return Group(drawn, *notes)
+    return Group(*notes) if notes and not table.rows else Group(_Fitted(table, title or table.title), *notes)
+
+
+_FRAME = 3  # columns of a terminal between two columns of a table
+_LEAST_NAME = 20  # a first column is broken into lines before it is narrower than this
+
+
+class _Fitted(NamedTuple):
+    """A table in as many parts as the terminal's width asks for."""
+
+    table: Table
+    title: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield each part; rich calls it with the width that there is."""
+        widths = [self._width(place) for place in range(len(self.table.columns))]
+        room = options.max_width - 1 - _FRAME
+        first = max(min(widths[0], room - sum(width + _FRAME for width in widths[1:])), 0)
+        if first < min(widths[0], _LEAST_NAME):
+            first = min(widths[0], room // 2)
+        part: list[int] = []
+        used, title = first, self.title
+        for place, width in enumerate(widths[1:], start=1):
+            if part and used + width + _FRAME > room:
+                yield self._part(part, first, widths, title)
+                part, used, title = [], first, ""
+            part.append(place)
+            used += width + _FRAME
+        yield self._part(part, first, widths, title)
+
+    def _width(self, place: int) -> int:
+        """Return what a column needs: heads are broken between words, cells only where they are prose."""
+        column, cells = self.table.columns[place], [_rich_cell(row[place]).plain for row in self.table.rows]
+        texts = [text for cell in cells for text in (cell.split() if column.kind == "prose" else [cell])]
+        return max(cell_len(text) for text in [*_head(column).split(), *texts, ""])
+
+    def _part(self, part: list[int], first: int, widths: list[int], title: str) -> RichTable:
+        drawn = RichTable(
+            title=Text(title) if title else None, title_justify="left", title_style="bold", box=SIMPLE_HEAD
+        )
+        for place in [0, *part]:
+            column = self.table.columns[place]
+            justify: Literal["left", "right"] = "left" if column.kind == "text" else "right"
+            least = widths[place] if place else first
+            drawn.add_column(Text(_head(column)), justify=justify, overflow="fold", min_width=least)
+        for row, is_dim in zip(self.table.rows, self.table.is_dim, strict=True):
+            drawn.add_row(*(_rich_cell(row[place]) for place in [0, *part]), style="dim" if is_dim else None)
+        return drawn
+
+
+def _head(column: Column) -> str:
+    """Our own models need no group: what stands beside them says that it was published."""
+    return f"{column.group}: {column.label}" if column.group.startswith("published") else column.label
 
 
 def _rich_cell(cell: Cell) -> Text:

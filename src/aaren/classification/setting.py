@@ -91,10 +91,8 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
         }
 
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
-        test = f" + {fact('test')}" if "test" in facts else ""
-        return (
-            f"{fact('train')}{test} cases × {fact('channels')} × {fact('length')}, {fact('classes')} classes"
-        )
+        test = f"+{fact('test')}" if "test" in facts else ""
+        return f"{fact('train')}{test} × {fact('channels')} × {fact('length')}, {fact('classes')} classes"
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         from aaren.classification.rows import SampleRows

@@ -19,12 +19,19 @@ MAX_LENGTH = 2**24
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds: a smoke test.")]
 Lengths = Annotated[
     list[int] | None,
-    typer.Option("--length", min=1, max=MAX_LENGTH, help="Items per sequence; may be repeated."),
+    typer.Option("--length", metavar="N", min=1, max=MAX_LENGTH, help="Items per sequence; may be repeated."),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads; default: as torch chooses.")]
-RecordPath = Annotated[Path | None, typer.Option("--record", help="Write the measurements there, as JSON.")]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=1024, help="Threads; default: as torch chooses.")
+]
+RecordPath = Annotated[
+    Path | None, typer.Option("--record", metavar="FILE", help="Write the measurements there, as JSON.")
+]
 FigureBase = Annotated[
-    Path | None, typer.Option("--figure", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren\\[plot]'.")
+    Path | None,
+    typer.Option(
+        "--figure", metavar="FIGURE", help="Draw to FIGURE.png and FIGURE.svg. Needs 'aaren\\[plot]'."
+    ),
 ]
 
 
@@ -78,7 +85,7 @@ def pool(quick: Quick = False, threads: Threads = None, record: RecordPath = Non
 
 @app.command()
 def show(
-    record: Annotated[Path, typer.Argument(help="A record that was written with --record.")],
+    record: Annotated[Path, typer.Argument(metavar="FILE", help="A record that was written with --record.")],
     figure: FigureBase = None,
 ) -> None:
     """Show a record again, without measuring."""

@@ -7,7 +7,9 @@ import typer
 
 
 def check(
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; cuda:1 is the second card.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="cpu, cuda or mps; cuda:1 is the second card.")
+    ] = "cpu",
     only: Annotated[
         list[str] | None,
         typer.Option(

@@ -33,7 +33,9 @@ _MARKS = {
     "missing": "[dim]missing[/]",
 }
 
-Names = Annotated[list[str] | None, typer.Argument(help="Datasets or settings; all 38 when left out.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAMES", help="Datasets or settings; all 38 when left out.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -62,7 +64,7 @@ def list_datasets(
 
 @app.command()
 def show(
-    names: Annotated[list[str], typer.Argument(help="Datasets; see: aaren data list.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAMES", help="Datasets; see: aaren data list.")],
     as_json: AsJson = False,
 ) -> None:
     """Describe a dataset: files, facts, licence, source, state on this machine."""
@@ -94,6 +96,8 @@ def show(
         }
         console.print(f"[bold]{escape(row.name)}[/] ({row.setting})")
         grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
         for name, text in fields.items():
             if text:
                 grid.add_row(f"  [dim]{name}[/]", text)
@@ -102,7 +106,9 @@ def show(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Datasets, settings, or Minari ids (with a slash).")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES", help="Datasets, settings, or Minari ids (with a slash).")
+    ],
     any_checksum: Annotated[
         bool, typer.Option("--any-checksum", help="Accept a file that changed at its source.")
     ] = False,
@@ -142,10 +148,12 @@ def fetch(
 def verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Datasets, settings, or a file of yours; all on disk when left out."),
+        typer.Argument(
+            metavar="NAMES", help="Datasets, settings, or a file of yours; all on disk when left out."
+        ),
     ] = None,
     setting: Annotated[
-        str, typer.Option("--as", help="The setting of your file: forecasting, events ...")
+        str, typer.Option("--as", metavar="SETTING", help="The setting of your file: forecasting, events ...")
     ] = "",
     allow_irregular: Annotated[
         bool,
@@ -153,7 +161,9 @@ def verify(
     ] = False,
     column: Annotated[
         list[str] | None,
-        typer.Option(help="Names of your events' columns: time=when, sequence=user, mark=action."),
+        typer.Option(
+            metavar="ROLE=NAME", help="Names of your events' columns: time=when, sequence=user, mark=action."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -197,18 +207,25 @@ def verify(
 @app.command()
 def make(
     what: Annotated[
-        str, typer.Argument(help="`rl`, or a generated set: sin, poisson, hawkes, renewal, seasonal.")
+        str,
+        typer.Argument(
+            metavar="WHAT", help="`rl`, or a generated set: sin, poisson, hawkes, renewal, seasonal."
+        ),
     ],
-    name: Annotated[str, typer.Argument(help="With `rl`: such as hopper-medium.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="With `rl`: such as hopper-medium.")] = "",
     policy: Annotated[
-        list[str] | None, typer.Option(help="Policies of your own (.npz), instead of the recipe's.")
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Policies of your own (.npz), instead of the recipe's."),
     ] = None,
     transitions: Annotated[
-        int, typer.Option(min=1, help="With `rl`: environment steps to record.")
+        int, typer.Option(metavar="N", min=1, help="With `rl`: environment steps to record.")
     ] = 200_000,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same data.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same data.")] = 0,
     workers: Annotated[
-        int, typer.Option(min=1, max=1024, help="With `rl`: processes; the data does not depend on it.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=1024, help="With `rl`: processes; the data does not depend on it."
+        ),
     ] = 2,
 ) -> None:
     """Make a dataset on this machine: roll out policies, or draw from a known process."""
@@ -271,8 +288,7 @@ def _print_entries(entries: "list[Entry]") -> None:
                 _print_lines(console, group)
     here = sum(entry.is_on_disk for entry in entries)
     console.print(
-        f"{here} of {len(entries)} on disk. A question mark follows what is not certain. "
-        f"Licence, source and more: aaren data show NAME"
+        f"{here} of {len(entries)} on disk; a question mark: not certain. Licence, source: aaren data show NAME"
     )
 
 

@@ -12,9 +12,9 @@ def demo(
         "runs/demo"
     ),
 ) -> None:
-    """Learn four tasks, measure a long stream, and write a page: about five minutes on two cores.
+    r"""Learn four tasks, measure a long stream, and write a page: about five minutes on two cores.
 
-    Needs the extra: pip install 'aaren[demo]'.
+    Needs the extra: pip install 'aaren\[demo]'.
     """
     from aaren.demo.run import NEXT, PAGE, run
 

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    part: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    part: Annotated[str, typer.Option(metavar="NAME", help="test or validation.")] = "test",
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the config; repeatable.")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Short for --set episodes=N (rl).")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(metavar="N", help="Short for --set episodes=N (rl).")
+    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(metavar="KEY=A,B,C", help="Once for every value; kept as sweep-KEY.json in the run."),
@@ -37,7 +39,7 @@ def evaluate(
         typer.Option("--figures", help="Only write figures.json, for the report, into the run's folder."),
     ] = False,
 ) -> None:
-    """Score a trained run on its test part, by default as training did.
+    """Score a trained run again: test or validation data, other settings, several values.
 
     [bold]aaren evaluate runs/rl/hopper-medium-... --episodes 20 --targets 0.5,1,2[/]
     """
@@ -85,13 +87,16 @@ def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     data: Annotated[
         Path, typer.Option("--data", metavar="FILE", help="New data, as the run was trained on.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the predictions go.")],
 ) -> None:
-    """Read new data and write the model's predictions."""
+    """Forecast, classify or score new data, and write what was found to a file.
+
+    aaren predict RUN --data new.csv -o answers.csv
+    """
     from aaren.engine.use import predict_run
 
     predict_run(run, source=data, target=out)

@@ -7,14 +7,24 @@ import typer
 
 
 def export(
-    source: Annotated[Path, typer.Argument(help="A finished run, or a folder that save_model wrote.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write into.")],
-    to: Annotated[str, typer.Option(help="c, wasm or onnx.")] = "c",
-    weights: Annotated[str, typer.Option(help="float32, or int8: a quarter of the size.")] = "float32",
-    state: Annotated[str, typer.Option(help="f64, or f32: half of it, for short streams.")] = "f64",
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A finished run, or a folder that save_model wrote.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write into.")
+    ],
+    to: Annotated[str, typer.Option(metavar="KIND", help="c, wasm or onnx.")] = "c",
+    weights: Annotated[
+        str, typer.Option(metavar="TYPE", help="float32, or int8: a quarter of the size.")
+    ] = "float32",
+    state: Annotated[
+        str, typer.Option(metavar="TYPE", help="f64, or f32: half of it, for short streams.")
+    ] = "f64",
     check: Annotated[
         Path | None,
-        typer.Option(help="A .npy or .csv file of rows, all inputs end to end, to compare with torch."),
+        typer.Option(
+            metavar="FILE", help="A .npy or .csv file of rows, all inputs end to end, to compare with torch."
+        ),
     ] = None,
 ) -> None:
     """Export a trained stream: raw numbers in, answers out, without Python or torch.

@@ -73,19 +73,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(stream.stream)
-app.command()(serve.serve)
-app.command()(info.info)
-app.command()(report.report)
-app.command()(reproduce.reproduce)
-app.command()(check.check)
-app.command()(demo.demo)
-app.command()(export.export)
-for name, group in {"bench": bench.app, "data": data.app}.items():
-    app.add_typer(group, name=name, cls=_Group)
+_PANELS: dict[str, dict[str, Any]] = {  # Any: a function, or a group of verbs
+    "Start here": {"demo": demo.demo, "info": info.info, "check": check.check},
+    "Your data": {"train": train.train, "evaluate": evaluate.evaluate, "predict": predict.predict},
+    "Streams in production": {"stream": stream.stream, "serve": serve.serve, "export": export.export},
+    "The paper's experiments": {
+        "data": data.app,
+        "reproduce": reproduce.reproduce,
+        "report": report.report,
+        "bench": bench.app,
+    },
+}
+for panel, verbs in _PANELS.items():
+    for name, verb in verbs.items():
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, cls=_Group, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(verb)
 for command in [*app.registered_commands, *bench.app.registered_commands, *data.app.registered_commands]:
     command.cls = _Command
 

@@ -8,7 +8,7 @@ import typer
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUNS...", help="Folders with runs, and bench/*.json if measured.")
+        list[Path], typer.Argument(metavar="RUNS", help="Folders with runs, and bench/*.json if measured.")
     ],
     out: Annotated[
         Path,

@@ -21,10 +21,10 @@ _resource = partial(typer.Option, rich_help_panel="Where it runs, and how long")
 
 
 def reproduce(
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[SETTING ...]", help=SETTINGS_HELP)] = None,
-    profile: Annotated[str, typer.Option(help="smoke: seconds a run; cpu: minutes; paper: as published.")] = (
-        "cpu"
-    ),
+    settings: Annotated[list[str] | None, typer.Argument(metavar="SETTINGS", help=SETTINGS_HELP)] = None,
+    profile: Annotated[
+        str, typer.Option(metavar="NAME", help="smoke: seconds a run; cpu: minutes; paper: as published.")
+    ] = ("cpu"),
     seeds: Annotated[
         str, typer.Option(metavar="N|auto", help="How many; 5, 1 for smoke. auto: 3, or 5 if that decides.")
     ] = "",
@@ -36,10 +36,10 @@ def reproduce(
     ] = "",
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the runs go.")] = Path("runs"),
     workers: Annotated[
-        int, _resource("--workers", min=0, max=1024, help="Runs at once; 0: as many as cores.")
+        int, _resource("--workers", metavar="N", min=0, max=1024, help="Runs at once; 0: as many as cores.")
     ] = 0,
     threads: Annotated[
-        int, _resource("--threads", min=0, max=1024, help="Threads of each; 0: cores / workers.")
+        int, _resource("--threads", metavar="N", min=0, max=1024, help="Threads of each; 0: cores / workers.")
     ] = 0,
     shard: Annotated[
         str, _resource("--shard", metavar="I/N", help="Only part I of N, for other schedulers.")

@@ -7,19 +7,26 @@ import typer
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     state: Annotated[Path, typer.Option("--state", metavar="FILE", help="States; made if need be.")],
-    host: Annotated[str, typer.Option(help="Any but a loopback address needs AAREN_TOKEN.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: a free one, printed to stderr.")] = 8000,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Any but a loopback address needs AAREN_TOKEN.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", help="0: a free one, printed to stderr.")] = 8000,
     host_name: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name clients call it by; repeatable.")
     ] = None,
-    key: Annotated[str, typer.Option(help="Field with the name of the stream.")] = "id",
+    key: Annotated[str, typer.Option(metavar="FIELD", help="Field with the name of the stream.")] = "id",
     time: Annotated[
-        str, typer.Option(help="Field with the time; default: date (forecasting), time (events).")
+        str,
+        typer.Option(
+            metavar="FIELD", help="Field with the time; default: date (forecasting), time (events)."
+        ),
     ] = "",
-    capacity: Annotated[int, typer.Option(help="Streams in memory; others wait in the file.")] = 65_536,
-    max_streams: Annotated[int, typer.Option(min=1, help="Streams in all.")] = 10_000_000,
+    capacity: Annotated[
+        int, typer.Option(metavar="N", help="Streams in memory; others wait in the file.")
+    ] = 65_536,
+    max_streams: Annotated[int, typer.Option(metavar="N", min=1, help="Streams in all.")] = 10_000_000,
 ) -> None:
     """Answer rows of many streams over HTTP: POST /push, WS /stream, GET /state/KEY, /metrics.
 

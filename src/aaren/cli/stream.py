@@ -8,7 +8,7 @@ import typer
 
 
 def stream(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     state: Annotated[
         Path, typer.Option("--state", metavar="FILE", help="File of the states; created if missing.")
     ],
@@ -19,17 +19,24 @@ def stream(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Answers; default: stdout.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end of the file.")] = False,
-    key: Annotated[str, typer.Option(help="Field with the name of the stream.")] = "id",
+    key: Annotated[str, typer.Option(metavar="FIELD", help="Field with the name of the stream.")] = "id",
     time: Annotated[
-        str, typer.Option(help="Field with the time; default: date (forecasting), time (events).")
+        str,
+        typer.Option(
+            metavar="FIELD", help="Field with the time; default: date (forecasting), time (events)."
+        ),
     ] = "",
-    emit: Annotated[str, typer.Option(help="always, on-decision or on-alarm.")] = "always",
+    emit: Annotated[str, typer.Option(metavar="WHEN", help="always, on-decision or on-alarm.")] = "always",
     alarm: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A class or mark that is an alarm; repeatable.")
     ] = None,
-    threshold: Annotated[float, typer.Option(help="Least probability of a decision or alarm.")] = 0.9,
-    batch: Annotated[int, typer.Option(help="Lines that are committed together.")] = 512,
-    capacity: Annotated[int, typer.Option(help="Streams in memory; others wait in the file.")] = 65_536,
+    threshold: Annotated[
+        float, typer.Option(metavar="P", help="Least probability of a decision or alarm.")
+    ] = 0.9,
+    batch: Annotated[int, typer.Option(metavar="N", help="Lines that are committed together.")] = 512,
+    capacity: Annotated[
+        int, typer.Option(metavar="N", help="Streams in memory; others wait in the file.")
+    ] = 65_536,
     metrics: Annotated[
         int | None, typer.Option(metavar="PORT", help="Prometheus metrics on 127.0.0.1; 0: a free port.")
     ] = None,

@@ -18,12 +18,15 @@ SET_HELP = "Change the config; repeatable. Keys: those of run.toml in any run's 
 
 def train(
     what: Annotated[str, typer.Argument(metavar="SETTING|RUN.TOML", help=SETTING_HELP)],
-    dataset: Annotated[str, typer.Argument(metavar="[DATASET]", help="See: aaren data list.")] = "",
-    model: Annotated[str | None, typer.Option(help=MODEL_HELP)] = None,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="See: aaren data list.")] = "",
+    model: Annotated[str | None, typer.Option(metavar="NAME", help=MODEL_HELP)] = None,
     profile: Annotated[
-        str | None, typer.Option(help="smoke: seconds; cpu (the default): minutes; paper: as published.")
+        str | None,
+        typer.Option(metavar="NAME", help="smoke: seconds; cpu (the default): minutes; paper: as published."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, dropout and order; 0 by default.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of weights, dropout and order; 0 by default.")
+    ] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)
     ] = None,

@@ -153,18 +153,20 @@ def describe(dataset: Dataset) -> Entry:
 
 
 def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
-    """Write a dataset's main facts in a few words; a question mark follows what is uncertain.
+    """Write a dataset's main facts in a few words; a question mark at the end: not all is certain.
 
     What the registry does not know is taken from what was measured.
 
     >>> from aaren.datasets.catalogue import lookup
     >>> shape(lookup("ETTh1")), shape(lookup("Handwriting"))
-    ('17,420 rows × 7', '150 + 850 cases × 3 × 152, 26 classes')
+    ('17,420 rows × 7', '150+850 × 3 × 152, 26 classes')
     """
 
     def fact(name: str) -> str:
         value: Fact = dataset.facts.get(name, (measured or {}).get(name, "?"))
-        text = f"{value:,}" if isinstance(value, int) else str(value)
-        return f"{text}?" if name in dataset.uncertain else text
+        doubts.append(name in dataset.uncertain)
+        return f"{value:,}" if isinstance(value, int) else str(value)
 
-    return find_setting(dataset.setting).shape(fact, dataset.facts)
+    doubts: list[bool] = []
+    text = find_setting(dataset.setting).shape(fact, dataset.facts)
+    return f"{text}?" if any(doubts) else text

@@ -91,7 +91,7 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
 
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
         marks = "no marks" if facts.get("marks") == 1 else f"{fact('marks')} marks"
-        return f"{fact('sequences')} sequences, {fact('events')} events, {marks}"
+        return f"{fact('events')} events in {fact('sequences')}, {marks}"
 
     def comparable(self, metric: str, facts: "Mapping[str, Json]") -> tuple[bool, str]:
         numbers = facts.get("comparable")

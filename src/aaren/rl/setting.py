@@ -97,7 +97,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
 
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
         del facts
-        return f"{fact('transitions')} steps, {fact('state_size')} state, {fact('action_size')} action"
+        return f"{fact('transitions')} steps, {fact('state_size')} × {fact('action_size')}"
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         del preprocessing
