@@ -288,7 +288,7 @@ def _print_entries(entries: "list[Entry]") -> None:
                 _print_lines(console, group)
     here = sum(entry.is_on_disk for entry in entries)
     console.print(
-        f"{here} of {len(entries)} on disk; a question mark: not certain. Licence, source: aaren data show NAME"
+        f"{here} of {len(entries)} on disk; a question mark: not certain. More of one: aaren data show NAME"
     )
 
 
