@@ -44,7 +44,7 @@ def without_rights() -> Iterator[None]:
 
 
 def test_a_grid_from_beginning_to_end() -> None:
-    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--threads", "1", code=1)
+    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--set", "threads=1", code=1)
     assert "3 runs: 0 finished already, 3 to run" in talk
     assert "finished  support.toy_task line aaren, seed 0: test.mse" in talk
     assert "failed: support.toy_task line diverging, seed 0: DivergedError" in talk
@@ -54,8 +54,8 @@ def test_a_grid_from_beginning_to_end() -> None:
     assert sorted(record["status"] for record in records) == ["failed", "finished", "finished"]
     out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--plan")
     assert "3 runs: 2 finished already, 0 to run, 0 without data, 1 failed before" in out
-    assert "(--retry-failed tries it again)" in out
-    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--plan", "--retry-failed")
+    assert "(--set retry_failed=true tries it again)" in out
+    out, talk = run(TOY, "--datasets", "line", "--seeds", "1", "--plan", "--set", "retry_failed=true")
     assert out.splitlines()[-1] == f"aaren train {TOY} line --model diverging --profile cpu --seed 0"
 
 
@@ -79,7 +79,7 @@ def test_nothing_can_run_and_that_is_said() -> None:
         (("forecastin",), "unknown setting 'forecastin'; did you mean 'forecasting'?"),
         (("--datasets", "ETTh9"), "unknown dataset 'ETTh9'; did you mean"),
         (("events", "--models", "arren"), "unknown model 'arren'; did you mean 'aaren'?"),
-        (("--shard", "5/4"), "--shard must be I/N"),
+        (("--set", "shard=5/4"), "--set: shard must be I/N"),
         (("--profile", "cppu"), "unknown profile 'cppu'; did you mean 'cpu'?"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_folder_of_a_newer_version_is_left_alone() -> None:
     path = next(Path("runs").rglob("record.json"))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     before = path.read_text()
-    _, talk = run(TOY, "--datasets", "line", "--models", "mean", "--retry-failed")
+    _, talk = run(TOY, "--datasets", "line", "--models", "mean", "--set", "retry_failed=true")
     assert "0 to run, 0 without data, 0 failed before, 1 not to be touched" in talk
     assert f"{path} is left alone: a newer version of aaren wrote it (format 99; this one reads 1)" in talk
     assert path.read_text() == before
@@ -107,11 +107,11 @@ def test_two_grids_on_one_folder() -> None:
     with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
         run(TOY)
     with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
-        run(TOY, "--shard", "1/2")
+        run(TOY, "--set", "shard=1/2")
     with holding(Path("runs"), (1, 2)), pytest.raises(StateError, match="every part must be a shard"):
         run(TOY)
     with holding(Path("runs"), (1, 2)), pytest.raises(StateError, match=message):
-        run(TOY, "--shard", "1/2")
+        run(TOY, "--set", "shard=1/2")
     with holding(Path("runs"), (1, 2)), holding(Path("runs"), (2, 2)):
         pass  # the shards of one grid share a folder
 
@@ -135,15 +135,18 @@ def test_a_file_in_the_way() -> None:
 
 def test_no_cluster_there() -> None:
     with pytest.raises(
-        ConfigError, match=r"no Ray cluster answers at 127.0.0.1:1 \(.*refused\)\. Give --ray"
+        ConfigError, match=r"no Ray cluster answers at 127.0.0.1:1 \(.*refused\)\. Give --set ray="
     ):
-        run(TOY, "--ray", "127.0.0.1:1")
+        run(TOY, "--set", "ray=127.0.0.1:1")
 
 
 def test_a_hanging_run_fails_by_its_timeout() -> None:
-    _, talk = run("support.toy_trouble", "--profile", "smoke", "--workers", "2", "--timeout", "0.1", code=1)
+    _, talk = run(
+        "support.toy_trouble", "--profile", "smoke", "--workers", "2", "--set", "timeout=0.1", code=1
+    )
     assert (
-        "failed: support.toy_trouble hang aaren, seed 0: TimeoutError: it took longer than --timeout" in talk
+        "failed: support.toy_trouble hang aaren, seed 0: TimeoutError: it took longer than its timeout"
+        in talk
     )
     assert "1 finished, 1 failed in" in talk
     again, _ = run("support.toy_trouble", "--profile", "smoke", "--plan")
@@ -152,7 +155,7 @@ def test_a_hanging_run_fails_by_its_timeout() -> None:
 
 @pytest.mark.long
 def test_a_stalled_run_is_given_up() -> None:
-    words = ("support.toy_trouble", "--profile", "smoke", "--datasets", "hang", "--stall", "0.04")
+    words = ("support.toy_trouble", "--profile", "smoke", "--datasets", "hang", "--set", "stall=0.04")
     _, talk = run(*words, code=1)
     assert "its worker was lost (it made no progress for 2 s); another one resumes it" in talk
     assert "failed: support.toy_trouble hang aaren, seed 0: its worker process died 3 times" in talk

@@ -130,7 +130,8 @@ def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_workers_fit_the_cores_and_the_work(
     given: Resources, waiting: int, workers: int, threads: int
 ) -> None:
-    assert given.sized(waiting)[:2] == (workers, threads)
+    found = given.sized(waiting)
+    assert (found.workers, found.threads) == (workers, threads)
 
 
 @pytest.mark.parametrize(("profile", "time"), [("smoke", "seconds a run"), ("cpu", "for an unknown time")])

@@ -75,7 +75,7 @@ def test_shards_meet_nowhere_and_leave_nothing_out() -> None:
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_that_cannot_be(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--shard must be I/N with 1 <= I <= N, such as 1/4; got"):
+    with pytest.raises(ConfigError, match=r"shard must be I/N with 1 <= I <= N, such as 1/4; got"):
         parse_shard(text)
 
 

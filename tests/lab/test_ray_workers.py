@@ -70,7 +70,7 @@ def test_a_grid_on_ray_with_a_killed_worker_equals_a_local_one(
     pytest.importorskip("ray", reason="needs the cluster extra")
     out = tmp_path / "runs"
     words = ["reproduce", TOY, "--profile", "paper", "--seeds", "1", "--out", str(out)]
-    words += ["--ray", "local", "--workers", "2", "--threads", "1"]
+    words += ["--set", "ray=local", "--workers", "2", "--set", "threads=1"]
     process = subprocess.Popen(
         [sys.executable, "-c", "from aaren.cli.main import main; main()", *words],
         env=environment,

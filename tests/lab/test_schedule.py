@@ -114,7 +114,7 @@ def test_a_hanging_run_is_ended_by_its_timeout_and_stops_nothing(
     Scheduler(schedule, workers, notes, timeout=6.0).run()
     assert states(schedule) == ["failed", "finished"]
     record = read_record(hanging.folder / "record.json")
-    assert record.error == "TimeoutError: it took longer than --timeout allows (6 s)"
+    assert record.error == "TimeoutError: it took longer than its timeout (6 s)"
     assert record.updates == 3
     assert schedule.runs[0].deaths == 1  # another try would hang as well
 

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,10 @@ if TYPE_CHECKING:
 
 _FILE_WIDTH = 140  # columns when stdout is no terminal
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
-_resource = partial(typer.Option, rich_help_panel="Where it runs, and how long")
+SET_HELP = (
+    "Repeatable: threads (of a run), timeout (minutes of a run), stall (minutes without progress), "
+    "retry_failed=true, shard=I/N (this part only), ray (a cluster's address, or local)."
+)
 
 
 def reproduce(
@@ -36,29 +38,11 @@ def reproduce(
     ] = "",
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the runs go.")] = Path("runs"),
     workers: Annotated[
-        int, _resource("--workers", metavar="N", min=0, max=1024, help="Runs at once; 0: as many as cores.")
+        int, typer.Option(metavar="N", min=0, max=1024, help="Runs at once; 0: as many as cores.")
     ] = 0,
-    threads: Annotated[
-        int, _resource("--threads", metavar="N", min=0, max=1024, help="Threads of each; 0: cores / workers.")
-    ] = 0,
-    shard: Annotated[
-        str, _resource("--shard", metavar="I/N", help="Only part I of N, for other schedulers.")
-    ] = "1/1",
-    ray: Annotated[
-        str,
-        _resource("--ray", metavar="ADDRESS", help="Run on a Ray cluster, or on one started here: local."),
-    ] = "",
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
-    timeout: Annotated[
-        float,
-        _resource(
-            "--timeout", metavar="MINUTES", min=0.0, help="A run that takes longer has failed; 0: never."
-        ),
-    ] = 0.0,
-    stall: Annotated[
-        float,
-        _resource("--stall", metavar="MINUTES", min=0.0, help="Replace a worker without progress; 0: never."),
-    ] = 120.0,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)
+    ] = None,
     show_plan: Annotated[
         bool, typer.Option("--plan", help="Only print what would be run, by which commands, and its cost.")
     ] = False,
@@ -76,19 +60,20 @@ def reproduce(
     from aaren.lab.workers import Resources
 
     import_settings(settings or ())
+    limits = Resources.of(workers, assignments or ())
     request = Request(
         settings=tuple(settings or ()),
         profile=profile,
         seeds=parse_seeds(seeds),
         models=_names(models),
         datasets=_names(datasets),
-        shard=parse_shard(shard),
+        shard=parse_shard(limits.shard),
     )
     with nullcontext() if show_plan else holding(out, request.shard):
         while True:
             runs = plan(request, out)
-            status = find_status(runs, out, retry_failed=retry_failed)
-            resources = Resources(workers, threads, ray).sized(len(status.waiting))
+            status = find_status(runs, out, retry_failed=limits.retry_failed)
+            resources = limits.sized(len(status.waiting))
             announced = announcement(status, resources)
             if show_plan:
                 print_plan(request, runs, status, out)
@@ -104,8 +89,13 @@ def reproduce(
             )
             if status.waiting:
                 with choose_display() as display, pausing_on_signals() as is_pause_wanted:
-                    limits = {"timeout": 60.0 * timeout, "stall": 60.0 * stall}
-                    Scheduler(schedule, resources.start(), display, **limits).run(is_pause_wanted)
+                    Scheduler(
+                        schedule,
+                        resources.start(),
+                        display,
+                        timeout=60.0 * resources.timeout,
+                        stall=60.0 * resources.stall,
+                    ).run(is_pause_wanted)
             for line in outcome(schedule):
                 _say(line)
             # What has just finished may say which cells need more seeds.

@@ -37,7 +37,7 @@ def announcement(status: GridStatus, resources: Resources) -> list[str]:
     for dataset, runs in status.without_data.items():
         lines.append(f"  no data for {dataset} ({len(runs)} runs): {how_to_get(lookup(dataset))}")
     for run, reason in status.failed:
-        lines.append(f"  {run.name}: {reason} (--retry-failed tries it again)")
+        lines.append(f"  {run.name}: {reason} (--set retry_failed=true tries it again)")
     for run, reason in status.unreadable:
         lines.append(
             f"  {run.folder / 'record.json'} is left alone: {reason}. To run it again, remove the file"

@@ -180,7 +180,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     first, _, second = text.partition("/")
     if first.isdecimal() and second.isdecimal() and len(text) < 20 and 1 <= int(first) <= int(second):
         return int(first), int(second)
-    raise ConfigError(f"--shard must be I/N with 1 <= I <= N, such as 1/4; got {text!r}.")
+    raise ConfigError(f"shard must be I/N with 1 <= I <= N, such as 1/4; got {text!r}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,7 +58,7 @@ class RayWorkers:
 
     def __init__(self, address: str, size: int, *, threads: int) -> None:
         self.size, self.threads = size, threads
-        self.ray: ModuleType = require_extra("ray", extra="cluster", purpose="--ray")
+        self.ray: ModuleType = require_extra("ray", extra="cluster", purpose="--set ray=...")
         self.token = uuid.uuid4().hex
         self._runs: dict[_Future, PlannedRun] = {}
         self._tokens: set[Path] = set()
@@ -136,7 +136,7 @@ def unpack(files: dict[str, bytes], folder: Path) -> None:
 
 def cluster_cpus(address: str) -> int:
     """Return how many cores a cluster has in all."""
-    ray = require_extra("ray", extra="cluster", purpose="--ray")
+    ray = require_extra("ray", extra="cluster", purpose="--set ray=...")
     _connect(ray, address, cpus=1, variables={})
     try:
         return int(ray.cluster_resources().get("CPU", 1))
@@ -156,8 +156,8 @@ def _connect(ray: "ModuleType", address: str, *, cpus: int, variables: dict[str,
         )
     except Exception as error:  # Ray raises a bare one for a node that does not come up in time
         raise ConfigError(
-            f"no Ray cluster answers at {address} ({str(error).splitlines()[0]}). Give --ray the address "
-            "that `ray start --head` printed, `auto` on one of its nodes, or `local` to start one."
+            f"no Ray cluster answers at {address} ({str(error).splitlines()[0]}). Give --set ray= "
+            "an address that `ray start --head` printed, `auto` on one of its nodes, or `local` to start one."
         ) from error
 
 

@@ -217,7 +217,7 @@ class Scheduler:
             if item.kill_reason:
                 continue
             if self.timeout and item.seconds + now - item.started > self.timeout:
-                item.kill_reason = f"it took longer than --timeout allows ({duration(self.timeout)})"
+                item.kill_reason = f"it took longer than its timeout ({duration(self.timeout)})"
             # Of a run on a node that does not see the results folder nothing is known until it ends.
             elif self.stall and self.schedule.idle_seconds(item) > self.stall and item.run.folder.is_dir():
                 item.kill_reason = f"it made no progress for {duration(self.stall)}"
@@ -393,7 +393,7 @@ def holding(out: Path, shard: tuple[int, int]) -> Iterator[None]:
         except InUseError as error:
             raise StateError(
                 f"another grid runs in {out} (process {error.holder}). Wait for it, end it, or choose "
-                "another folder (--out). To share the work, every part must be a shard: --shard 1/2 and "
-                "--shard 2/2."
+                "another folder (--out). To share the work, every part must be a shard: --set "
+                "shard=1/2 and --set shard=2/2."
             ) from error
         yield

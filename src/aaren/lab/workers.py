@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -17,10 +17,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, Protocol, cast
 
+from aaren.errors import ConfigError
+from aaren.fields import Text, build, faults_error
 from aaren.lab import worker
-from aaren.lab.plan import PlannedRun
+from aaren.lab.plan import PlannedRun, parse_shard
 from aaren.lab.worker import Exit
 
+MOST_WORKERS = 1024
 LAST_LINES = 3  # of a dead worker's log that are shown
 
 
@@ -164,20 +167,56 @@ def describe_exit(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-class Resources(NamedTuple):
-    """With what a grid is run; 0 workers or threads: as many as fit the machine."""
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """With what a grid is run, and for how long; 0 workers or threads: as many as fit the machine."""
 
     workers: int = 0
-    threads: int = 0
-    ray: str = ""  # an address, or `local`; empty: processes on this machine
+    threads: int = 0  # of each worker
+    ray: str = ""  # the address of a Ray cluster, or `local`; empty: processes on this machine
+    shard: str = "1/1"  # only part I of N, for other schedulers
+    timeout: float = 0.0  # minutes after which a run has failed; 0: never
+    stall: float = 120.0  # minutes without progress after which a worker is replaced; 0: never
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Report every fault of these settings together."""
+        faults = [
+            f"{name} must be 0 to {MOST_WORKERS}; got {getattr(self, name)}"
+            for name in ("workers", "threads")
+            if not 0 <= getattr(self, name) <= MOST_WORKERS
+        ]
+        faults += [
+            f"{name} must be 0 or more minutes; got {getattr(self, name):g}"
+            for name in ("timeout", "stall")
+            if getattr(self, name) < 0
+        ]
+        if faults:
+            raise ConfigError("; ".join(faults) + ".")
+        parse_shard(self.shard)
+
+    @classmethod
+    def of(cls, workers: int, assignments: Sequence[str]) -> "Resources":
+        """Read `KEY=VALUE`, as after --set.
+
+        >>> Resources.of(2, ["threads=1", "timeout=90"]).timeout
+        90.0
+        """
+        faults = [f"{text!r} is no assignment: write key=value" for text in assignments if "=" not in text]
+        values = dict(text.split("=", 1) for text in assignments if "=" in text)
+        texts = {key.strip(): Text(value.strip()) for key, value in values.items()}
+        found = build(cls, texts, faults, given={"workers": workers})
+        if found is None or faults:
+            raise faults_error(faults, "--set")
+        return found
 
     def sized(self, waiting: int) -> "Resources":
         """Fit to the cores and to the work: one thread each as soon as runs can share the cores."""
         if (self.workers and self.threads) or not waiting:
-            return Resources(self.workers or 1, self.threads or 1, self.ray)
+            return replace(self, workers=self.workers or 1, threads=self.threads or 1)
         cores = self._cores()
         workers = self.workers or max(1, min(cores // max(1, self.threads), waiting))
-        return Resources(workers, self.threads or max(1, cores // workers), self.ray)
+        return replace(self, workers=workers, threads=self.threads or max(1, cores // workers))
 
     def start(self) -> Workers:
         """Return the workers."""
