@@ -5,11 +5,12 @@ import resource
 import signal
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,9 +19,10 @@ from torch import Tensor
 
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.errors import ConfigError, DataError, ShapeError, StateError, UnwritableError
+from aaren.events.distribution import NextEvent
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.files.lock import InUseError
-from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
+from aaren.forecasting.streaming import ForecastSession, StreamingForecaster, StreamingForecasterConfig
 from aaren.nn.state import state_to_bytes
 from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.stream.pool import StreamPool
@@ -61,6 +63,64 @@ def pool(tmp_path: Path) -> Iterator[StreamPool]:
         yield opened
 
 
+class Case(NamedTuple):
+    """A model, and items that its streams take: of place `i` in the input, after those before."""
+
+    model: Any
+    items: Callable[[int], list[Any]]
+    extras: Callable[[int], dict[str, list[Any]]]
+
+
+def causal_classifier() -> Classifier:
+    sizes = {"num_channels": 2, "num_classes": 3, "length": 5, "width": 8, "num_heads": 2, "num_layers": 1}
+    return Classifier(ClassifierConfig(**sizes, embedding="causal", head="pooled")).eval()
+
+
+def random_rows(count: int) -> list[Any]:
+    return rows(count).tolist()
+
+
+def no_extras(count: int) -> dict[str, list[Any]]:
+    del count
+    return {}
+
+
+CASES = {
+    "forecaster": Case(MODEL, random_rows, no_extras),
+    "classifier": Case(causal_classifier(), random_rows, no_extras),
+    "events": Case(
+        EventModel(EventModelConfig(num_marks=3, width=8, num_heads=2, num_layers=1)).eval(),
+        lambda count: [1.0 + 0.5 * place for place in range(count)],
+        lambda count: {"mark": [place % 3 for place in range(count)]},
+    ),
+    "policy": Case(
+        DecisionModel(
+            DecisionModelConfig(state_size=2, action_size=1, width=8, num_heads=2, num_layers=1)
+        ).eval(),
+        random_rows,
+        lambda count: {"reward": [0.5 * place for place in range(count)]},
+    ),
+    "discrete policy": Case(
+        DecisionModel(
+            DecisionModelConfig(
+                state_size=2, action_size=3, width=8, num_heads=2, num_layers=1, actions="discrete"
+            )
+        ).eval(),
+        random_rows,
+        lambda count: {"reward": [0.5 * place for place in range(count)]},
+    ),
+}
+
+
+def flat(answer: Any) -> list[float]:
+    """Return all numbers of an answer: of a tensor, an array, or a distribution of events."""
+    if isinstance(answer, NextEvent):
+        parts = [answer.gap.log_weights, answer.gap.locations, answer.gap.scales, answer.mark_logits]  # type: ignore[attr-defined]  # a mixture
+        return [number for part in parts for number in part.tolist()]
+    return np.asarray(answer).reshape(-1).tolist()  # type: ignore[no-any-return]  # of numbers
+
+
+@pytest.mark.parametrize("name", CASES)
 @given(
     keys=st.lists(st.sampled_from("abcdef"), max_size=16),
     cuts=st.sets(st.integers(0, 16), max_size=4),
@@ -68,9 +128,10 @@ def pool(tmp_path: Path) -> Iterator[StreamPool]:
     place=st.permutations("abcdef"),
     commits=st.sets(st.integers(0, 4)),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_order_cuts_eviction_and_repeats_change_no_bit(
     tmp_path_factory: pytest.TempPathFactory,
+    name: str,
     keys: list[str],
     cuts: set[int],
     capacity: int,
@@ -78,29 +139,77 @@ def test_order_cuts_eviction_and_repeats_change_no_bit(
     commits: set[int],
 ) -> None:
     """The laws of a pool on the native engine, against one session for each stream."""
-    items = rows(len(keys))
+    model, items, extras = CASES[name].model, CASES[name].items(16), CASES[name].extras(16)
     sessions: dict[str, Any] = {}
     expected = [
-        sessions.setdefault(key, MODEL.stream()).push(item) for key, item in zip(keys, items, strict=True)
+        flat(
+            sessions.setdefault(key, model.stream()).push(
+                items[index], **{name: some[index] for name, some in extras.items()}
+            )
+        )
+        for index, key in enumerate(keys)
     ]
     assert all(session.engine == "native" for session in sessions.values())
     edges = sorted({0, len(keys), *(cut for cut in cuts if cut < len(keys))})
-    with StreamPool(MODEL, tmp_path_factory.mktemp("pool") / "states.db", capacity=capacity) as pool:
+    with StreamPool(model, tmp_path_factory.mktemp("pool") / "states.db", capacity=capacity) as pool:
         for number, (begin, end) in enumerate(pairwise(edges)):
             order = sorted(
                 range(begin, end), key=lambda index: place.index(keys[index])
             )  # another of the keys
             batch = [keys[index] for index in order]
-            found = pool.push(batch, items[order], seq=order)
-            assert all(torch.equal(expected[index], one) for index, one in zip(order, found, strict=True))
+            given: dict[str, Any] = {name: [some[index] for index in order] for name, some in extras.items()}
+            found = pool.push(batch, [items[index] for index in order], seq=order, **given)
+            assert [flat(one) for one in found] == [expected[index] for index in order]
             before = [state_to_bytes(pool.get(key)) for key in sessions if key in pool]
-            assert pool.push(batch, rows(len(batch), seed=1), seq=order) == [None] * len(batch)
+            others = items[: len(batch)]
+            assert pool.push(batch, others, seq=order, **given) == [None] * len(batch)
             assert [state_to_bytes(pool.get(key)) for key in sessions if key in pool] == before
             if number in commits:
                 pool.commit()
         assert len(pool) == len(sessions)
         for key, session in sessions.items():
             assert state_to_bytes(pool.get(key)) == state_to_bytes(session.state)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_with_a_program_steps_streams_where_they_lie(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first push, which shows what items look like, `push` of the session is not asked again."""
+    model, items, extras = CASES[name]
+    with StreamPool(model, tmp_path / "states.db") as pool:
+        past = {name: some[:4] for name, some in extras(12).items()}
+        pool.push(list("abab"), items(12)[:4], **past)
+        monkeypatch.setattr(pool, "_step", None)
+        new = {name: some[4:] for name, some in extras(12).items()}
+        answers = pool.push(list("abcabaab"), items(12)[4:], **new)
+        assert all(answer is not None for answer in answers)
+
+
+def test_a_session_with_a_push_of_its_own_is_asked_item_by_item(tmp_path: Path) -> None:
+    class Doubled(ForecastSession):
+        def push(self, item: Any, **extras: Any) -> Tensor:  # type: ignore[override]  # without a date
+            return 2.0 * super().push(item, **extras)
+
+    class Model:
+        def stream(self, batch_size: int) -> Doubled:
+            return Doubled(MODEL.fold(), batch_size=batch_size, engine="native")
+
+    with StreamPool(Model(), tmp_path / "a.db") as pool, StreamPool(MODEL, tmp_path / "b.db") as plain:
+        for seed in range(3):
+            found, expected = pool.push(list("ab"), rows(2, seed)), plain.push(list("ab"), rows(2, seed))
+            assert all(torch.equal(one, 2.0 * two) for one, two in zip(found, expected, strict=True))
+
+
+def test_items_of_several_kinds_take_their_own_programs(pool: StreamPool) -> None:
+    session = MODEL.stream(2)
+    for seed in range(4):
+        masked: dict[str, Any] = {"mask": [True, seed % 2 == 0]} if seed else {}
+        expected = session.push(rows(2, seed), **masked)
+        found = pool.push(list("ab"), rows(2, seed), **masked)
+        assert torch.equal(torch.stack(found), expected)
+        expected = session.push(rows(2, seed + 9))
+        assert torch.equal(torch.stack(pool.push(list("ab"), rows(2, seed + 9))), expected)
 
 
 def test_what_is_kept_with_a_stream_follows_it(tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.native.lower import Leaf
-from aaren.stream.session import Item, Session, StateT, Steppable, largest
+from aaren.stream.session import Item, Session, StateT, Steppable, Turns, largest
 from aaren.stream.whole import Scaled, WholeStep, names_in, scaled_by
 
 EMBEDDINGS = ("circular", "causal")
@@ -393,13 +392,10 @@ class ClassifierSession(Session[StateT]):
         """
         return super().push(item, **extras).softmax(dim=-1)
 
-    def push_turns(
-        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, **extras: Item
-    ) -> Tensor | None:
-        if type(self).push is not ClassifierSession.push:
-            return None
-        found = self._turns(block, layout, sizes, item, extras)
-        return None if found is None else found.softmax(dim=-1)
+    def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Tensor] | None:
+        names = tuple(sorted(extras))
+        found = self._run_turns(turns, [item, *(extras[name] for name in names)], names)
+        return None if found is None else found[0].softmax(dim=-1).unbind()
 
 
 def classify_raw(model: Any, num_channels: int) -> WholeStep:

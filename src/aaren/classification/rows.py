@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
+import torch
 from torch import nn
 
 from aaren.engine.experiment import Json
@@ -30,15 +30,20 @@ class SampleRows(RowPath):
         del time
         return numbers(row, "values", self.num_channels), {}
 
-    def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
-        del row, time
-        probabilities = found.tolist()
-        best = int(np.argmax(probabilities))
-        return {
-            "class": self.names[best],
-            "probability": probabilities[best],
-            "probabilities": dict(zip(self.names, probabilities, strict=True)),
-        }
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        del rows, time
+        every = torch.stack(list(found))
+        best = every.argmax(-1).tolist()
+        return [
+            {
+                "class": self.names[place],
+                "probability": probabilities[place],
+                "probabilities": dict(zip(self.names, probabilities, strict=True)),
+            }
+            for place, probabilities in zip(best, every.tolist(), strict=True)
+        ]
 
     def choice(self, answer: Mapping[str, Any]) -> tuple[str, float]:
         return answer["class"], answer["probability"]

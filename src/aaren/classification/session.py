@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aaren.classification.model import ClassifierSession
 from aaren.errors import ConfigError, ShapeError
-from aaren.stream.session import Item, StateT, Steppable, read_numbers
+from aaren.stream.session import Item, StateT, Steppable, Turns, read_numbers
 
 LOOKS = 10  # at a stream of the length of training, where the rule of early stopping may decide
 
@@ -91,6 +91,16 @@ class LabelledSession(ClassifierSession[StateT]):
         if self.threshold is not None:
             self._decide(probabilities if self.batch_size is not None else probabilities.unsqueeze(0))
         return probabilities
+
+    def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Tensor] | None:
+        given, channels = np.asarray(item), len(self._mean)
+        if channels == 1 and given.ndim == 1:
+            given = given[:, np.newaxis]
+        if self.threshold is not None or given.dtype.kind not in "iuf" or given.shape[1:] != (channels,):
+            return None
+        with np.errstate(over="ignore"):
+            scaled = (given.astype(np.float64) - self._mean) / self._deviation
+        return super()._turns(turns, scaled, extras)
 
     def finish(self) -> Tensor:
         """Return the class probabilities of series that end here, as `predict_proba` gives them.

@@ -134,7 +134,7 @@ class Lines:
             taken, self._lines = self._lines[: size - number % size], self._lines[size - number % size :]
             begin = number
             number += len(taken)
-            if number > first:
+            if number > max(first, begin):
                 skipped = max(first - begin, 0)
                 yield begin + skipped, taken[skipped:]
         if number < first:
@@ -262,8 +262,8 @@ def _answer(
     except AarenError as error:
         raise type(error)(f"lines from {offset} on: {error}") from error
     answers = []
-    for number, (key, row, one) in enumerate(zip(keys, parsed, found, strict=True), start=offset):
-        answer = rows.answer(one, row, clock)
+    named = rows.answers(found, parsed, clock)
+    for number, (key, answer) in enumerate(zip(keys, named, strict=True), start=offset):
         if options.emit != "always":
             name, probability = rows.choice(answer)
             is_wanted = options.emit == "on-decision" or name in options.alarms

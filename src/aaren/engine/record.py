@@ -170,6 +170,9 @@ def _number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False)  # made once: that takes as long as to write a short line
+
+
 def strict_json(value: object, *, indent: int | None = None) -> str:
     """Write JSON that every reader accepts: what is not finite is null.
 
@@ -177,7 +180,7 @@ def strict_json(value: object, *, indent: int | None = None) -> str:
     '{"mse": null}'
     """
     try:
-        return json.dumps(value, indent=indent, allow_nan=False)
+        return json.dumps(value, indent=indent, allow_nan=False) if indent else _ENCODER.encode(value)
     except (TypeError, ValueError):  # a mapping that is no dict, or a number that is not finite
         return json.dumps(_strict(value), indent=indent, allow_nan=False)
 

@@ -6,7 +6,7 @@ simulated onwards (`simulate`), and `EventStream` holds one for users who have t
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from aaren.nn.state import State
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import BAD_TIME, is_traced, require
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Session, read_numbers
+from aaren.stream.session import Session, Turns, read_numbers
 from aaren.stream.whole import WholeStep, names_in
 
 Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
@@ -356,7 +356,7 @@ class EventStream(Session[EventState]):
         """Take in checked events on the native engine; None: torch is to take them."""
         native = self._native
         assert native is not None
-        if not native.holds({} if real is None else {"mask": real}, len(times)):
+        if not native.holds(() if real is None else ("mask",), len(times)):
             return None
         if not self._is_packed:
             if not native.pack(self.state):
@@ -371,7 +371,7 @@ class EventStream(Session[EventState]):
         native = self._native
         assert native is not None
         is_plain = type(time) in (float, int) and type(mark) is int and self.batch_size is None
-        if not is_plain or self._coming is None or not self._is_packed or not native.holds({}, 1):
+        if not is_plain or self._coming is None or not self._is_packed or not native.holds((), 1):
             return None
         inputs = native.buffers.input_arrays
         try:
@@ -379,6 +379,16 @@ class EventStream(Session[EventState]):
         except OverflowError:
             return None
         return self._answer() if native.run() == 0 else None
+
+    def _turns(self, turns: Turns, item: Any, extras: dict[str, Any]) -> list[NextEvent] | None:
+        if self._coming is None or not extras.keys() <= {"mark"}:
+            return None
+        num_marks = self.forecaster.num_marks
+        marks = np.asarray(extras.get("mark", np.zeros(len(item), np.int64) if num_marks == 1 else None))
+        if marks.dtype.kind not in "iuf" or not ((marks >= 0) & (marks < num_marks) & (marks % 1 == 0)).all():
+            return None
+        found = self._run_turns(turns, [item, marks.astype(np.int64)])
+        return None if found is None else _split(self._coming, found)
 
     def _answer(self) -> NextEvent:
         """Return the answer of the native engine."""
@@ -462,6 +472,26 @@ def _with_parts(like: NextEvent, tensors: list[Tensor]) -> NextEvent:
     parts = dict(zip(_parts(like), tensors, strict=True))
     logits = parts.pop("mark_logits", None)
     return NextEvent(gap=replace(like.gap, **parts), mark_logits=logits)  # type: ignore[type-var]  # a dataclass
+
+
+def stack_events(found: Sequence[NextEvent]) -> NextEvent:
+    """Return the answers of several streams, of one model, as one."""
+    every = (list(_parts(one).values()) for one in found)
+    return _with_parts(found[0], [torch.stack(parts) for parts in zip(*every, strict=True)])
+
+
+def _split(like: NextEvent, tensors: list[Tensor]) -> list[NextEvent]:
+    """Return answers of the same kind, one for each of the first axis."""
+    names = list(_parts(like))
+    kind = type(like.gap)
+    given = fields(like.gap)  # type: ignore[arg-type]  # distributions are dataclasses
+    rest = {field.name: getattr(like.gap, field.name) for field in given if field.name not in names}
+    logits = names.index("mark_logits") if "mark_logits" in names else None
+    found = []
+    for parts in zip(*(tensor.unbind() for tensor in tensors), strict=True):
+        gap = kind(**dict(zip(names[:logits], parts, strict=False)), **rest)
+        found.append(NextEvent(gap=gap, mark_logits=None if logits is None else parts[logits]))
+    return found
 
 
 @torch.no_grad()

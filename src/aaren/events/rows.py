@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
-from aaren.events.forecaster import EventForecaster
+from aaren.events.forecaster import EventForecaster, stack_events
 from aaren.events.predict import QUANTILES
 from aaren.stream.rows import RowPath, field, number
+
+TIMES = ("mean", *(f"q{round(100 * level):02}" for level in QUANTILES))  # of the next event, in an answer
 
 
 class EventRows(RowPath):
@@ -23,26 +26,33 @@ class EventRows(RowPath):
         known = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
         self.has_names = bool(known)
         self.names = known or tuple(str(kind) for kind in range(model.num_marks))
+        self._places = {name: place for place, name in enumerate(self.names)}
 
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         when = number(row, time)
         if len(self.names) == 1:
             return when, {"mark": 0}
         mark = str(field(row, "mark"))
-        if mark not in self.names:
+        place = self._places.get(mark)
+        if place is None:
             raise DataError(f"unknown mark {mark!r}; the run knows {', '.join(self.names[:12])}.")
-        return when, {"mark": self.names.index(mark)}
+        return when, {"mark": place}
 
-    def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
-        when = number(row, time)
-        levels = {f"q{round(100 * level):02}": float(found.quantile(level)) for level in QUANTILES}
-        gaps = {"mean": float(found.mean()), **levels}
-        chosen = found.mark_probabilities.max(-1)
-        return {
-            "next_time": {name: when + gap for name, gap in gaps.items()},
-            "mark": self.names[int(chosen.indices)],
-            "probability": float(chosen.values),
-        }
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        coming = stack_events(found)
+        # A probability for each level and stream: all of them are bisected at once.
+        levels = torch.tensor(QUANTILES, dtype=torch.float64).unsqueeze(-1).expand(-1, len(found))
+        gaps = torch.cat([coming.mean().unsqueeze(0), coming.quantile(levels)]).T.tolist()
+        chosen = coming.mark_probabilities.max(-1)
+        marks = zip(chosen.indices.tolist(), chosen.values.tolist(), strict=True)
+        answers = []
+        for row, gap, (mark, probability) in zip(rows, gaps, marks, strict=True):
+            when = number(row, time)
+            times = {name: when + one for name, one in zip(TIMES, gap, strict=True)}
+            answers.append({"next_time": times, "mark": self.names[mark], "probability": probability})
+        return answers
 
     def choice(self, answer: Mapping[str, Any]) -> tuple[str, float]:
         return answer["mark"], answer["probability"]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import nn
 
 from aaren.engine.experiment import Json
@@ -53,6 +54,9 @@ class ForecastRows(RowPath):
             return raw, {"slot": int(find_slots(dates, self.lagged.clock, self.lagged.slot_seconds)[0])}
         return raw, {"marks": time_marks(dates)[0].tolist()}
 
-    def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
-        del row, time
-        return {"forecast": dict(zip(self.columns, found.double().T.tolist(), strict=True))}
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        del rows, time
+        every = torch.stack(list(found)).double().transpose(1, 2).tolist()
+        return [{"forecast": dict(zip(self.columns, forecast, strict=True))} for forecast in every]

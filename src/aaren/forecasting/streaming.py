@@ -10,7 +10,7 @@ reported in rows of their own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,7 +30,6 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops import ScanState, read, scan_attention, step
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.native.lower import Leaf
 from aaren.stream.session import Item, Session, Steppable, largest
 from aaren.stream.whole import WholeStep, calendar_marks, names_in, scaled_by
 
@@ -351,10 +350,7 @@ class ForecastSession(Session[StreamingState]):
             extras["marks"] = self._marks(date)
         return super().push(item, **extras)
 
-    def push_turns(
-        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, **extras: Item
-    ) -> Tensor | None:
-        return self._turns(block, layout, sizes, item, extras)
+    _turns = Session._turns  # with `date` there is no program, and `push` is asked
 
     def _marks(self, date: object) -> NDArray[np.float32]:
         try:

@@ -58,20 +58,15 @@ class PureStep:
         found = self._session.push_turns(
             block, self._layout.parts, [1] * len(rows), np.asarray(items), **_arrays(extras)
         )
-        answers: list[Any] = []
-        if found is not None:
-            answers = list(found.unbind())
-        else:
+        answers: list[Any] = [] if found is None else list(found)
+        if found is None:
             self._session.batch_size = 1
             self._session.state = self._layout.unpack(block)
             for place, item in enumerate(items):
                 one = {name: [values[place]] for name, values in extras.items()}
                 answers.append(self._session.push([item], **one)[0])
             block = self._layout.pack(self._session.state)
-        named = [
-            self.rows.answer(answer, row, self._clock) for answer, row in zip(answers, rows, strict=True)
-        ]
-        return self._mark + block.numpy().tobytes(), named
+        return self._mark + block.numpy().tobytes(), self.rows.answers(answers, rows, self._clock)
 
     def _open(self, state: bytes) -> torch.Tensor:
         if not state:

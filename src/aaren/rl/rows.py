@@ -1,6 +1,6 @@
 """Rows of `aaren stream` for policies: an observation and the last reward in, an action out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -24,6 +24,8 @@ class ObservationRows(RowPath):
         reward = number(row, "reward") if "reward" in row else 0.0  # before the first action there is none
         return numbers(row, "observation", self.state_size), {"reward": reward}
 
-    def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
-        del row, time
-        return {"action": found.tolist()}
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        del rows, time
+        return [{"action": action.tolist()} for action in found]

@@ -10,7 +10,7 @@ reset     the same, reset every K steps: constant work, 1 to K steps of context 
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from aaren.nn import KVCache
 from aaren.nn.checks import wrong_kind
 from aaren.ops.tracing import is_traced, require
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
-from aaren.stream.session import Item, Session, largest, largest_of, read_numbers
+from aaren.stream.session import Item, Session, Turns, largest, largest_of, read_numbers
 
 CONTEXTS = ("window", "carried", "reset")
 Memory: TypeAlias = DecisionState | StepWindow
@@ -155,7 +155,7 @@ class PolicySession(Session[PolicyState]):
         native = self._native
         assert native is not None
         self._offer(seen, gained)
-        if not native.is_usable or not native.holds({}, len(seen)):
+        if not native.is_usable or not native.holds((), len(seen)):
             return None
         if not self._is_packed:
             if not native.pack(self.state):
@@ -168,6 +168,15 @@ class PolicySession(Session[PolicyState]):
         self._state = None
         self.count += 1
         return self._as_actions(native.output())
+
+    def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Any] | None:
+        if not extras.keys() <= {"reward"}:
+            return None
+        gained = extras.get("reward")
+        if gained is None:
+            gained = np.zeros(sum(turns.sizes))
+        found = self._run_turns(turns, [item, gained])
+        return None if found is None else list(found[0].numpy())
 
     def replay(self, observations: Item, actions: Item, rewards: Item) -> None:
         """Take over episodes played by another policy, as if every step had been pushed.

@@ -178,26 +178,32 @@ class Batcher:
     def _commit(self, requests: Sequence[Pushed], found: Sequence[Any]) -> list[list[dict[str, Any]]]:
         answers: list[list[dict[str, Any]]] = []
         notes: dict[str, bytes] = {}
+        rows = [row for request in requests for row in request.rows]
+        new = [place for place, one in enumerate(found) if one is not None]
+        whole, asked = [found[place] for place in new], [rows[place] for place in new]
+        given = iter(self._rows.answers(whole, asked, self._clock) if new else ())
+        named = [None if one is None else next(given) for one in found]
         first = 0
         for request in requests:
-            some = found[first : first + len(request.keys)]
+            some = named[first : first + len(request.keys)]
             first += len(request.keys)
             answers.append(self._name(request, some, notes))
         self.pool.keep_notes(notes)
         self.pool.commit()
         return answers
 
-    def _name(self, request: Pushed, found: Sequence[Any], notes: dict[str, bytes]) -> list[dict[str, Any]]:
-        """Return the answers of a request, and note those that a retry would ask for."""
+    def _name(
+        self, request: Pushed, found: Sequence[dict[str, Any] | None], notes: dict[str, bytes]
+    ) -> list[dict[str, Any]]:
+        """Return the answers of a request with their keys, and note those that a retry would ask for."""
         answers = []
         kept: dict[str, dict[str, Any]] = {}
-        for key, seq, row, one in zip(request.keys, request.seqs, request.rows, found, strict=True):
+        for key, seq, answer in zip(request.keys, request.seqs, found, strict=True):
             head: dict[str, Any] = {self.key: key} if seq < 0 else {self.key: key, "seq": seq}
-            if one is None:
+            if answer is None:
                 earlier = json.loads(notes.get(key) or self.pool.note(key)[1] or b"{}")
                 answers.append({**head, "repeated": True, **earlier.get(str(seq), {})})
                 continue
-            answer = self._rows.answer(one, row, self._clock)
             answers.append({**head, **answer})
             if seq >= 0:
                 kept.setdefault(key, {})[str(seq)] = answer

@@ -237,6 +237,7 @@ class StreamPool:
             last: dict[str, int] = {}
             if seq is not None:
                 _require_one_per_key("seq", seq, len(keys))
+            if seq is not None and any(given != -1 for given in seq):
                 numbers, last = self._unseen(keys, seq, numbers)
                 chosen = np.array(numbers, np.int64) - first
                 named = {name: _pick(some, chosen) for name, some in named.items()}
@@ -297,10 +298,8 @@ class StreamPool:
         rows = [self._rows.get(key, -1) for key in names]
         block, loaded, num_new = self._gather(names, rows)
         output = self._session.push_turns(_as_bytes(block), self._layout.parts, sizes, items, **extras)
-        found: list[Any] = []
-        if output is not None:
-            found = list(output.unbind())
-        else:
+        found: list[Any] = [] if output is None else list(output)
+        if output is None:
             for size in sizes:
                 some = slice(len(found), len(found) + size)
                 picked = {name: part[some] for name, part in extras.items()}

@@ -22,8 +22,10 @@ class RowPath(ABC):
         """Return a row's item and what else `push` takes; `time` names its field with the time."""
 
     @abstractmethod
-    def answer(self, found: Any, row: Mapping[str, Any], time: str) -> dict[str, Any]:
-        """Return what the model says after a row, with its names and in its units."""
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        """Return what the model says after each row, with its names and in its units."""
 
     def choice(self, answer: Mapping[str, Any]) -> tuple[str, float]:
         """Return which of the names an answer chooses, and how probable it is."""
@@ -52,6 +54,8 @@ def number(row: Mapping[str, Any], name: str) -> float:
 def numbers(row: Mapping[str, Any], name: str, count: int) -> list[float]:
     """Return a field that is a list of so many numbers."""
     values = field(row, name)
+    if type(values) is list and len(values) == count and all(type(value) is float for value in values):
+        return values
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
         raise DataError(f"the field {name!r} must be a list of {count} numbers; got {values!r}.")
     return [number({name: value}, name) for value in values]

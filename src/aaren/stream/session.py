@@ -9,7 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -113,6 +113,14 @@ class Steppable(Protocol[StateT_co]):
         """Return a short name of the weights."""
 
 
+class Turns(NamedTuple):
+    """States of streams as they lie in memory, and how many of them have an item in each turn."""
+
+    block: Tensor  # (b, bytes)
+    layout: Sequence[Leaf]
+    sizes: Sequence[int]
+
+
 class Session(Generic[StateT]):
     """One or more streams under way; made by `model.stream()`.
 
@@ -141,6 +149,7 @@ class Session(Generic[StateT]):
         self._like: StateT | None = None
         self._plan: tuple[object, StateBytes] | None = None
         self.count = 0  # pushes so far
+        self._has_turns = _has_turns(type(self))
         self.reset()
 
     _state: StateT | None  # None: the native engine holds it
@@ -221,29 +230,34 @@ class Session(Generic[StateT]):
 
     def push_turns(
         self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, **extras: Item
-    ) -> Tensor | None:
+    ) -> Sequence[Any] | None:
         """Take in items of streams whose states lie in memory, and change them there.
 
         A turn has one item of each of the first streams: the first `sizes[0]` items are of all streams, the
-        next `sizes[1]` of the first `sizes[1]` streams, and so on. Returns the output after every item, or
-        None: it cannot, or some item is to be looked at by `push`; the states stay as they were.
+        next `sizes[1]` of the first `sizes[1]` streams, and so on. Returns the answer after every item, as
+        `push` of one stream gives it, or None: it cannot, or some item is to be looked at by `push`; the
+        states stay as they were. A class with a `push` of its own says by its own `_turns` how it does this.
         """
-        return (
-            None if type(self).push is not Session.push else self._turns(block, layout, sizes, item, extras)
-        )
+        return self._turns(Turns(block, layout, sizes), item, extras) if self._has_turns else None
 
-    def _turns(
-        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, extras: dict[str, Item]
-    ) -> Tensor | None:
+    def _turns(self, turns: Turns, item: Any, extras: dict[str, Any]) -> Sequence[Any] | None:
+        names = tuple(sorted(extras))
+        found = self._run_turns(turns, [item, *(extras[name] for name in names)], names)
+        return None if found is None else found[0].unbind()
+
+    def _run_turns(
+        self, turns: Turns, values: Sequence[object], names: tuple[str, ...] = ()
+    ) -> list[Tensor] | None:
+        """Run the program of these names over turns; returns the parts of its answers."""
         native = self._native
-        if native is None or not native.is_usable or not native.holds(extras, sum(sizes)):
+        if native is None or not native.is_usable or not native.lend(turns.block, turns.layout):
             return None
-        if not native.lend(block, layout) or not native.fill(item, extras, has_axis=True):
+        if not native.holds(names, sum(turns.sizes)) or not native.fill(values, has_axis=True):
             return None
-        if native.run_turns(sizes):
+        if native.run_turns(turns.sizes):
             return None
-        self.count += len(sizes)
-        return native.output()
+        self.count += len(turns.sizes)
+        return native.outputs()
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes that name the weights they belong to."""
@@ -277,13 +291,15 @@ class Session(Generic[StateT]):
         """Take in an item without torch; None: torch is to take it, or to say what is wrong with it."""
         native = self._native
         assert native is not None
-        if not native.holds(extras, self._num_streams):
+        names = tuple(sorted(extras)) if extras else ()
+        if not native.holds(names, self._num_streams):
             return None
         if not self._is_packed:
             if not native.pack(self.state):
                 return None
             self._is_packed = True
-        if not native.fill(item, extras, has_axis=self.batch_size is not None) or native.run():
+        values = [item, *(extras[name] for name in names)]
+        if not native.fill(values, has_axis=self.batch_size is not None) or native.run():
             return None
         self._state = None
         self.count += 1
@@ -371,3 +387,9 @@ class Session(Generic[StateT]):
             f"numbers are too large for this model. The state stays as it was. Leave the item out, or give "
             f"mask=False for its stream."
         )
+
+
+def _has_turns(kind: type) -> bool:
+    """Tell whether `_turns` of a class is that of its `push`: no class above changed `push` alone."""
+    owners = [next(part for part in kind.__mro__ if name in vars(part)) for name in ("_turns", "push")]
+    return issubclass(*owners)

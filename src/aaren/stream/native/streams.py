@@ -105,9 +105,8 @@ class NativeStreams(Generic[StateT]):
         self._shorten()
         return True
 
-    def holds(self, extras: Mapping[str, object], count: int) -> bool:
-        """Tell whether there is a program for items of this kind, and take it up."""
-        names = tuple(sorted(extras)) if extras else ()
+    def holds(self, names: tuple[str, ...], count: int) -> bool:
+        """Tell whether there is a program for items with these extras, in their order, and take it up."""
         found = self._steps.get(names)
         if found is None:
             return False
@@ -171,10 +170,9 @@ class NativeStreams(Generic[StateT]):
         assert self._slab is not None
         return self._step.unpack(self._slab)
 
-    def fill(self, item: object, extras: Mapping[str, object], *, has_axis: bool) -> bool:
-        """Put what came into the buffers; False: torch is to look at it."""
+    def fill(self, values: Sequence[object], *, has_axis: bool) -> bool:
+        """Put what came, the item and its extras, into the buffers; False: torch is to look at it."""
         assert self._buffers is not None
-        values = [item, *(extras[name] for name in sorted(extras))]
         for value, place in zip(values, self._buffers.inputs, strict=True):
             if not isinstance(value, Tensor):
                 if not isinstance(value, np.ndarray):
