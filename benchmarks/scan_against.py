@@ -93,15 +93,22 @@ def compare_operators(
     state = aaren.ops.ScanState.empty((batch, heads), width)
     zeros = torch.zeros_like(state.u), torch.zeros_like(state.w)
     inputs = (scores, values, None, None, None, *state)
-    outputs, _, final_u, _, gates, forgets = torch.ops.aaren.prefix_attention(*inputs)
-    saved = (outputs, gates, forgets, final_u)
     operators = {
         name: getattr(torch.ops, package.__name__.split(".")[0]) for name, package in packages.items()
     }
+    engines = {  # kernels before Triton's had no name
+        name: ("fused",) if len(package.prefix_attention.default._schema.arguments) > len(inputs) else ()
+        for name, package in operators.items()
+    }
+    outputs, _, final_u, _, gates, forgets = operators["after"].prefix_attention(*inputs, *engines["after"])
+    saved = (outputs, gates, forgets, final_u)
     calls: dict[str, dict[str, Callable[[], object]]] = {
-        "forward": {name: partial(package.prefix_attention, *inputs) for name, package in operators.items()},
+        "forward": {
+            name: partial(package.prefix_attention, *inputs, *engines[name])
+            for name, package in operators.items()
+        },
         "backward": {
-            name: partial(package.prefix_attention_backward, grad, *zeros, *inputs, *saved)
+            name: partial(package.prefix_attention_backward, grad, *zeros, *inputs, *saved, *engines[name])
             for name, package in operators.items()
         },
     }

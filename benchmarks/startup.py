@@ -1,9 +1,10 @@
-"""What a start costs: importing the package, the first call, which loads the CPU kernel, and room on disk.
+"""What does not shrink with the work: importing the package, the first call, any call, and room on disk.
 
-    python benchmarks/startup.py [--record FILE]     # seconds
+    python benchmarks/startup.py [--record FILE]     # half a minute
 
-Times are those of fresh interpreters, after one that leaves bytecode behind, as installing does. The room is
-that of all that `pip install aaren` brings beside torch, what torch needs, and NumPy.
+Times are those of fresh interpreters, after one that leaves bytecode behind, as installing does. The first
+call loads the CPU kernel. Later ones, on tensors so small that there is nothing to compute, cost checks,
+autograd and memory. The room is that of all that `pip install aaren` brings beside torch and NumPy.
 """
 
 import os
@@ -21,10 +22,12 @@ from aaren.bench.table import Ratio, Table, Target, doubt, format_bytes, format_
 
 COMMAND = "python benchmarks/startup.py"
 REPEATS = 5
-LIMITS = {"import": 0.1, "first call": 0.1}
+LIMITS = {"import": 0.1, "first call": 0.1, "forward": 5e-5, "backward": 2e-4}
 LABELS = {
     "import": "`import aaren, aaren.nn` after `import torch`",
     "first call": "first forward and backward in a new process",
+    "forward": "forward of (1, 16, 4, 16) with autograd",
+    "backward": "its backward",
 }
 
 MAX_BYTES = 15e6
@@ -43,13 +46,36 @@ start = time.perf_counter()
 scan_attention(scores, values)[0].sum().backward()
 print(time.perf_counter() - start)
 """
+_LATER_CALL = """
+import statistics, time, torch
+from aaren.ops import scan_attention
+torch.set_num_threads(1)
+scores, values = torch.zeros(1, 16, 4, requires_grad=True), torch.zeros(1, 16, 4, 16, requires_grad=True)
+outputs, _ = scan_attention(scores, values)
+gradient, seconds = torch.ones_like(outputs), []
+def forward():
+    return scan_attention(scores, values)
+def backward():
+    return torch.autograd.grad(outputs, (scores, values), gradient, retain_graph=True)
+for _ in range(5000):
+    start = time.perf_counter()
+    {what}()
+    seconds.append(time.perf_counter() - start)
+print(statistics.median(seconds))
+"""
+_CODE = {
+    "import": _IMPORT,
+    "first call": _CALL,
+    "forward": _LATER_CALL.format(what="forward"),
+    "backward": _LATER_CALL.format(what="backward"),
+}
 
 
 def measure(repeats: int, on_step: OnStep = silent) -> BenchRecord:
     """Start interpreters and take the median of what each reports."""
     rows: list[Row] = []
-    for what, code in (("import", _IMPORT), ("first call", _CALL)):
-        on_step(len(rows), len(LIMITS), what)
+    for what, code in _CODE.items():
+        on_step(len(rows), len(_CODE), what)
         _run(code)
         seconds = [_run(code) for _ in range(repeats)]
         rows.append({"what": what, "median_seconds": statistics.median(seconds), "repeats": repeats})
@@ -98,13 +124,15 @@ def targets(record: BenchRecord) -> list[Target]:
 
 def tables(record: BenchRecord) -> list[Table]:
     """Return the one table."""
-    return [targets_table(targets(record), title="Start-up, in fresh processes")]
+    return [targets_table(targets(record), title="Start-up and overhead, in fresh processes")]
 
 
 def _target(record: BenchRecord, what: str, limit: float) -> Target:
     row = record.find(what=what)
     seconds = None if row is None else Ratio(number(row, "median_seconds"), doubt(record))
-    return judge(LABELS[what], f"under {limit:g} s", seconds, lambda found: found < limit, format_seconds)
+    return judge(
+        LABELS[what], f"under {format_seconds(limit)}", seconds, lambda found: found < limit, format_seconds
+    )
 
 
 def _run(code: str) -> float:

@@ -7,9 +7,10 @@ from aaren.bench.publish import page_text
 @pytest.mark.long
 def test_measures_imports_and_calls_in_fresh_processes():
     record = startup.measure(1)
-    assert [row["what"] for row in record.measurements] == ["import", "first call", "dependencies"]
+    assert [row["what"] for row in record.measurements] == [*startup.LIMITS, "dependencies"]
     assert {"safetensors", "typer"} <= set(record.measurements[-1]["names"].split())
     assert "torch" not in record.measurements[-1]["names"].split()
     (table,) = startup.tables(record)
-    assert [row[1].text for row in table.rows] == ["under 0.1 s", "under 0.1 s", "under 15.0 MB"]
+    limits = ["under 100 ms", "under 100 ms", "under 50.0 µs", "under 200 µs", "under 15.0 MB"]
+    assert [row[1].text for row in table.rows] == limits
     assert "new process" in page_text(startup.BENCHMARK, record)

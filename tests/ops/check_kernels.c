@@ -153,13 +153,9 @@ static states drawn_states(int64_t rows, int64_t width, int is_empty)
     return all;
 }
 
-static states copy_states(const states *all, int64_t rows, int64_t width)
+static states new_states(int64_t rows, int64_t width)
 {
-    states copy = {numbers(rows), numbers(rows), numbers(rows * width)};
-    memcpy(copy.m, all->m, (size_t)rows * sizeof(double));
-    memcpy(copy.u, all->u, (size_t)rows * sizeof(double));
-    memcpy(copy.w, all->w, (size_t)(rows * width) * sizeof(double));
-    return copy;
+    return (states){numbers(rows), numbers(rows), numbers(rows * width)};
 }
 
 static void compare_states(const char *what, const states *got, const states *want, int64_t rows, int64_t width)
@@ -205,13 +201,14 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
         if (draw() < 0.03)
             scores[i] = (real)-INFINITY; /* as masked */
     }
-    const states initial = drawn_states(rows, width, options & EMPTY), final = copy_states(&initial, rows, width);
+    const states initial = drawn_states(rows, width, options & EMPTY), final = new_states(rows, width);
+    const states none = {NULL, NULL, NULL};
     forward_job forward = {.rows = layout, .scores = scores, .values = values, .mask = mask, .log_decay = log_decay,
-                           .state = final, .outputs = reals_of(places * width),
+                           .initial = options & EMPTY ? none : initial, .final = final, .outputs = reals_of(places * width),
                            .gates = numbers(places), .forgets = numbers(places)};
-    const states alone = copy_states(&initial, rows, width);
+    const states alone = new_states(rows, width);
     forward_job first = forward;
-    first.state = alone;
+    first.final = alone;
     first.rows.is_for_state = 1;
     NAME(scan_forward)(&first);
     NAME(scan_forward)(&forward);
@@ -236,9 +233,9 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
                              .gates = forward.gates, .forgets = forward.forgets, .grad_scores = reals_of(places),
                              .grad_values = reals_of(places * width),
                              .grad_log_decay = log_decay ? reals_of(places) : NULL,
-                             .grads = {numbers(rows), numbers(rows), numbers(rows * width)}};
+                             .grads = new_states(rows, width)};
     backward_job first_backward = backward;
-    first_backward.grads = (states){numbers(rows), numbers(rows), numbers(rows * width)};
+    first_backward.grads = new_states(rows, width);
     first_backward.rows.is_for_state = 1;
     NAME(scan_backward)(&first_backward);
     NAME(scan_backward)(&backward);
@@ -246,6 +243,21 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
     free_states(first_backward.grads);
     free_states(alone);
     compare_backward(&backward, &truth, ends, sequences);
+    if (options & EMPTY) { /* no states, no gradients of states: as with those of nothing */
+        memset((void *)backward.grad_u, 0, (size_t)rows * sizeof(double));
+        memset((void *)backward.grad_w, 0, (size_t)(rows * width) * sizeof(double));
+        backward_job bare = backward;
+        bare.rows.all.next = bare.rows.entered = backward.rows.all.next = backward.rows.entered = 0;
+        bare.grad_u = bare.grad_w = bare.u = bare.w = NULL;
+        bare.grads = none;
+        bare.grad_values = reals_of(places * width);
+        NAME(scan_backward)(&backward);
+        NAME(scan_backward)(&bare);
+        for (int64_t i = 0; i < places * width; i++)
+            compare("grad_values without states", i, (double)bare.grad_values[i], (double)backward.grad_values[i]);
+        compare_backward(&backward, &truth, ends, sequences);
+        free(bare.grad_values);
+    }
 
     void *const used[] = {ends, layout.scratch, scores, values, log_decay, mask, forward.outputs, forward.gates,
                           forward.forgets, truth.gates, truth.forgets, truth.outputs, truth.sums, truth.reads,

@@ -60,8 +60,7 @@ def test_first_and_second_derivatives(variant):
 
 def operator_arguments(variant: dict[str, bool]) -> tuple[Tensor | None, ...]:
     case = make_case(2, length=9, **variant)
-    streams = 5 if variant.get("packed") else 2
-    state = case.options.get("initial_state") or ScanState.empty((streams, 3), 5)
+    state = case.options.get("initial_state") or (None, None, None)
     options = [case.options.get(name) for name in ("mask", "log_decay", "cu_seqlens")]
     return (case.scores, case.values, *options, *state)
 
@@ -69,16 +68,17 @@ def operator_arguments(variant: dict[str, bool]) -> tuple[Tensor | None, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
 def test_forward_operator_obeys_torch_library(variant):
-    torch.library.opcheck(torch.ops.aaren.prefix_attention.default, operator_arguments(variant))
+    torch.library.opcheck(torch.ops.aaren.prefix_attention.default, (*operator_arguments(variant), "fused"))
 
 
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
 def test_backward_operator_obeys_torch_library(variant):
     forward = [x if x is None else x.detach() for x in operator_arguments(variant)]
-    outputs, _, final_u, final_w, gates, forgets = torch.ops.aaren.prefix_attention(*forward)
+    outputs, _, final_u, final_w, gates, forgets = torch.ops.aaren.prefix_attention(*forward, "fused")
     grads = (torch.ones_like(outputs), torch.ones_like(final_u), torch.ones_like(final_w))
-    saved = (outputs, gates, forgets, final_u)
-    torch.library.opcheck(torch.ops.aaren.prefix_attention_backward.default, (*grads, *forward, *saved))
+    saved = (outputs, gates, forgets, final_u, "fused")
+    for given in (grads, (grads[0], None, None)):
+        torch.library.opcheck(torch.ops.aaren.prefix_attention_backward.default, (*given, *forward, *saved))
 
 
 class Scan(nn.Module):

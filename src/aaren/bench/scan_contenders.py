@@ -100,22 +100,18 @@ def _build_kernel(name: str, shape: Shape, direction: str, dtype: torch.dtype, e
     values, grad = _values_and_gradient(shape, dtype, entries)
     scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
     items = Items(scores, values)
-    empty = ScanState.empty((entries, shape.heads), shape.width)
-    state, grad_state = (ScanState(*(part.clone() for part in empty)) for _ in range(2))
+    state = ScanState.empty((entries, shape.heads), shape.width)
     outputs, grad_values, grad_scores = (torch.zeros_like(x) for x in (values, values, scores))
     gates, forgets = scores.double(), scores.double()
-    grads = (grad, torch.zeros_like(empty.u), torch.zeros_like(empty.w))  # none of the final state
-    found = (grad_scores, grad_values, grad_scores, *grad_state)
 
     def forward() -> Results:
-        for part, start in zip(state, empty, strict=True):
-            part.copy_(start)
-        fused.forward(items, empty, (outputs, *state, gates, forgets))
+        fused.forward(items, None, (outputs, *state, gates, forgets))
         return (outputs,)
 
     def forward_backward() -> Results:
         forward()
-        fused.backward(grads, items, empty, (outputs, gates, forgets, state.u), found)
+        saved, found = (outputs, gates, forgets, state.u), (grad_scores, grad_values, *[None] * 4)
+        fused.backward((grad, None, None), items, None, saved, found)
         return outputs, grad_scores, grad_values
 
     return forward if direction == FORWARD else forward_backward

@@ -89,7 +89,7 @@ def _summarise(
     is_per_query = mask is not None and mask.shape[1] > 1
     if mask is not None:
         is_padding = ~mask.any(1)[:, None, :, None]  # it may hold anything, even NaN
-        keys, values = keys.masked_fill(is_padding, 0.0), values.masked_fill(is_padding, 0.0)
+        keys, values = (x.masked_fill(is_padding, 0.0) for x in (keys, values))
     if is_per_query:  # zero times NaN is NaN, in gradients too: what is not finite stays out of the product
         is_bad = ~keys.isfinite().all(-1, keepdim=True)  # (b, h, t, 1)
         scores = (query @ keys.masked_fill(is_bad, 0.0).mT).masked_fill(is_bad.mT, torch.nan)
@@ -114,22 +114,19 @@ def _check(
         )
     batch, num_queries, heads, width = query.shape
     if keys.ndim != 4 or keys.shape[0] != batch or keys.shape[2:] != (heads, width):
-        raise ShapeError(
-            f"keys must be (b, t, h, d) with the b, h, d of query, {tuple(query.shape)}; got "
-            f"{tuple(keys.shape)}."
-        )
+        wanted = f"(b, t, h, d) with the b, h, d of query, {tuple(query.shape)}"
+        raise ShapeError(f"keys must be {wanted}; got {tuple(keys.shape)}.")
     if values.ndim != 4 or values.shape[:3] != keys.shape[:3]:
-        raise ShapeError(
-            f"values must be (b, t, h, e) with the (b, t, h) of keys, {tuple(keys.shape[:3])}; got "
-            f"{tuple(values.shape)}."
-        )
+        wanted = f"(b, t, h, e) with the (b, t, h) of keys, {tuple(keys.shape[:3])}"
+        raise ShapeError(f"values must be {wanted}; got {tuple(values.shape)}.")
     for name, tensor in (("query", query), ("keys", keys), ("values", values)):
         check_floating(name, tensor)
     if mask is not None and mask.ndim == 3:
         check_mask(mask, (batch, num_queries, keys.shape[1]), "(b, q, t)")
     else:
         check_mask(mask, (batch, keys.shape[1]), "(b, t) or (b, q, t)")
+    others = {"keys": keys, "values": values, "mask": mask}
     if initial_state is not None:
         check_state(initial_state, (batch, num_queries, heads), values.shape[3])
-    state_part = None if initial_state is None else initial_state.w
-    check_devices("query", query, {"keys": keys, "values": values, "mask": mask, "initial_state": state_part})
+        others["initial_state"] = initial_state.w
+    check_devices("query", query, others)

@@ -1,10 +1,7 @@
-"""What `scan_attention` and `attend` accept.
+"""What `scan_attention` and `attend` accept, and where autocast must not reach.
 
-Every refusal says what was expected, what came and what to do, before anything is computed.
 Checks of shapes are free and always made. Checks of values read memory: they are left out while torch.compile
 traces, under torch.func, and on accelerators, where they would stall the queue.
-
-Where autocast must not reach: exponents, and what a processor cannot compute in half precision.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +19,7 @@ def check_scan(items: Items, initial_state: ScanState | None) -> None:
     scores, values, mask, log_decay, cu_seqlens = items
     _check_items(scores, values)
     batch, length, heads, width = values.shape
+    others = {"values": values, "mask": mask, "log_decay": log_decay, "cu_seqlens": cu_seqlens}
     check_mask(mask, (batch, length), "(b, t)")
     if log_decay is not None:
         _check_log_decay(log_decay, scores)
@@ -33,8 +31,6 @@ def check_scan(items: Items, initial_state: ScanState | None) -> None:
         num_streams = cu_seqlens.shape[0] - 1
     if initial_state is not None:
         check_state(initial_state, (num_streams, heads), width)
-    others = {"values": values, "mask": mask, "log_decay": log_decay, "cu_seqlens": cu_seqlens}
-    if initial_state is not None:
         others["initial_state"] = initial_state.w
     check_devices("scores", scores, others)
 
@@ -50,9 +46,7 @@ def check_mask(mask: Tensor | None, shape: tuple[int, ...], letters: str) -> Non
     if mask is None:
         return
     if mask.dtype != torch.bool:
-        raise ShapeError(
-            f"mask must be bool, True = real item; got {mask.dtype}. Convert it with mask.bool()."
-        )
+        raise ShapeError(f"mask must be bool, True = real item; got {mask.dtype}. Convert with mask.bool().")
     if mask.shape != shape:
         raise ShapeError(f"mask must be {letters} = {tuple(shape)}; got {tuple(mask.shape)}.")
 
@@ -132,10 +126,7 @@ def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
             f"log_decay must be (b, t, h) like scores, {tuple(scores.shape)}; got {tuple(log_decay.shape)}. "
             f"Expand it: log_decay.expand(b, t, h)."
         )
-    if not log_decay.is_floating_point():
-        raise ShapeError(
-            f"log_decay must be floating point; got {log_decay.dtype}. Convert it with .float()."
-        )
+    check_floating("log_decay", log_decay)
     if may_read(log_decay) and bool((log_decay > 0).any()):
         raise ShapeError(
             f"log_decay must be <= 0 everywhere, the logarithm of a factor up to 1; its largest entry is "

@@ -1,8 +1,7 @@
 """Parallel inside blocks, a tree over blocks: plain PyTorch, any device, any number of derivatives.
 
 Inside a block every prefix state is a row of a lower-triangular matrix of weights times the values: one
-matmul. Each row is normalised by its own running maximum; a maximum of the whole block would underflow the
-rows before it.
+matmul. Each row is normalised by its own running maximum; that of the block would underflow earlier rows.
 
 Inside blocks the precision is that of the inputs, float32 at least: most GPUs compute float64 at a
 64th of the speed. What grows with the sequence, the states between blocks and the exponents of decay, is
@@ -21,7 +20,6 @@ from aaren.ops.state import Items, ScanState, decay, is_transformed, may_read, r
 from aaren.shapes import Values
 
 BLOCK_LENGTH = 64
-_ROUNDS_NOT = ("none", "ieee")  # how PyTorch says that float32 products are float32 products
 
 
 def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
@@ -31,9 +29,7 @@ def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     if length == 0:
         return values, initial
     dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
-    is_real = scores != -torch.inf
-    if mask is not None:
-        is_real = is_real & mask.unsqueeze(-1)
+    is_real = scores != -torch.inf if mask is None else (scores != -torch.inf) & mask.unsqueeze(-1)
     # Scores of 1e4 with decay added would lose three digits in float32; their differences lose none.
     scores = scores.to(dtype if log_decay is None else initial.m.dtype)
     if log_decay is not None:
@@ -78,10 +74,7 @@ def _in_blocks(items: Tensor) -> Tensor:
 def _prefixes_within_blocks(
     scores: Tensor, values: Tensor, is_real: Tensor, log_decay: Tensor | None
 ) -> tuple[ScanState, Tensor, Tensor | None]:
-    """Return every in-block prefix state from an empty start, of values less their block's centre.
-
-    Beside it that centre, (b, n, h, 1, d), and the decay since the block's start.
-    """
+    """Return the prefix states in each block, of values less a centre (b, n, h, 1, d); it; the decay."""
     length = scores.shape[-1]
     is_past = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril()
     sees = is_past & is_real.unsqueeze(-2)  # (b, n, h, k, i): prefix k holds item i
@@ -112,8 +105,8 @@ def _prefixes_within_blocks(
 def sum_seen(weights: Tensor, items: Tensor, sees: Tensor) -> Tensor:
     """Return weights (..., k, i) @ items (..., i, d), in which row k depends only on items that it sees.
 
-    Zero times NaN is NaN: a plain product would carry what is not finite, in an item or in a gradient, to
-    rows that do not hold it. `sees` broadcasts to weights, which are 0 where it is False.
+    Zero times NaN is NaN: a plain product would carry what is not finite to rows that do not hold it.
+    `sees` broadcasts to weights, which are 0 where it is False.
     """
     function = _SeenSumsWithTangents if is_transformed() else _SeenSums
     sums: Tensor = function.apply(weights, items, sees)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -173,19 +166,17 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 def _parts(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cut finite float32 numbers into three that add up to them, each of the digits of bfloat16.
 
-    To autograd the first is the number itself and the others are constants.
-
     >>> [part.item() for part in _parts(torch.tensor(1.2345678))]
     [1.234375, 0.0001926422119140625, 1.1920928955078125e-07]
     """
-    high = numbers + (_leading_digits(numbers) - numbers).detach()
+
+    def leading_digits(numbers: Tensor) -> Tensor:
+        return (numbers.detach().view(torch.int32) & -(1 << 16)).view(torch.float32)
+
+    high = numbers + (leading_digits(numbers) - numbers).detach()  # to autograd it is the number itself
     rest = numbers - high
-    middle = _leading_digits(rest)
+    middle = leading_digits(rest)
     return high, middle, rest - middle
-
-
-def _leading_digits(numbers: Tensor) -> Tensor:
-    return (numbers.detach().view(torch.int32) & -(1 << 16)).view(torch.float32)
 
 
 def _may_round(device_type: str) -> bool:
@@ -194,7 +185,7 @@ def _may_round(device_type: str) -> bool:
     precision = getattr(getattr(library, "matmul", None), "fp32_precision", None)  # since PyTorch 2.9
     if precision is None:
         return torch.get_float32_matmul_precision() != "highest"
-    return precision not in _ROUNDS_NOT
+    return precision not in ("none", "ieee")
 
 
 # As torch.compiler.assume_constant_result does, whose call imports the compiler: seconds.

@@ -25,16 +25,10 @@ BACKENDS: dict[str, Scan] = {
 }
 HOMES = {"fused": "cpu", "triton": "cuda"}  # the one kind of device that a backend is for
 VARIABLE = "AAREN_BACKEND"  # of the environment: what `auto` is, wherever that backend can run
-
-
-def _has_cpu_kernel() -> bool:
-    try:
-        return library.is_available()
-    except ConfigError:  # its first call raises this again, with what to do
-        return True
-
-
-HAS_CPU_KERNEL = _has_cpu_kernel()  # asked once, here: torch.compile cannot see through the question
+try:
+    HAS_CPU_KERNEL = library.is_available()  # asked once, here: torch.compile cannot see through the question
+except ConfigError:  # the first call raises this again, with what to do
+    HAS_CPU_KERNEL = True
 
 
 def scan_attention(
@@ -86,19 +80,13 @@ def scan_attention(
             f"backend={backend!r} knows neither torch.func nor forward-mode differentiation: all it has is a "
             f"backward pass. Use backend='auto', which is then chunked."
         )
-
     if backend == "fused" and values.device.type not in ("cpu", "meta"):
         raise ShapeError(f"backend='fused' runs on the CPU; got {values.device}. Use backend='auto'.")
 
     # All backends keep sums in float64 (where the device has it); dtypes are settled here, once.
-    sum_dtype = default_state_dtype(values.device)
-    if initial_state is None:
-        num_streams = values.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        initial = ScanState.empty(
-            (num_streams, values.shape[2]), values.shape[3], dtype=sum_dtype, device=values.device
-        )
-    else:
-        initial = settle_empty(initial_state.to(sum_dtype))
+    initial = None
+    if initial_state is not None:
+        initial = settle_empty(initial_state.to(default_state_dtype(values.device)))
     with full_precision(values.device.type):  # scores are exponents
         outputs, final = BACKENDS[backend](items, initial)
     outputs = outputs if outputs.dtype == values.dtype else outputs.to(values.dtype)
@@ -108,12 +96,10 @@ def scan_attention(
 def choose_backend(device_type: str) -> str:
     """Return what `auto` is: the user's choice if it can run here, else fused on a CPU, chunked elsewhere."""
     usual = "fused" if device_type == "cpu" and HAS_CPU_KERNEL else "chunked"
-    wanted = os.environ.get(VARIABLE) or usual
-    if wanted not in BACKENDS:
-        if wanted != "auto":
-            raise unknown_name(f"backend in {VARIABLE}", wanted, [*BACKENDS, "auto"])
-        wanted = usual
-    if HOMES.get(wanted, device_type) != device_type:
+    wanted = os.environ.get(VARIABLE) or "auto"
+    if wanted != "auto" and wanted not in BACKENDS:
+        raise unknown_name(f"backend in {VARIABLE}", wanted, [*BACKENDS, "auto"])
+    if wanted == "auto" or HOMES.get(wanted, device_type) != device_type:
         wanted = usual
     if device_type == "cpu" and wanted == "chunked" == usual and not torch.compiler.is_compiling():
         _say_how_to_get_the_kernel()

@@ -39,8 +39,7 @@ def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
 
 def _attend_to_all(logits: Scores, values: Values) -> ScanState:
     is_remembered = logits != -torch.inf
-    lowest = torch.finfo(logits.dtype).min
-    m = logits.amax(dim=1).clamp(min=lowest).detach()
+    m = logits.amax(dim=1).clamp(min=torch.finfo(logits.dtype).min).detach()
     weights = torch.where(is_remembered, torch.exp(logits - m.unsqueeze(1)), 0.0)
     terms = torch.where(is_remembered.unsqueeze(-1), weights.unsqueeze(-1) * values, 0.0)
     return ScanState(m, weights.sum(dim=1), terms.sum(dim=1))

@@ -1,8 +1,9 @@
 """Packed sequences: many of them end to end in one row, bounds[i] : bounds[i + 1] being the i-th.
 
-Backends that walk through memory read packed rows directly. The others see a padded batch, made and undone
-here.
+Compiled backends read packed rows directly. The others see a padded batch, made and undone here.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,20 +12,22 @@ from aaren.ops.state import Items, Scan, ScanState
 from aaren.shapes import Mask, SequenceBounds, Values
 
 
-def through_padding(scan: Scan) -> Scan:
-    """Let a backend that takes only batches read packed sequences."""
+def through_padding(scan: Callable[[Items, ScanState], tuple[Values, ScanState]]) -> Scan:
+    """Let a backend that takes batches and begins with a state read packed sequences, and begin with none."""
 
-    def packed_scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
-        if items.bounds is None:
+    def packed_scan(items: Items, initial: ScanState | None) -> tuple[Values, ScanState]:
+        scores, values, mask, log_decay, bounds = items
+        if initial is None:
+            num_streams = values.shape[0] if bounds is None else bounds.shape[0] - 1
+            streams, width = (num_streams, values.shape[2]), values.shape[3]
+            initial = ScanState.empty(streams, width, device=values.device)
+        if bounds is None:
             return scan(items, initial)
-        index, is_real = pad_index(items.bounds)
-        scores, values, mask, log_decay = (None if x is None else pad(x, index) for x in items[:4])
-        assert scores is not None
-        assert values is not None
-        mask = is_real if mask is None else is_real & mask
+        index, is_real = pad_index(bounds)
+        mask = is_real if mask is None else is_real & pad(mask, index)
         if log_decay is not None:  # padding must leave the final state alone, so nothing decays there
-            log_decay = torch.where(is_real.unsqueeze(-1), log_decay, 0.0)
-        outputs, final = scan(Items(scores, values, mask, log_decay), initial)
+            log_decay = torch.where(is_real.unsqueeze(-1), pad(log_decay, index), 0.0)
+        outputs, final = scan(Items(pad(scores, index), pad(values, index), mask, log_decay), initial)
         return unpad(outputs, is_real), final
 
     return packed_scan

@@ -6,11 +6,8 @@
 
 In the trees an element is the state of a run of items; with decay it also carries λ, the decay that the whole
 run does to what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not
-commutative.
-
-The two tree algorithms are generic: elements are tuples of tensors that share a time axis, axis 1. The
-operator takes (earlier, later) and need not commute. It works on whole slices of time at once, so one call of
-it is one parallel round.
+commutative. The algorithms are generic: elements are tuples of tensors (b, t, ...), and one call of the
+operator, on (earlier, later) slices of time, is one parallel round.
 """
 
 from collections.abc import Callable
@@ -30,9 +27,7 @@ PrefixScan: TypeAlias = Callable[[Operator, Elements], Elements]
 def scan_recurrent(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix item by item, in constant memory beside the outputs."""
     scores, values, mask, log_decay, _ = items
-    state = initial
-    outputs = []
-    length = scores.shape[1]
+    state, outputs, length = initial, [], scores.shape[1]
     # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
     masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)
     decays = (None,) * length if log_decay is None else log_decay.unbind(1)
@@ -58,18 +53,16 @@ def prefix_states(
     """Return the state after the initial state (b, h) and after each of t items (b, t, h): (b, 1 + t, h)."""
     states = ScanState(*(torch.cat([a.unsqueeze(1), b], dim=1) for a, b in zip(initial, items, strict=True)))
     if log_decay is None:
-        return ScanState(*algorithm(join_runs, states))
+        return ScanState(*algorithm(_join_runs, states))
     lambdas = torch.cat([torch.zeros_like(initial.m).unsqueeze(1), log_decay.to(initial.m.dtype)], dim=1)
-    return ScanState(*algorithm(join_decaying, (lambdas, *states))[1:])
+    return ScanState(*algorithm(_join_decaying, (lambdas, *states))[1:])
 
 
-def join_runs(earlier: Elements, later: Elements) -> Elements:
-    """Combine runs without decay: elements are (m, u, w)."""
+def _join_runs(earlier: Elements, later: Elements) -> Elements:
     return join(ScanState(*earlier), ScanState(*later))
 
 
-def join_decaying(earlier: Elements, later: Elements) -> Elements:
-    """Combine runs with decay: elements are (λ, m, u, w)."""
+def _join_decaying(earlier: Elements, later: Elements) -> Elements:
     state = join(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
     return (earlier[0] + later[0], *state)
 
@@ -102,15 +95,17 @@ def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
     if length < 2:
         return elements
     evens, odds = _slice(elements, 0, length, 2), _slice(elements, 1, length, 2)
-    num_pairs = length // 2
-    pairs = operator(_slice(evens, 0, num_pairs), odds)
-    at_odds = ladner_fischer(operator, pairs)  # the prefix that ends at each odd place
+    at_odds = ladner_fischer(
+        operator, operator(_slice(evens, 0, length // 2), odds)
+    )  # prefixes that end there
     num_between = (length - 1) // 2  # even places after the first
     at_evens = _slice(evens, 0, 1)
     if num_between:
         between = operator(_slice(at_odds, 0, num_between), _slice(evens, 1, num_between + 1))
         at_evens = _concatenate(at_evens, between)
-    return _interleave(at_evens, at_odds)
+    both = zip(_slice(at_evens, 0, length // 2), at_odds, strict=True)
+    interleaved = tuple(torch.stack(parts, dim=2).flatten(1, 2) for parts in both)
+    return _concatenate(interleaved, _slice(at_evens, length // 2, length))
 
 
 def _scan(algorithm: PrefixScan, items: Items, initial: ScanState) -> tuple[Values, ScanState]:
@@ -127,12 +122,3 @@ def _slice(elements: Elements, start: int, stop: int, stride: int = 1) -> Elemen
 
 def _concatenate(first: Elements, second: Elements) -> Elements:
     return tuple(torch.cat(parts, dim=1) for parts in zip(first, second, strict=True))
-
-
-def _interleave(at_evens: Elements, at_odds: Elements) -> Elements:
-    return tuple(_interleave_one(even, odd) for even, odd in zip(at_evens, at_odds, strict=True))
-
-
-def _interleave_one(even: Tensor, odd: Tensor) -> Tensor:
-    paired = torch.stack([even[:, : odd.shape[1]], odd], dim=2).flatten(1, 2)
-    return torch.cat([paired, even[:, odd.shape[1] :]], dim=1)

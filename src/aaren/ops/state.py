@@ -47,11 +47,8 @@ class ScanState(NamedTuple):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> "ScanState":
-        """Return the state before the first item: the identity of `combine`.
-
-        `m` is the lowest finite number: the paper's 0 turns very negative scores into 0/0, and -inf turns
-        -inf - -inf into NaN.
-        """
+        """Return the state before the first item: the identity of `combine`."""
+        # m is the lowest finite number: the paper's 0 makes 0/0 of very negative scores, and -inf makes NaN.
         dtype = dtype or default_state_dtype(device)
         return cls(
             m=torch.full(streams, torch.finfo(dtype).min, dtype=dtype, device=device),
@@ -64,12 +61,7 @@ class ScanState(NamedTuple):
         """Bytes of memory held."""
         return sum(part.nbytes for part in self)
 
-    def to(
-        self,
-        *targets: Target,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> "ScanState":
+    def to(self, *targets: Target, dtype: Target | None = None, device: Target | None = None) -> "ScanState":
         """Convert to another floating dtype, device, or both, given as to a tensor's `to`.
 
         An empty state stays the identity, whose `m` differs between dtypes.
@@ -93,11 +85,12 @@ class Items(NamedTuple):
     bounds: SequenceBounds | None = None  # where sequences begin and end, if they are packed into one row
 
 
-Scan: TypeAlias = Callable[[Items, ScanState], tuple[Values, ScanState]]  # a backend: outputs, final state
+# A backend: from items and what came before them, if anything, to outputs and the final state.
+Scan: TypeAlias = Callable[[Items, ScanState | None], tuple[Values, ScanState]]
 
 
 def settle_targets(
-    targets: tuple[Target, ...], dtype: torch.dtype | None, device: torch.device | str | None
+    targets: tuple[Target, ...], dtype: Target | None, device: Target | None
 ) -> tuple[torch.dtype | None, torch.device | None]:
     """Tell dtype and device apart, as a tensor's `to` does.
 
@@ -123,19 +116,12 @@ def default_state_dtype(device: torch.device | str | None) -> torch.dtype:
 
 
 def leaf(score: Tensor, value: Tensor, mask: Tensor | None = None) -> ScanState:
-    """Turn items into states of one item each; masked items and scores of -inf become the identity.
+    """Turn items, (..., h) and (..., h, d), into states of one item each, in the dtype of the scores.
 
-    Args:
-        score: (..., h), in the dtype that the state is to have.
-        value: (..., h, d).
-        mask: bool, broadcastable to score; True = real. What stands in a masked item, even NaN, has no
-            effect.
+    Items with a score of -inf or a False in the mask become the identity, whatever stands in them.
     """
-    is_real = score != -torch.inf
-    if mask is not None:
-        is_real = is_real & mask
-    lowest = torch.finfo(score.dtype).min
-    m = torch.where(is_real, score, lowest)
+    is_real = score != -torch.inf if mask is None else (score != -torch.inf) & mask
+    m = torch.where(is_real, score, torch.finfo(score.dtype).min)
     w = torch.where(is_real.unsqueeze(-1), value.to(score.dtype), 0.0)
     return ScanState(m, is_real.to(score.dtype), w)
 
@@ -158,10 +144,7 @@ def combine(a: ScanState, b: ScanState) -> ScanState:
 
 
 def settle_empty(state: ScanState) -> ScanState:
-    """Return the state with the lowest `m` where nothing has been seen, whatever was put there.
-
-    With a state of zeros, the paper's start, an item of a very negative score would have no weight.
-    """
+    """Return the state with the lowest `m` where nothing has been seen, whatever was put there."""
     return ScanState(state.m.masked_fill(state.u == 0, torch.finfo(state.m.dtype).min), state.u, state.w)
 
 
@@ -175,10 +158,7 @@ def join(a: ScanState, b: ScanState) -> ScanState:
 
 
 def decay(state: ScanState, log_decay: Tensor) -> ScanState:
-    """Weigh all that has been seen down by exp(log_decay), log_decay <= 0; -inf forgets it altogether.
-
-    Multiplying every term of u and w by one factor is adding its logarithm to m.
-    """
+    """Weigh all that has been seen down by exp(log_decay), log_decay <= 0; -inf forgets it altogether."""
     lowest = torch.finfo(state.m.dtype).min
     is_kept = log_decay != -torch.inf
     m = torch.where(is_kept, state.m + log_decay.to(state.m.dtype), lowest).clamp(min=lowest)
@@ -193,10 +173,7 @@ def read(state: ScanState) -> Tensor:
 
 
 def as_token(state: ScanState) -> tuple[Tensor, Tensor]:
-    """Return the one item that equals the whole state: score m + log u (..., h), value w / u (..., h, d).
-
-    The score of an empty state is -inf, a masked item.
-    """
+    """Return the one item that equals the state: score m + log u, value w / u; if it is empty, -inf and 0."""
     is_empty = state.u == 0
     safe = torch.where(is_empty, 1.0, state.u)
     return torch.where(is_empty, -torch.inf, state.m + safe.log()), read(state)
@@ -213,7 +190,7 @@ def update(
     """Take in one item per stream: the RNN cell of the paper's Figure 2. The definition; see `step`.
 
     Args:
-        state: the state so far, over streams (..., h).
+        state: over streams (..., h).
         score: (..., h), the item's score under the constant query.
         value: (..., h, d).
         mask: (..., h) or broadcastable, bool; a stream with False keeps its state bit for bit.
@@ -244,20 +221,10 @@ def step(
     mask: TokenMask | None = None,
     log_decay: Tensor | None = None,
 ) -> tuple[Tensor, ScanState]:
-    """Take in one item per stream as layers do: `update`, then `read`, in as few torch calls as possible.
+    """Take in one item per stream as layers do: `update`, then `read`; return the output and the new state.
 
     What streams run. An eager step costs calls, not arithmetic, so an item without mask and decay, whose
-    score is finite, goes the short way; `update` is the definition and takes the rarer cases.
-
-    Args:
-        state: over streams (b, h).
-        score: (b, h), finite.
-        value: (b, h, d).
-        mask: (b,) bool. A stream with False keeps its state bit for bit; even its decay waits.
-        log_decay: (b, h), <= 0.
-
-    Returns:
-        The output (b, h, d), in the state's dtype, and the new state.
+    score is finite, goes a way of few calls. The mask is (b,): where False, even the decay waits.
     """
     recorder = None if torch.compiler.is_compiling() else RECORDER.get()
     if recorder is not None:
@@ -291,10 +258,7 @@ def _check_item(
             f"{None if log_decay is None else tuple(log_decay.shape)}. Expand them, or select streams."
         )
     if mask is not None and mask.dtype != torch.bool:
-        raise ShapeError(
-            f"mask must be bool, True = real item; got {mask.dtype}. Convert it with mask.bool(), or use "
-            f"log_decay for weights."
-        )
+        raise ShapeError(f"mask must be bool, True = real item; got {mask.dtype}. Convert with mask.bool().")
     if mask is not None and mask.shape != streams:
         sizes = zip(reversed(mask.shape), reversed(streams), strict=False)
         if mask.ndim > len(streams) or any(size not in (1, own) for size, own in sizes):
@@ -302,10 +266,9 @@ def _check_item(
 
 
 def is_transformed() -> bool:
-    """Tell whether torch.func (grad, vmap, jvp, ...) or forward-mode differentiation is at work.
+    """Tell whether torch.func or forward-mode differentiation is at work.
 
-    Tensors are then wrappers without memory of their own, or carry tangents that a compiled kernel would drop
-    in silence.
+    Tensors are then wrappers without memory, or carry tangents that a compiled kernel would drop in silence.
     """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 

@@ -7,7 +7,7 @@ of threads gives the same bits.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,54 +22,53 @@ FEW_ROWS = 8
 STREAMED_BYTES = 8 << 20  # a result from this size on is written past the caches
 LINE_BYTES = 64  # of a cache
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
+NO_STATE = (None, None, None)
 
 
-def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
+def forward(items: Items, initial: ScanState | None, results: Sequence[Tensor]) -> None:
     """Scan forward in time; see `kernel_operator`."""
-    outputs, *state, gates, forgets = results
-    fields = [*items[:4], *state, outputs, gates, forgets]
-    blocks = cut_time(items.bounds, outputs.shape)
+    outputs, *final, gates, forgets = results
+    *given, bounds = items
+    found = (outputs, gates, forgets)
+    blocks = cut_time(bounds, outputs.shape)
     if blocks is None:
-        return _run("scan_forward", outputs, items.bounds, fields)
+        return _run("scan_forward", outputs, bounds, (*given, *(initial or NO_STATE), *final, *found))
     heads, width = outputs.shape[2:]
     own = ScanState.empty((len(blocks.ends) - 1, heads), width)
-    fields[4:7] = own
-    _run("scan_forward", outputs, blocks.ends, fields, is_for_state=True)
-    decays = None
-    if items.log_decay is not None:
-        decays = _reduce(items.log_decay.double(), "sum", blocks.ends)
+    _run("scan_forward", outputs, blocks.ends, (*given, *NO_STATE, *own, *found), is_for_state=True)
+    decays = None if items.log_decay is None else _reduce(items.log_decay.double(), "sum", blocks.ends)
     before = ScanState(*(torch.empty_like(part) for part in own))
+    initial = initial or ScanState.empty((len(blocks.of_sequences), heads), width)
     for n, (first, last) in enumerate(blocks.of_sequences):
         these = slice(first, last + 1)
         start, leaves = (
             ScanState(*(part[some].unsqueeze(0) for part in x)) for x, some in ((initial, n), (own, these))
         )
-        found = prefix_states(hillis_steele, start, leaves, None if decays is None else decays[None, these])
-        for part, prefixes in zip(before, found, strict=True):
-            part[these] = prefixes[0, :-1]
-    fields[4:7] = before
-    _run("scan_forward", outputs, blocks.ends, fields)
-    for final, part in zip(state, before, strict=True):
-        final.copy_(part[[last for _, last in blocks.of_sequences]])
+        prefixes = prefix_states(
+            hillis_steele, start, leaves, None if decays is None else decays[None, these]
+        )
+        for part, prefix in zip(before, prefixes, strict=True):
+            part[these] = prefix[0, :-1]
+    _run("scan_forward", outputs, blocks.ends, (*given, *before, *before, *found))
+    for target, part in zip(final, before, strict=True):
+        target.copy_(part[[last for _, last in blocks.of_sequences]])
     return None
 
 
 def backward(
-    grads: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
     items: Items,
-    initial: ScanState,
+    initial: ScanState | None,
     saved: Sequence[Tensor],
-    results: Sequence[Tensor],
+    results: Sequence[Any],  # Any: None where nothing was given
 ) -> None:
     """Scan backward in time."""
-    grad_outputs, grad_u, grad_w = grads
     outputs, gates, forgets, final_u = saved
-    grad_scores, grad_values, grad_log_decay, *grad_state = results
-    grad_decay = None if items.log_decay is None else grad_log_decay
-    given = (items.values, outputs, gates, forgets, grad_scores, grad_values, grad_decay)
+    grad_values, grad_state = results[1], results[3:]
+    given = (items.values, outputs, gates, forgets, *results[:3])
     blocks = cut_time(items.bounds, outputs.shape)
     if blocks is None:
-        fields = (*grads, final_u, initial.u, initial.w, *given, *grad_state)
+        fields = (*grads, final_u, *(initial or NO_STATE)[1:], *given, *grad_state)
         return _run("scan_backward", grad_values, items.bounds, fields)
     # The state before a block is one item, the output there; so its gradients are those of that item.
     heads, width = outputs.shape[2:]
@@ -77,11 +76,13 @@ def backward(
     u = torch.ones(w.shape[:2], dtype=w.dtype)
     grad_own = (torch.empty_like(u), torch.empty_like(u), torch.empty_like(w))
     at_end = [torch.zeros_like(u), torch.zeros_like(w), torch.ones_like(u)]  # gradients of u and w, and u
-    fields = (grad_outputs, *at_end, u, w, *given, *grad_own)
+    fields = (grads[0], *at_end, u, w, *given, *grad_own)
     _run("scan_backward", grad_values, blocks.ends, fields, is_for_state=True)
     kept = _reduce(forgets, "prod", blocks.ends)
+    empty = ScanState.empty(tuple(final_u.shape), width)
+    grad_u, grad_w = (zeros if x is None else x for x, zeros in zip(grads[1:], empty[1:], strict=True))
     for n, (first, last) in enumerate(blocks.of_sequences):
-        u[first], w[first] = initial.u[n], initial.w[n]
+        _, u[first], w[first] = (part[n] for part in initial or empty)
         these = slice(first, last + 1)
         of_final = (torch.ones_like(grad_u[n]), grad_u[n] * final_u[n], grad_w[n] * final_u[n].unsqueeze(-1))
         of_blocks = (kept[these], *(part[these] for part in grad_own[1:]))
@@ -90,7 +91,7 @@ def backward(
         for part, arriving in zip(at_end, found[1:], strict=False):
             part[these] = arriving[0, :-1].flip(0)
     _run("scan_backward", grad_values, blocks.ends, fields)
-    for grad, part in zip(grad_state, grad_own, strict=True):
+    for grad, part in zip(grad_state if initial else (), grad_own, strict=False):
         grad.copy_(part[[first for first, _ in blocks.of_sequences]])
     return None
 
@@ -126,8 +127,9 @@ def _run(
     num_pieces = num_blocks * -(-heads // some_heads)
     # Per thread: a row and two numbers for each head, and a gap: caches fetch lines in pairs, and what two
     # threads change must not lie in one.
-    scratch = torch.empty(num_threads, heads * (-(-width // 8) * 8 + 8) + 32, dtype=torch.float64)
-    layout = (0, length, heads, width, some_heads, ends, scratch, scratch.shape[1])
+    scratch_size = heads * (-(-width // 8) * 8 + 8) + 32
+    scratch = torch.empty(num_threads * scratch_size, dtype=torch.float64)
+    layout = (0, length, heads, width, some_heads, ends, scratch, scratch_size)
     job = (*layout, int(is_for_state), int(_is_streamed(result)), *fields)
     threads.run(library.kernel(name, result.dtype), job, num_pieces=num_pieces, num_threads=num_threads)
 
@@ -135,12 +137,11 @@ def _run(
 def _is_streamed(result: Tensor) -> bool:
     """Tell whether a result is too large to be found in a cache when it is read, and consists of whole lines.
 
-    The caches of a core hold a few megabytes, and the last-level cache is shared by all cores: writing past
-    it leaves it to the values, which are read.
+    The last-level cache is shared by all cores: writing past it leaves it to the values, which are read.
     """
     row_bytes = result.shape[-1] * result.element_size()
     is_aligned = result.data_ptr() % LINE_BYTES == 0 and row_bytes % LINE_BYTES == 0
-    return is_aligned and result.numel() * result.element_size() >= STREAMED_BYTES
+    return is_aligned and result.nbytes >= STREAMED_BYTES
 
 
 class Blocks(NamedTuple):
@@ -159,8 +160,8 @@ def cut_time(bounds: Tensor | None, shape: torch.Size) -> Blocks | None:
     batch, length, heads, _ = shape
     if bounds is not None:
         check_bounds(bounds, length)  # a wrong one would read foreign memory
-    num_sequences = batch if bounds is None else bounds.shape[0] - 1
-    if num_sequences * heads >= FEW_ROWS or length <= TIME_BLOCK or num_sequences * heads == 0:
+    num_rows = (batch if bounds is None else bounds.shape[0] - 1) * heads
+    if num_rows >= FEW_ROWS or length <= TIME_BLOCK or num_rows == 0:
         return None
     ends = [length * n for n in range(batch + 1)] if bounds is None else bounds.tolist()
     starts: list[int] = []

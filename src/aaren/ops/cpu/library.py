@@ -1,8 +1,7 @@
 """The compiled kernels: find the library, choose the instruction set, return addresses of functions.
 
-The library lies beside this file, put there by `hatch_build.py`. It holds every kernel once per dtype
-and instruction set; the best set that the processor supports is used. `AAREN_CPU_ISA`, read at the
-first call, chooses another one of them, or `none`.
+`hatch_build.py` puts the library beside this file. It holds every kernel once per dtype and instruction set;
+the best that the processor supports is used, or what `AAREN_CPU_ISA` says at the first call, also `none`.
 """
 
 import ctypes
@@ -42,12 +41,7 @@ class Library(NamedTuple):
 
 @cache
 def kernel(name: str, dtype: torch.dtype) -> Kernel:
-    """Return a kernel, such as `scan_forward`, for numbers of a type.
-
-    Raises:
-        MissingDependencyError: There is no kernel for this machine.
-        ConfigError: The library is older than its source, or `AAREN_CPU_ISA` is not available.
-    """
+    """Return a kernel, such as `scan_forward`, for numbers of a type, or say why there is none."""
     library, fault = _load()
     if library is None:
         raise MissingDependencyError(f"the CPU kernel is not available: {fault}. Or use backend='chunked'.")

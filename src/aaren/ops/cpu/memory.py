@@ -1,8 +1,7 @@
 """Memory for large results: on huge pages where the system offers them, and used again when it is free.
 
 A fresh 32 MB tensor of 4 kB pages costs 8,192 page faults, more time than the kernel that fills it, and the C
-library gives blocks of that size back to the system as soon as they are freed. So a few blocks are kept here
-when the tensors on them die: two to four times the speed. It cannot change a result.
+library gives such blocks back to the system when they are freed. Keeping a few is two to four times as fast.
 """
 
 import mmap

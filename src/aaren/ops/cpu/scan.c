@@ -1,6 +1,5 @@
-/* The scan, forward and backward.
- *
- * Per head, with scores s, values v, decays c (logarithms) and L_k = log(exp(L_{k-1} + c_k) + exp(s_k)):
+/* The scan, forward and backward. Per head, with scores s, values v, decays c (logarithms) and
+ * L_k = log(exp(L_{k-1} + c_k) + exp(s_k)):
  *
  *   forward    o_k = f_k o_{k-1} + g_k v_k          g_k = exp(s_k - L_k), f_k = exp(L_{k-1} + c_k - L_k)
  *   backward   G_k = do_k + f_{k+1} G_{k+1}         H_k = do_k . o_k + f_{k+1} H_{k+1}
@@ -35,6 +34,8 @@ typedef struct {
     double *m, *u, *w; /* (blocks, heads[, width]) */
 } states;
 
+INLINE double total_before(const double *u, int64_t row) { return u ? u[row] : 0.0; }
+
 INLINE int64_t bound(const rows_job *job, int64_t block)
 {
     return job->bounds ? job->bounds[block] : block * job->length;
@@ -66,7 +67,7 @@ typedef struct {
     const real *scores, *values; /* (items, heads[, width]) */
     const uint8_t *mask;         /* (items)  or NULL */
     const real *log_decay;       /* (items, heads)  or NULL */
-    states state;                /* the initial states; become the final ones */
+    states initial, final;       /* initial.u is NULL where nothing came before; they may be the same memory */
     real *outputs;               /* (items, heads, width) */
     double *gates, *forgets;     /* (items, heads)  g and f, which the backward pass reads */
 } forward_job;
@@ -155,15 +156,15 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
     const rows_job *rows = &job->rows;
     const int64_t heads = rows->heads, width = rows->width, step = padded(width), last = bound(rows, block + 1);
     const int64_t ahead = fetch_distance(rows, end - first);
-    const states state = job->state;
+    const states initial = job->initial, final = job->final;
     double *peaks = scratch + heads * step, *totals = peaks + heads;
     for (int64_t head = first; head < end; head++) {
         const int64_t row = block * heads + head;
-        const int is_empty = state.u[row] == 0.0;
-        peaks[head] = state.m[row];
-        totals[head] = is_empty ? 0.0 : state.u[row];
+        const double u = total_before(initial.u, row);
+        peaks[head] = u == 0.0 ? LOWEST : initial.m[row];
+        totals[head] = u;
         for (int64_t j = 0; j < step; j++)
-            scratch[head * step + j] = is_empty || j >= width ? 0.0 : state.w[row * width + j] / state.u[row];
+            scratch[head * step + j] = u == 0.0 || j >= width ? 0.0 : initial.w[row * width + j] / u;
     }
     for (int64_t start = bound(rows, block); start < last; start += TOGETHER) {
         const int64_t stop = smaller(start + TOGETHER, last);
@@ -198,10 +199,10 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
     }
     for (int64_t head = first; head < end; head++) {
         const int64_t row = block * heads + head;
-        state.m[row] = peaks[head];
-        state.u[row] = totals[head];
+        final.m[row] = peaks[head];
+        final.u[row] = totals[head];
         for (int64_t j = 0; j < width; j++)
-            state.w[row * width + j] = scratch[head * step + j] * totals[head];
+            final.w[row * width + j] = scratch[head * step + j] * totals[head];
     }
 }
 
@@ -210,22 +211,22 @@ EXPORT void NAME(scan_forward)(forward_job *job) { FOR_EACH_PIECE(job, &job->row
 typedef struct {
     rows_job rows;
     const real *grad_outputs;             /* (items, heads, width) */
-    const double *grad_u, *grad_w;        /* (blocks, heads[, width])  of the final states */
-    const double *final_u, *u, *w;        /* of the final and the initial states */
+    const double *grad_u, *grad_w;        /* (blocks, heads[, width])  of the final states; NULL: 0 */
+    const double *final_u, *u, *w;        /* of the final and the initial states; u is NULL where these are empty */
     const real *values, *outputs;         /* (items, heads, width) */
     const double *gates, *forgets;        /* (items, heads) */
     real *grad_scores, *grad_values;      /* (items, heads[, width]) */
     real *grad_log_decay;                 /* (items, heads)  or NULL */
-    states grads;                         /* of the initial states */
+    states grads;                         /* of the initial states; m is NULL where they are not wanted */
 } backward_job;
 
 /* G and H beyond the last item: a final state is read as w / u, and has the score m + log u. */
 INLINE void begin_row(const backward_job *job, int64_t row, double *g, double *h)
 {
     const int64_t width = job->rows.width;
-    *h = -job->grad_u[row] * job->final_u[row];
+    *h = -(job->grad_u ? job->grad_u[row] * job->final_u[row] : 0.0);
     for (int64_t j = 0; j < padded(width); j++)
-        g[j] = j < width ? job->grad_w[row * width + j] * job->final_u[row] : 0.0;
+        g[j] = job->grad_w && j < width ? job->grad_w[row * width + j] * job->final_u[row] : 0.0;
 }
 
 /* What is kept of G and H before the first item is the gradient of a token in front, of score m + log u and value
@@ -233,7 +234,7 @@ INLINE void begin_row(const backward_job *job, int64_t row, double *g, double *h
 INLINE void finish_row(const backward_job *job, int64_t row, const double *g, double h, double kept)
 {
     const int64_t width = job->rows.width;
-    const double u = job->u[row], scale = u == 0.0 ? 0.0 : kept / u, *w = job->w + row * width;
+    const double u = total_before(job->u, row), scale = u == 0.0 ? 0.0 : kept / u, *w = job->w + row * width;
     double *grad_w = job->grads.w + row * width;
     doubles along[VECTORS] = {{0.0}};
     for (int64_t j = 0; j < width; j++) {
@@ -291,14 +292,14 @@ INLINE double along_previous(const backward_job *job, const double *g, int64_t p
 {
     const int64_t width = job->rows.width;
     const real *outputs = job->outputs + (place - job->rows.heads) * width;
-    const double *w = job->w + row * width, u = job->u[row];
+    const double u = total_before(job->u, row);
     doubles sums[VECTORS] = {{0.0}};
     for (int64_t j = 0; !is_first && j < width; j += LANES) {
         doubles *sum = sums + j % LINE / LANES;
         *sum = fuse(load(outputs + j, width - j), *(const doubles *)(g + j), *sum);
     }
     for (int64_t j = 0; is_first && u != 0.0 && j < width; j++)
-        sums[j % LINE / LANES][j % LANES] += g[j] * (w[j] / u);
+        sums[j % LINE / LANES][j % LANES] += g[j] * (job->w[row * width + j] / u);
     return total(sums);
 }
 
@@ -343,7 +344,7 @@ INLINE void return_block(const backward_job *job, int64_t block, int64_t first, 
                 job->grad_log_decay[place] = forget == 0.0 ? 0 : (real)(forget * (along - h));
             }
         }
-    for (int64_t head = first; head < end; head++)
+    for (int64_t head = first; head < end && job->grads.m; head++)
         finish_row(job, block * heads + head, scratch + head * step, sums[head],
                    start < stop ? job->forgets[start * heads + head] : 1.0);
 }

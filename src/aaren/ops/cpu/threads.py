@@ -1,9 +1,8 @@
 """Run a compiled function on several threads at once, each taking pieces of the work until none are left.
 
-On Linux the threads are those that torch itself computes with. They spin for a while after every operation
-of torch, so threads of our own would share a core with them: with those, the scan took almost twice as long.
-In a forked child, where OpenMP's threads are gone without its knowing, and where torch has another OpenMP,
-the threads are our own.
+On Linux the threads are torch's: they spin for a while after every operation, and threads of our own would
+share a core with them, at almost twice the time. In a forked child, where OpenMP's threads are gone without
+its knowing, and where torch has another OpenMP, the threads are our own.
 """
 
 import ctypes
@@ -31,11 +30,7 @@ _executors: dict[int, ThreadPoolExecutor] = {}
 def run(function: Kernel, fields: Sequence[Field], *, num_pieces: int, num_threads: int) -> None:
     """Call a kernel with a job: the fields of its C structure, behind those of `work`, all of eight bytes.
 
-    Args:
-        function: It takes pieces until none are left.
-        fields: What it reads; see the structures in the C files.
-        num_pieces: Into how many pieces it cuts the work.
-        num_threads: At most so many, this one included.
+    It runs on at most so many threads, this one included, which take pieces of its work.
     """
     numbers = [
         field if isinstance(field, int) else 0 if field is None else field.data_ptr() for field in fields
@@ -76,20 +71,17 @@ def _openmp() -> Callable[[Kernel, int, int, int], None] | None:
     for path in sorted(path for path in loaded if "libgomp" in Path(path).name and "torch" in path):
         start = getattr(ctypes.CDLL(path), "GOMP_parallel", None)  # the library in use: its path is the same
         if start is not None:
-            start.argtypes, start.restype = (
-                [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint],
-                None,
-            )
+            start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+            start.restype = None
             found: Callable[[Kernel, int, int, int], None] = start
             return found
     return None
 
 
 def _enter_child() -> None:
-    """Work without the parent's threads.
+    """Work without the parent's threads, for which OpenMP would wait without end, in torch's operations too.
 
-    In a child, OpenMP would wait without end for the parent's threads, in torch's operations too; so if
-    it was used from here, torch gets one thread there, as in the workers of its DataLoader.
+    So if it was used from here, torch gets one thread, as in the workers of its DataLoader.
     """
     global _is_forked
     _is_forked = True

@@ -14,8 +14,6 @@ import triton.language as tl
 
 # mypy: disallow-untyped-decorators=False
 # Triton ships no types, so its decorator has none.
-
-
 LOWEST = tl.constexpr(-1.7976931348623157e308)  # the peak of an empty state
 
 

@@ -1,12 +1,13 @@
 """The engine of CUDA, experimental: how the Triton kernels are launched.
 
 Under TRITON_INTERPRET=1 they also take CPU tensors, slowly: so they are tested where there is no GPU. Until a
-run on a GPU is on record, `auto` does not choose this backend. Triton is imported at the first call.
+run on a GPU is on record, `auto` does not choose this backend.
 """
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +21,10 @@ BLOCK_LENGTH = 16
 MAX_BLOCK_WIDTH = 32
 
 
-def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
+def forward(items: Items, initial: ScanState | None, results: Sequence[Tensor]) -> None:
     """Scan forward in time; see `kernel_operator`."""
     scores, values, mask, log_decay, bounds = items
+    initial = initial or ScanState.empty(tuple(results[1].shape), values.shape[3], device=values.device)
     switches = {"is_masked": mask is not None, "is_decaying": log_decay is not None}
     unread = [scores if x is None else x for x in (mask, log_decay)]
     tensors = (scores, values, *unread, _sequence_bounds(bounds, values), *initial, *results)
@@ -30,42 +32,46 @@ def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None
 
 
 def backward(
-    grads: Sequence[Tensor],
+    grads: Sequence[Any],
     items: Items,
-    initial: ScanState,
+    initial: ScanState | None,
     saved: Sequence[Tensor],
-    results: Sequence[Tensor],
+    results: Sequence[Any],  # Any: None where nothing was given
 ) -> None:
     """Scan backward in time."""
-    grad_outputs, grad_u, grad_w = grads
     *for_kernel, final_u = saved
     grad_scores, grad_values, grad_log_decay, *grad_state = results
-    values, u = items.values, initial.u
+    values, bounds = items.values, _sequence_bounds(items.bounds, items.values)
+    empty = ScanState.empty(tuple(final_u.shape), values.shape[3], device=values.device)
+    grad_u, grad_w = (zeros if x is None else x for x, zeros in zip(grads[1:], empty[1:], strict=True))
     # Dot products over the width come out in shares, one per block of width, and are summed here: the same
     # bits in every run, as atomic additions would not be.
     num_shares = _num_width_blocks(values.shape[3])
-    score_shares, decay_shares = (u.new_empty(num_shares, *x.shape) for x in (grad_scores, grad_log_decay))
-    first_outputs = read(initial)
+    score_shares, decay_shares = (final_u.new_empty(num_shares, *grad_scores.shape) for _ in range(2))
+    first_outputs = read(initial or empty)
     carry = grad_w * final_u.unsqueeze(-1)
-    sum_shares = u.new_zeros(num_shares, *u.shape)
+    sum_shares = final_u.new_zeros(num_shares, *final_u.shape)
     sum_shares[0] = -grad_u * final_u
-    bounds = _sequence_bounds(items.bounds, values)
-    given = (grad_outputs, values, *for_kernel, bounds, first_outputs, carry, sum_shares)
+    given = (grads[0], values, *for_kernel, bounds, first_outputs, carry, sum_shares)
     found = (score_shares, grad_values, decay_shares)
-    _launch("backward", values, u.numel(), (*given, *found), {"is_decaying": items.log_decay is not None})
+    is_decaying = grad_log_decay is not None
+    _launch("backward", values, final_u.numel(), (*given, *found), {"is_decaying": is_decaying})
     grad_scores.copy_(score_shares.sum(0))
-    grad_log_decay.copy_(decay_shares.sum(0))
+    if is_decaying:
+        grad_log_decay.copy_(decay_shares.sum(0))
+    if initial is None:
+        return
     # The initial state is a token in front. `carry`, G before the first item, is the gradient of its value
     # w / u; with H before the first item that of its score m + log u is carry·value - H, which is dm.
-    is_empty, carry_sum = u == 0, sum_shares.sum(0)
-    safe = torch.where(is_empty, 1.0, u)
+    is_empty, carry_sum = initial.u == 0, sum_shares.sum(0)
+    safe = torch.where(is_empty, 1.0, initial.u)
     found_state = ((carry * first_outputs).sum(-1) - carry_sum, -carry_sum / safe, carry / safe.unsqueeze(-1))
     for grad, part in zip(grad_state, found_state, strict=True):
         grad.copy_(part.masked_fill(is_empty if part.ndim == 2 else is_empty.unsqueeze(-1), 0.0))
 
 
 def _load_kernels(device: torch.device) -> ModuleType:
-    """Import the kernels, or say what is missing."""
+    """Import the kernels, at the first call, or say what is missing."""
     require_extra("triton", extra="triton", purpose="backend='triton'")
     from aaren.ops.triton import kernels as triton_kernels
 
@@ -100,26 +106,16 @@ def _launch(
 
 
 def _block_width(width: int) -> int:
-    """Return the least power of two that holds the head's width, within what the hardware multiplies well.
-
-    >>> [_block_width(width) for width in (0, 5, 20, 100)]
-    [16, 16, 32, 32]
-    """
+    """Return the least power of two that holds the head's width, within what the hardware multiplies well."""
     return min(max(1 << (width - 1).bit_length(), 16), MAX_BLOCK_WIDTH)
 
 
 def _num_width_blocks(width: int) -> int:
-    """Return how many blocks cover the head's width; one for none, since sums have no width.
-
-    >>> [_num_width_blocks(width) for width in (0, 5, 32, 33)]
-    [1, 1, 1, 2]
-    """
+    """Return how many blocks cover the head's width; one for none, since sums have no width."""
     return max(-(-width // _block_width(width)), 1)
 
 
 def _sequence_bounds(bounds: Tensor | None, values: Tensor) -> Tensor:
     """Return where sequences begin and end on the flat time axis, (n + 1,)."""
-    if bounds is not None:
-        return bounds
     batch, length = values.shape[:2]
-    return torch.arange(batch + 1, device=values.device) * length
+    return torch.arange(batch + 1, device=values.device) * length if bounds is None else bounds
