@@ -41,6 +41,13 @@ def test_a_right_installation_passes(
     assert names >= {("backend", name) for name in dispatch.BACKENDS} | {("mixer", "gru")}
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.timeout(1200)
+def test_every_backend_mixer_and_model_is_right_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, "--device", "cuda") == 0
+
+
 def test_a_wrong_backend_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

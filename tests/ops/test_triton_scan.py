@@ -24,6 +24,7 @@ from aaren.ops.state import as_token
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Case = dict[str, Tensor]
+pytestmark = pytest.mark.gpu
 
 
 # What runs on both sides.
