@@ -28,7 +28,7 @@ from aaren.classification.batches import pad
 from aaren.classification.data import complete, find_files, read_ts, steady_statistics
 from aaren.classification.experiment import steps_of
 from aaren.classification.panels import scale
-from aaren.classification.session import look_steps
+from aaren.classification.session import decision_steps
 from aaren.datasets.catalogue import lookup
 from aaren.errors import AarenError, require_extra
 
@@ -232,8 +232,8 @@ class Followed(NamedTuple):
     """What streams of TEST answer."""
 
     quarters: NDArray[np.float64]  # (cases, quarters, classes)
-    looks: NDArray[np.float64]  # (cases, looks, classes)  where the rule of early stopping looks
-    steps: NDArray[np.int64]  # (cases, looks)
+    early: NDArray[np.float64]  # (cases, steps, classes)  where the rule of early stopping may decide
+    steps: NDArray[np.int64]  # (cases, steps)
     lengths: NDArray[np.int64]  # (cases,)
 
 
@@ -241,14 +241,14 @@ class Followed(NamedTuple):
 def follow(model: AarenClassifier, cases: Sequence[NDArray[np.float64]]) -> Followed:
     """Score all prefixes in question in one pass; a session gives the same, sample by sample."""
     scaled = scale([case.T for case in cases], model.mean_, model.deviation_)
-    looks = torch.tensor(look_steps(model.length_))
+    decided_at = torch.tensor(decision_steps(model.length_))
     parts = []
     for start in range(0, len(scaled), AT_ONCE):
         some = scaled[start : start + AT_ONCE]
         batch = pad(some, np.zeros(len(some), dtype=np.int64), length=max(map(len, some)))
         lengths = batch.mask.sum(1)
         quarters = torch.stack([steps_of(lengths, quarter) for quarter in QUARTERS], dim=1)
-        asked = torch.cat([quarters, torch.minimum(looks, lengths.unsqueeze(1))], dim=1)
+        asked = torch.cat([quarters, torch.minimum(decided_at, lengths.unsqueeze(1))], dim=1)
         scores = model.model_.score_prefixes(batch.values, asked, mask=batch.mask)
         scores[:, len(QUARTERS) - 1] = model.model_(batch.values, mask=batch.mask)  # the series is complete
         parts.append((scores.softmax(-1), asked[:, len(QUARTERS) :], lengths))
@@ -259,9 +259,9 @@ def follow(model: AarenClassifier, cases: Sequence[NDArray[np.float64]]) -> Foll
 def judge_stop(model: AarenClassifier, split: Split, found: Followed) -> dict[str, float]:
     """Say what `stop_at="auto"` gives on TEST: accuracy, and the share of a series seen."""
     stop = model.early_stop()
-    every = np.concatenate([found.looks, found.quarters[:, -1:]], axis=1)
-    is_sure = (found.looks.max(-1) >= stop.threshold) & (found.steps < found.lengths[:, None])
-    first = np.where(is_sure.any(axis=1), is_sure.argmax(axis=1), found.looks.shape[1])
+    every = np.concatenate([found.early, found.quarters[:, -1:]], axis=1)
+    is_sure = (found.early.max(-1) >= stop.threshold) & (found.steps < found.lengths[:, None])
+    first = np.where(is_sure.any(axis=1), is_sure.argmax(axis=1), found.early.shape[1])
     rows = np.arange(len(every))
     chosen = model.classes_[every[rows, first].argmax(-1)]
     seen = np.concatenate([found.steps, found.lengths[:, None]], axis=1)[rows, first] / found.lengths

@@ -57,14 +57,23 @@ def require_at_least(config: object, **least: int) -> None:
     Traceback (most recent call last):
     aaren.errors.ConfigError: start must be at least 1; got 0.
     """
-    values = {name: getattr(config, name) for name in least}
-    faults = [
-        f"{name} must be at least {least[name]}; got {value}"
-        for name, value in values.items()
-        if value < least[name]
-    ]
+    faults = too_small(config, **least)
     if faults:
         raise ConfigError("; ".join(faults) + ".")
+
+
+def too_small(config: object, **least: int) -> list[str]:
+    """Name every field that is smaller than it may be; one that is None is not.
+
+    >>> too_small(range(0, 3), start=1, step=1)
+    ['start must be at least 1; got 0']
+    """
+    values = {name: getattr(config, name) for name in least}
+    return [
+        f"{name} must be at least {least[name]}; got {value}"
+        for name, value in values.items()
+        if value is not None and value < least[name]
+    ]
 
 
 def require_extra(module: str, *, extra: str, purpose: str) -> ModuleType:

@@ -1,9 +1,9 @@
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from aaren.classification.config import ClassificationConfig
-from aaren.classification.presets import MODELS, grid
+from aaren.classification.config import ClassificationConfig, ModelName
+from aaren.classification.presets import grid
 from aaren.engine.config import RunConfig
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
@@ -33,7 +33,7 @@ def test_the_paper_profile_is_the_published_one() -> None:
     }
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", get_args(ModelName))
 @pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
 def test_every_cell_can_be_made(model: str, profile: str) -> None:
     run, task = made(model=model, profile=profile, dataset="handwriting")

@@ -33,10 +33,9 @@ class LineSetting(ToySetting):
     )
 
     @staticmethod
-    def preset(dataset: str, *, model: str, profile: str, seed: int, data_file: str):
+    def preset(dataset: str, *, model: str, profile: str, data_file: str):
         name = dataset_name(dataset, "lines")
-        run = ToySetting.preset(name, model=model, profile=profile, seed=seed, data_file=data_file)
-        return replace(run, setting="lines")
+        return ToySetting.preset(name, model=model, profile=profile, data_file=data_file)
 
 
 SETTING = LineSetting()

@@ -75,7 +75,7 @@ def test_a_record_tells_cpu_time_and_the_load(toy_run: Callable[..., RunConfig],
     assert record.seconds["cpu"] > 0.0
     assert record.seconds["others"] >= 0.0
     assert core_seconds(record) == record.seconds["cpu"]
-    old = replace(record, seconds={"training": 6.0, "looking": 3.0, "saving": 1.0})
+    old = replace(record, seconds={"training": 6.0, "evaluation": 3.0, "saving": 1.0})
     assert core_seconds(old) == wall_seconds(old) == seconds_of(old) == 10.0
     # Two threads spend more CPU time than the run lasts.
     assert seconds_of(replace(old, threads=2, seconds={**old.seconds, "cpu": 19.0})) == 10.0

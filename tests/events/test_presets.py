@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
-from aaren.events.config import EventNetworkConfig, EventsConfig
-from aaren.events.presets import MODELS, grid
+from aaren.events.config import EventNetworkConfig, EventsConfig, ModelName
+from aaren.events.presets import grid
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -65,7 +66,7 @@ def test_both_models_differ_in_one_word() -> None:
     ]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", get_args(ModelName))
 def test_every_model_has_every_profile(model: str) -> None:
     for profile in ("smoke", "cpu", "paper"):
         assert task(model=model, profile=profile).model == model

@@ -1,15 +1,21 @@
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from aaren.engine.config import RunConfig
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
-from aaren.forecasting.config import ForecastingConfig, NetworkConfig
+from aaren.forecasting.config import ForecastingConfig, ModelName, NetworkConfig
 from aaren.forecasting.data import seasonal, write_series
 from aaren.forecasting.experiment import ForecastingExperiment, open_data
-from aaren.forecasting.presets import MODELS, preset, published_epochs, season_steps
+from aaren.forecasting.presets import published_epochs, season_steps
 from aaren.forecasting.references import LinearForecaster
+
+
+def preset(dataset: str = "", *, horizon: int = 96, **options: Any) -> RunConfig:
+    return make_run("forecasting", dataset, assignments=[f"horizon={horizon}"], **options)
 
 
 def task(*given: str, **options: object) -> ForecastingConfig:
@@ -58,7 +64,7 @@ def test_every_cell_of_cpu_has_ten_short_epochs_and_a_rate_that_falls_with_updat
 
 
 @pytest.mark.parametrize("profile", ["cpu", "smoke", "paper"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", get_args(ModelName))
 def test_every_model_has_every_profile(model: str, profile: str) -> None:
     found = task("ETTm1", model=model, profile=profile, horizon=192)
     assert found.model == model

@@ -328,7 +328,7 @@ def test_how_to_get_data() -> None:
 
 def test_estimates_come_from_records_of_the_same_cell(planned: Planned, tmp_path: Path) -> None:
     record = train(planned(0).config, tmp_path / "past")
-    seconds = {"training": 6.0, "inside_updates": 5.0, "looking": 3.0, "saving": 1.0}
+    seconds = {"training": 6.0, "inside_updates": 5.0, "evaluation": 3.0, "saving": 1.0}
     past = FoundRecord(path=tmp_path, record=replace(record, seconds=seconds))
     same, other = planned(1), planned(0, dataset="curve")
     assert estimate([same, other], [past]) == {same.folder: 10.0}

@@ -84,7 +84,7 @@ def make_run(
         ended_by="max_updates",
         best_update=100,
         resumed=0,
-        seconds={"training": 100.0, "inside_updates": 90.0, "looking": 15.0, "saving": 5.0},
+        seconds={"training": 100.0, "inside_updates": 90.0, "evaluation": 15.0, "saving": 5.0},
         curve="curve.jsonl" if curve else None,
         data=data or {},
         protocol=setting_of(setting).protocol(profile) if protocol is None else protocol,
@@ -160,8 +160,8 @@ def make_results(root: Path) -> Path:
         0.6,
         0.5,
         horizon=96,
-        changed=("task.network.reading",),
-        task={"network": {"reading": "B"}},
+        changed=("task.network.cross_attention",),
+        task={"network": {"cross_attention": "aaren"}},
     )
     for dataset, level in (("JapaneseVowels", 0.96), ("Handwriting", 0.27), ("UWaveGestureLibrary", 0.8)):
         for model, base in (("aaren", level), ("transformer", level - 0.01)):

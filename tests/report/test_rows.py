@@ -24,14 +24,14 @@ def test_profiles_and_changed_keys_stand_apart(tmp_path: Path, write_run: WriteR
         0.6,
         0.6,
         horizon=96,
-        changed=("task.network.reading", "engine.threads"),
-        task={"network": {"reading": "B"}},
+        changed=("task.network.cross_attention", "engine.threads"),
+        task={"network": {"cross_attention": "aaren"}},
     )
     keys = [row.key for row in rows_of(tmp_path)]
     assert [(key.profile, key.variant, key.name) for key in keys] == [
         ("paper", "", "ETTh1, 96"),
         ("cpu", "", "ETTh1, 96"),
-        ("cpu", "reading=B", "ETTh1, 96"),
+        ("cpu", "cross_attention=aaren", "ETTh1, 96"),
     ]
 
 

@@ -50,7 +50,7 @@ def test_one_seed_has_no_deviation_no_interval_and_no_bold(full_results: Path) -
 def test_changed_rows_stand_apart_with_what_was_changed(full_results: Path) -> None:
     results = read_results(full_results)
     table = comparison_table(results, "forecasting", "cpu", None, metric("test.mse"))
-    assert [row[:2] for row in texts(table)] == [["ETTh1, 96", "reading=B"]]
+    assert [row[:2] for row in texts(table)] == [["ETTh1, 96", "cross_attention=aaren"]]
     clean = comparison_table(results, "classification", "paper", None, metric("test.accuracy"))
     assert {row[1] for row in texts(clean)} == {"rule=clean"}
 

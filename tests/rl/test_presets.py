@@ -1,11 +1,13 @@
 """The three profiles of rl runs."""
 
+from typing import get_args
+
 import pytest
 
 from aaren.engine.presets import make_run
 from aaren.errors import ConfigError
-from aaren.rl.config import RlConfig, RlNetworkConfig
-from aaren.rl.presets import CONTEXTS, MODELS
+from aaren.rl.config import ModelName, RlConfig, RlNetworkConfig
+from aaren.rl.presets import CONTEXTS
 
 
 def task(dataset: str = "hopper-medium-regen", **options: object) -> RlConfig:
@@ -48,7 +50,7 @@ def test_both_models_differ_in_one_word_and_cloning_in_one_more() -> None:
     assert different(aaren, cloning) == ["has_returns"]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", get_args(ModelName))
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_every_model_has_every_profile_and_context(model: str, context: str) -> None:
     for profile in ("smoke", "cpu", "paper"):

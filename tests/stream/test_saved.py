@@ -29,7 +29,9 @@ SIZES = {"num_series": 2, "past_steps": 8, "horizon_steps": 5}
 NARROW = {"width": 8, "num_heads": 2, "ff_width": 16}
 MODELS = {
     "forecaster": lambda: Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4)),
-    "reading C": lambda: Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4, reading="C")).double(),
+    "without a decoder": lambda: Forecaster(
+        ForecasterConfig(**SIZES, **NARROW, label_steps=4, cross_attention="none")
+    ).double(),
     "linear": lambda: LinearForecaster(ReferenceConfig(**SIZES)),
     "last": lambda: RepeatLast(ReferenceConfig(**SIZES)),
     "seasonal": lambda: SeasonalNaive(SeasonalNaiveConfig(**SIZES, season_steps=3)),
@@ -119,7 +121,7 @@ def test_a_folded_model_is_refused_before_anything_is_written(tmp_path: Path) ->
 
 
 def test_a_summary_that_is_folded_is_found_too(tmp_path: Path) -> None:
-    model = Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4, reading="B"))
+    model = Forecaster(ForecasterConfig(**SIZES, **NARROW, label_steps=4, cross_attention="aaren"))
     with pytest.raises(ConfigError, match="is folded"):
         save_model(model.fold(), tmp_path)
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aaren.engine.batches import BatchLoader
-from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.config import EngineConfig
 from aaren.engine.experiment import Experiment, Json, Part
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Criterion, Moment, Plan, halving
@@ -175,19 +174,16 @@ class ToySetting(Setting[ToyConfig, ToyBatch]):
         return model
 
     @staticmethod
-    def preset(
-        dataset: str, *, model: str, profile: str, seed: int, data_file: str, depth: int = 1
-    ) -> RunConfig:
+    def preset(dataset: str, *, model: str, profile: str, data_file: str, depth: int = 1) -> ToyConfig:
+        del profile
         mixer = {"transformer": "softmax"}.get(model, model)
-        return RunConfig(
-            setting=ToySetting.name,
-            profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
-            seed=seed,
-            task=ToyConfig(
-                dataset=dataset, data_file=data_file, epochs=2 * depth, model=ToyModelConfig(mixer=mixer)
-            ),
-            engine=EngineConfig(threads=1),
+        return ToyConfig(
+            dataset=dataset, data_file=data_file, epochs=2 * depth, model=ToyModelConfig(mixer=mixer)
         )
+
+    def engine(self, profile: str) -> EngineConfig:
+        del profile
+        return EngineConfig(threads=1)
 
 
 SETTING = ToySetting()

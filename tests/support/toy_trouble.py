@@ -5,11 +5,10 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 from torch import Tensor, nn
 
-from aaren.engine.config import EngineConfig, RunConfig
+from aaren.engine.config import EngineConfig
 from aaren.engine.setting import CellGroup
 from support.toy_task import ToyBatch, ToyConfig, ToyExperiment, ToySetting
 
@@ -41,12 +40,9 @@ class TroubledSetting(ToySetting):
     def make_experiment(self, config: ToyConfig, *, seed: int) -> ToyExperiment:
         return TroubledExperiment(config, seed=seed)
 
-    @staticmethod
-    def preset(dataset: str, *, model: str, profile: str, seed: int, data_file: str) -> RunConfig:
-        del data_file
-        config = ToySetting.preset(dataset, model=model, profile=profile, seed=seed, data_file="")
-        engine = EngineConfig(threads=1, checkpoint_seconds=0.0)
-        return replace(config, setting=TroubledSetting.name, engine=engine)
+    def engine(self, profile: str) -> EngineConfig:
+        del profile
+        return EngineConfig(threads=1, checkpoint_seconds=0.0)
 
     def grid(self, profile: str) -> tuple[CellGroup, ...]:
         del profile

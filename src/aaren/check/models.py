@@ -34,6 +34,7 @@ from aaren.engine.distributed import SINGLE
 from aaren.engine.experiment import Batch, Experiment
 from aaren.engine.loop import Update
 from aaren.engine.plan import Moment
+from aaren.engine.presets import make_run
 from aaren.engine.setting import find_setting
 from aaren.errors import AarenError, MissingDependencyError
 from aaren.fields import flatten, to_mapping
@@ -69,7 +70,7 @@ def _model_names(setting: str) -> list[str]:
 def _make_run(setting: str, model: str) -> RunConfig:
     """Return the smallest run of a model, without dropout: devices draw different random numbers."""
     found = find_setting(setting)
-    run = found.preset(found.grid("smoke")[0].datasets[0], model=model, profile="smoke", seed=0)
+    run = make_run(setting, found.grid("smoke")[0].datasets[0], model=model, profile="smoke")
     rates = [
         key
         for key, value in flatten(to_mapping(run)).items()

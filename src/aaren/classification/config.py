@@ -1,6 +1,6 @@
 """ClassificationConfig: which series, model and reporting rule, trained how. The defaults are the paper's."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from aaren.classification.data import HELD_OUT
@@ -8,7 +8,7 @@ from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.references import REFERENCES, ReferenceClassifier, ReferenceClassifierConfig
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Schedule, constant, halving
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, too_small
 
 ModelName: TypeAlias = Literal[
     "aaren",
@@ -68,11 +68,7 @@ class ClassificationConfig:
         faults = []
         if self.dataset and self.data_file:
             faults.append("name either a dataset or a data_file, not both")
-        faults += [
-            f"{name} must be at least 1; got {getattr(self, name)}"
-            for name in ("batch_size", "epochs", "patience")
-            if getattr(self, name) < 1
-        ]
+        faults += too_small(self, batch_size=1, epochs=1, patience=1)
         if self.updates_per_epoch is not None and self.updates_per_epoch < 1:
             faults.append(f"updates_per_epoch must be at least 1 or none; got {self.updates_per_epoch}")
         if not 0.0 < self.held_out < 1.0:
@@ -119,14 +115,9 @@ class ClassificationConfig:
             num_channels=num_channels,
             num_classes=num_classes,
             length=length,
-            width=self.network.width,
-            num_heads=self.network.num_heads,
-            ff_width=self.network.ff_width,
-            num_layers=self.network.num_layers,
-            dropout=self.network.dropout,
             mixer="softmax" if self.model.startswith("transformer") else "aaren",
             embedding="causal" if self.is_causal else "circular",
-            head=self.network.head,
+            **asdict(self.network),
         )
 
     def build_model(

@@ -50,7 +50,7 @@ from aaren.classification.panels import (
 )
 from aaren.classification.predict import require_room
 from aaren.classification.ridge import SIZES, EarlyStop, LeftOut, fit_features, plan_features
-from aaren.classification.session import LabelledSession, Readable, look_steps
+from aaren.classification.session import LabelledSession, Readable, decision_steps
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
 from aaren.engine.loop import fit as fit_experiment
@@ -279,7 +279,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             deviation=self.deviation_,
             batch_size=batch_size,
             threshold=self._threshold(stop_at),
-            looks=look_steps(self.length_),
+            decided_at=decision_steps(self.length_),
             engine=engine,
         )
 

@@ -9,7 +9,7 @@ from aaren.classification.config import ClassificationConfig
 from aaren.classification.experiment import ClassificationExperiment, ClassificationParts
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.ridge import LeftOut
-from aaren.classification.session import look_steps
+from aaren.classification.session import decision_steps
 from aaren.engine.plan import RunStatus
 from aaren.nn.generators import own_generator
 
@@ -70,9 +70,9 @@ def is_still_improving(status: RunStatus) -> bool:
 @torch.no_grad()
 def judge_prefixes(model: Classifier, held: LabelledSeries) -> LeftOut:
     """Score prefixes of held-out cases, at the steps where early stopping is evaluated."""
-    looks = torch.tensor(look_steps(model.config.length))
+    decided_at = torch.tensor(decision_steps(model.config.length))
     lengths = held.mask.sum(1)
-    steps = torch.minimum(looks.unsqueeze(0), lengths.unsqueeze(1))
+    steps = torch.minimum(decided_at.unsqueeze(0), lengths.unsqueeze(1))
     every = torch.cat([steps, lengths.unsqueeze(1)], dim=1)
     found = [
         model.score_prefixes(held.values[part], every[part], mask=held.mask[part]).softmax(-1)

@@ -5,17 +5,13 @@ cpu     the same protocol with a narrower model and shorter epochs: minutes on a
 smoke   a smoke test of seconds; JapaneseVowels comes inside aeon and needs no file
 """
 
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, cast
 
 from aaren.classification.config import ClassificationConfig, ModelName, NetworkConfig, Rule
 from aaren.datasets.catalogue import DATASETS
-from aaren.engine.config import EngineConfig, RunConfig
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.presets import dataset_name
 from aaren.engine.setting import CellGroup
-from aaren.errors import unknown_name
-
-MODELS: tuple[str, ...] = get_args(ModelName)
 
 # Optimiser and schedule of the Time-Series-Library: until 2024-04-25, at the paper's date, from 2024-07-14.
 Recipe: TypeAlias = Literal["adam-halving", "radam-halving", "radam-constant"]
@@ -26,29 +22,25 @@ def preset(
     *,
     model: str = "aaren",
     profile: str = "cpu",
-    seed: int = 0,
     data_file: str = "",
     rule: Rule | None = None,
     recipe: Recipe = "radam-halving",
-) -> RunConfig:
-    """Return the run of one cell of the table.
+) -> ClassificationConfig:
+    """Return the config of one cell of the table.
 
     Args:
         dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
-        model: One of MODELS; `-causal` ones can be streamed.
+        model: A `ModelName`; `-causal` ones can be streamed.
         profile: paper, cpu or smoke.
-        seed: Of weights, dropout, order, and of what the clean rule holds out.
         data_file: A NAME_TRAIN.ts file of the user's own.
         rule: What chooses the epoch: `protocol` (TEST, as published) or `clean` (a held-out part of TRAIN).
             Default: protocol for a dataset, clean for a data_file.
         recipe: Optimiser and schedule, one of three; the default is that of the paper's date.
     """
-    if model not in MODELS:
-        raise unknown_name("model", model, MODELS)
     rule = rule or ("clean" if data_file else "protocol")
     optimiser, _, schedule = recipe.partition("-")
     is_published = rule == "protocol" and not model.endswith(("-causal", "-features")) and not data_file
-    task = ClassificationConfig(
+    return ClassificationConfig(
         dataset=dataset_name(dataset, "classification"),
         data_file=data_file,
         model=cast("ModelName", model),
@@ -59,13 +51,6 @@ def preset(
         schedule=cast("Literal['halving', 'constant']", schedule),
         epochs={"paper": 100, "cpu": 20, "smoke": 2}[profile],
         updates_per_epoch={"paper": None, "cpu": 100, "smoke": 10}[profile],
-    )
-    return RunConfig(
-        setting="classification",
-        task=task,
-        profile=profile,  # type: ignore[arg-type]  # make_run has checked it
-        seed=seed,
-        engine=EngineConfig(),
     )
 
 

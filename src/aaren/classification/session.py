@@ -13,7 +13,7 @@ from aaren.classification.model import ClassifierSession
 from aaren.errors import ConfigError, ShapeError
 from aaren.stream.session import Item, StateT, Steppable, Turns, read_numbers
 
-LOOKS = 10  # at a stream of the length of training, where the rule of early stopping may decide
+DECISIONS = 10  # at a stream of the length of training, where the rule of early stopping may decide
 
 
 class Readable(Steppable[StateT], Protocol[StateT]):
@@ -26,14 +26,14 @@ class Readable(Steppable[StateT], Protocol[StateT]):
         """Return the scores of series that end here."""
 
 
-def look_steps(length: int) -> list[int]:
+def decision_steps(length: int) -> list[int]:
     """Return the samples at which the rule is evaluated, in a series as long as the longest of training.
 
-    >>> look_steps(41)
+    >>> decision_steps(41)
     [4, 8, 12, 16, 20, 24, 28, 32, 36, 40]
     """
-    looks = min(LOOKS, length - 1)
-    return [round((length - 1) * look / looks) for look in range(1, looks + 1)]
+    count = min(DECISIONS, length - 1)
+    return [round((length - 1) * k / count) for k in range(1, count + 1)]
 
 
 class LabelledSession(ClassifierSession[StateT]):
@@ -48,7 +48,7 @@ class LabelledSession(ClassifierSession[StateT]):
         deviation: NDArray[np.float64],
         batch_size: int | None = None,
         threshold: float | None = None,
-        looks: Sequence[int] = (),
+        decided_at: Sequence[int] = (),
         engine: str = "torch",
     ) -> None:
         given: object = batch_size  # whatever the type says
@@ -58,7 +58,7 @@ class LabelledSession(ClassifierSession[StateT]):
                 f"batch_size must be None, or an integer of at least 1 for streams side by side; got "
                 f"{batch_size!r}."
             )
-        self.threshold, self._looks = threshold, np.asarray(looks, dtype=np.int64)
+        self.threshold, self._decision_steps = threshold, np.asarray(decided_at, dtype=np.int64)
         super().__init__(model, batch_size=batch_size, engine=engine)
         self.classes = classes
         self._classifier, self._mean, self._deviation = model, mean, deviation
@@ -139,8 +139,10 @@ class LabelledSession(ClassifierSession[StateT]):
         return found[0] if self.batch_size is None else found
 
     def _decide(self, probabilities: Tensor) -> None:
-        """Decide where the rule looks: as often as when it was validated, and never again."""
+        """Decide where the rule may: as often as when it was validated, and never again."""
         position = self.state.position.cpu().numpy()  # type: ignore[attr-defined]  # of every classifier
         surest, best = (part.cpu().numpy() for part in probabilities.max(-1))
-        is_new = (self._decided_at == 0) & np.isin(position, self._looks) & (surest >= self.threshold)
+        is_new = (
+            (self._decided_at == 0) & np.isin(position, self._decision_steps) & (surest >= self.threshold)
+        )
         self._decided_at[is_new], self._decided[is_new] = position[is_new], best[is_new]

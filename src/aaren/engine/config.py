@@ -22,6 +22,7 @@ else:
 
 
 PROFILES = ("smoke", "cpu", "paper")
+Profile: TypeAlias = Literal["smoke", "cpu", "paper", "custom"]
 MAX_THREADS = 1024
 MAX_SEED = 2**63 - 1
 FIRST_PROTOCOL = 1  # of every run whose config or record names none
@@ -62,7 +63,7 @@ class RunConfig:
 
     setting: str
     task: DataclassInstance  # an instance of the setting's config_type
-    profile: Literal["smoke", "cpu", "paper", "custom"] = "custom"
+    profile: Profile = "custom"
     seed: int = 0
     protocol: int = 0  # of the setting at that profile; 0: today's. See `Setting.protocol`
     changed: tuple[str, ...] = ()  # keys that were set by hand on top of the profile

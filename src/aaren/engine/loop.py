@@ -353,7 +353,7 @@ class _Loop(Generic[BatchT]):
         metrics = self.world.broadcast(
             dict(evaluate(self.experiment, model, "validation", moment)) if first else {}
         )
-        self.add_seconds("looking")
+        self.add_seconds("evaluation")
         is_best = status.add(
             {
                 "update": moment.update,

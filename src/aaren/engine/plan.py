@@ -201,7 +201,7 @@ class RunStatus:
     loss_total: float = 0.0  # since the last evaluation
     loss_count: int = 0
     seconds: dict[str, float] = field(
-        default_factory=lambda: {"training": 0.0, "inside_updates": 0.0, "looking": 0.0, "saving": 0.0}
+        default_factory=lambda: {"training": 0.0, "inside_updates": 0.0, "evaluation": 0.0, "saving": 0.0}
     )  # wall time by account; beside it `cpu`, of the run, and `others`, of all other processes meanwhile
     curve: list[Evaluation] = field(default_factory=list)
     resumed: int = 0  # how often the run was stopped and resumed
@@ -214,7 +214,7 @@ class RunStatus:
     @property
     def total_seconds(self) -> float:
         """Return the time spent on the run by all processes that worked on it, one after the other."""
-        return sum(self.seconds[account] for account in ("training", "looking", "saving"))
+        return sum(self.seconds[account] for account in ("training", "evaluation", "saving"))
 
     def add(self, evaluation: Evaluation, plan: Plan) -> bool:
         """Add an evaluation to the curve, decide whether to stop, and say whether it is the best so far."""

@@ -3,12 +3,12 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import get_type_hints
+from typing import cast, get_args, get_type_hints
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.config import PROFILES, RunConfig, from_mapping, override, read_toml
+from aaren.engine.config import PROFILES, Profile, RunConfig, from_mapping, override, read_toml
 from aaren.engine.setting import find_setting, import_setting
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, unknown_name
 from aaren.fields import Text, WrongValueError, faults_error, flatten, is_writable, read_text, unknown_key
 
 __all__ = ["load_run", "make_run"]
@@ -42,15 +42,24 @@ def make_run(
     for name, text in (("dataset", dataset), ("model", model), ("data_file", data_file)):
         if not is_writable(text):
             raise ConfigError(f"{name}: expected text that can be written in UTF-8; got {text!r}.")
-    preset = import_setting(setting).preset
+    found = import_setting(setting)
+    models = get_args(get_type_hints(found.config_type).get("model"))
+    if models and model not in models:
+        raise unknown_name("model", model, models)
     if profile not in PROFILES:
         raise ConfigError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}.")
     if not dataset and not data_file:
         raise ConfigError(f"name a dataset (aaren data list {setting}) or give your own: --data FILE.")
     if dataset and data_file:
         raise ConfigError(f"both a dataset ({dataset}) and --data {data_file} were given: choose one.")
-    choices, rest = _split(preset, assignments, source)
-    config = preset(dataset, model=model, profile=profile, seed=seed, data_file=data_file, **choices)
+    choices, rest = _split(found.preset, assignments, source)
+    config = RunConfig(
+        setting=found.name,
+        task=found.preset(dataset, model=model, profile=profile, data_file=data_file, **choices),
+        profile=cast("Profile", profile),
+        seed=seed,
+        engine=found.engine(profile),
+    )
     return override(config, rest, source=source) if rest else config
 
 
@@ -83,14 +92,14 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
     )
 
 
-def _choices(preset: Callable[..., RunConfig]) -> dict[str, object]:
+def _choices(preset: Callable[..., object]) -> dict[str, object]:
     """Return the preset's own keyword arguments and their types."""
     hints = get_type_hints(preset)
     return {name: hints[name] for name in inspect.signature(preset).parameters if name not in _GIVEN}
 
 
 def _split(
-    preset: Callable[..., RunConfig], assignments: Sequence[str], source: str
+    preset: Callable[..., object], assignments: Sequence[str], source: str
 ) -> tuple[dict[str, object], list[str]]:
     """Tell the choices that the preset itself takes from the keys of its result."""
     kinds = _choices(preset)

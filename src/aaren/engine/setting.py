@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from torch import nn
 
-    from aaren.engine.config import RunConfig
+    from aaren.engine.config import EngineConfig
     from aaren.engine.experiment import Batch, Experiment, Json
     from aaren.stream.rows import RowPath
 
@@ -107,13 +107,20 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         """Say where in a table this run stands: dataset, model and what else tells cells apart (horizon)."""
 
     @property
-    def preset(self) -> "Callable[..., RunConfig]":
-        """Return `presets.preset`: `preset(dataset, *, model, profile, seed, data_file, ...)` makes a run.
+    def preset(self) -> "Callable[..., ConfigT]":
+        """Return `presets.preset`: `preset(dataset, *, model, profile, data_file, ...)` makes a config.
 
         Keyword arguments of its own are choices that other values depend on: `--set` gives them to the preset
         and applies all other keys to its result.
         """
-        return cast("Callable[..., RunConfig]", self._submodule("presets").preset)
+        return cast("Callable[..., ConfigT]", self._submodule("presets").preset)
+
+    def engine(self, profile: str) -> "EngineConfig":
+        """Return how runs of a profile are computed, unless they are told otherwise."""
+        del profile
+        from aaren.engine.config import EngineConfig
+
+        return EngineConfig()
 
     def grid(self, profile: str) -> tuple[CellGroup, ...]:
         """Return `presets.grid(profile)`: the cells of the setting's tables, the paper's first.

@@ -1,10 +1,10 @@
 """EventsConfig: which events, which model, how it is trained and evaluated; by default as published."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, too_small
 from aaren.events.files import Columns, Repairs
 from aaren.events.likelihood import Censoring
 from aaren.events.model import EventModel, EventModelConfig
@@ -80,11 +80,7 @@ class EventsConfig:
         faults = []
         if bool(self.dataset) == bool(self.data_file):
             faults.append("name either a dataset or a data_file")
-        faults += [
-            f"{name} must be at least 1; got {getattr(self, name)}"
-            for name in ("batch_size", "epochs", "patience")
-            if getattr(self, name) < 1
-        ]
+        faults += too_small(self, batch_size=1, epochs=1, patience=1)
         if self.max_sequences is not None and self.max_sequences < 5:
             faults.append(f"max_sequences must be at least 5, for three parts; got {self.max_sequences}")
         if self.time_scale != "mean-gap" and not 0.0 < self.time_scale < float("inf"):
@@ -102,20 +98,12 @@ class EventsConfig:
         """Return the config of the model for so many kinds of events."""
         if self.is_reference:
             return EventReferenceConfig(distribution=self.model, num_marks=num_marks)
-        network = self.network
         return EventModelConfig(
             num_marks=num_marks,
-            width=network.width,
-            num_heads=network.num_heads,
-            num_layers=network.num_layers,
-            ff_width=network.ff_width,
-            dropout=network.dropout,
             mixer=MIXERS[self.model],
-            num_components=network.num_components,
-            encoding=network.encoding,
             time_scale=time_scale,
             time_decay="learned" if self.model == "aaren-decay" else None,
-            spare_heads=network.spare_heads,
+            **asdict(self.network),
         )
 
     def build_model(self, *, num_marks: int, time_scale: float) -> EventModel | EventReference:

@@ -4,7 +4,6 @@ The model is an `EventModel` that corrects a Markov chain with log-normal gaps: 
 convolution go into Aaren layers with decay in time. Each sequence has a state of its own.
 """
 
-import inspect
 import json
 import math
 import sys
@@ -21,9 +20,10 @@ from torch import Tensor
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import take_threads
+from aaren.engine.estimator import Estimator
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.progress import Observer, choose_observer, write_line
-from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
+from aaren.errors import AarenError, ConfigError, DataError, require_extra
 from aaren.events.distribution import NextEvent
 from aaren.events.fitting import EventFit, Judged, compare, divide, fit_markov, is_still_improving, terms
 from aaren.events.fitting import summarise as summarise_terms
@@ -61,7 +61,7 @@ LEAST = {  # whole numbers among the settings, and how small they may be
 }
 
 
-class AarenEventForecaster:
+class AarenEventForecaster(Estimator):
     """Forecast events at irregular times: when the next one comes and of which kind, as distributions.
 
     `fit` takes a frame with one row per event. Times are dates or numbers in any unit; dates come back as
@@ -140,31 +140,6 @@ class AarenEventForecaster:
         self.seed = seed
         self.verbose = verbose
         self._settings()  # with all checks, here rather than at fit
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the settings by name, as scikit-learn does."""
-        del deep
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **settings: object) -> "AarenEventForecaster":
-        """Change settings by name; they hold from the next fit on."""
-        known = self.get_params()
-        for name in settings:
-            if name not in known:
-                raise unknown_name("setting", name, known)
-        type(self)(**{**known, **settings})  # checks them
-        for name, value in settings.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = (
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value != defaults[name].default
-        )
-        return f"{OURS}({', '.join(changed)})"
 
     def fit(self, events: Frame, *, until: object = None) -> "AarenEventForecaster":
         """Fit to events, compare with the baseline on some that are held out, and remember all sequences.

@@ -5,16 +5,12 @@ cpu     the same with fewer epochs and weights by validation NLL: at most five m
 smoke   a smoke test of seconds; meant for the generated set `sin`
 """
 
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 from aaren.datasets.catalogue import DATASETS
-from aaren.engine.config import EngineConfig, RunConfig
 from aaren.engine.presets import dataset_name
 from aaren.engine.setting import CellGroup
-from aaren.errors import unknown_name
 from aaren.events.config import EventNetworkConfig, EventsConfig, ModelName
-
-MODELS: tuple[str, ...] = get_args(ModelName)
 
 # cpu: epochs that take about three and a half minutes on one quiet core, validation included, with the
 # slower of Aaren and Transformer. A GRU's epoch takes up to five times as long: it gets a quarter of them.
@@ -43,22 +39,18 @@ def preset(
     *,
     model: str = "aaren",
     profile: str = "cpu",
-    seed: int = 0,
     data_file: str = "",
-) -> RunConfig:
-    """Return the run of one cell of the table.
+) -> EventsConfig:
+    """Return the config of one cell of the table.
 
     Args:
         dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
-        model: One of MODELS.
+        model: A `ModelName`.
         profile: paper, cpu or smoke.
-        seed: Of weights, dropout and order; the published code's is 1, the paper's five are not listed.
         data_file: A CSV, Parquet, EasyTPP JSON or npz file of the user's own.
     """
-    if model not in MODELS:
-        raise unknown_name("model", model, MODELS)
     name = dataset_name(dataset, "events")
-    task = EventsConfig(
+    return EventsConfig(
         dataset=name,
         data_file=data_file,
         model=cast("ModelName", model),
@@ -68,13 +60,6 @@ def preset(
         selection="nll" if profile == "cpu" else "rmse",
         max_sequences=_SMOKE_SEQUENCES if profile == "smoke" else None,
         network=_network(profile, encoding(name)),
-    )
-    return RunConfig(
-        setting="events",
-        task=task,
-        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
-        seed=seed,
-        engine=EngineConfig(),
     )
 
 

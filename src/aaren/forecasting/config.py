@@ -1,10 +1,10 @@
 """ForecastingConfig: which series, model and horizon, trained how. The defaults are the published ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, too_small
 from aaren.forecasting.data import PAST_STEPS
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.model import Forecaster, ForecasterConfig
@@ -51,7 +51,7 @@ class NetworkConfig:
     num_encoder_layers: int = 2
     num_decoder_layers: int = 1
     dropout: float = 0.1
-    reading: Literal["A", "B", "C"] = "A"
+    cross_attention: Literal["softmax", "aaren", "none"] = "softmax"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,11 +105,7 @@ class ForecastingConfig:
             faults.append("name either a dataset or a data_file")
         if self.only_target and not self.target:
             faults.append("only_target needs a target column")
-        faults += [
-            f"{name} must be at least 1; got {getattr(self, name)}"
-            for name in ("horizon", "past_steps", "batch_size", "epochs", "patience")
-            if getattr(self, name) < 1
-        ]
+        faults += too_small(self, horizon=1, past_steps=1, batch_size=1, epochs=1, patience=1)
         faults += [
             f"{name} must be at least 1 or none; got {getattr(self, name)}"
             for name in ("updates_per_epoch", "halve_every", "validation_windows")
@@ -193,14 +189,8 @@ class ForecastingConfig:
             horizon_steps=self.horizon,
             past_steps=self.past_steps,
             label_steps=self.label_steps,
-            width=network.width,
-            num_heads=network.num_heads,
-            ff_width=network.ff_width,
-            num_encoder_layers=network.num_encoder_layers,
-            num_decoder_layers=network.num_decoder_layers,
-            dropout=network.dropout,
             mixer="softmax" if self.model == "transformer" else "aaren",
-            reading=network.reading,
+            **asdict(network),
         )
 
     @property

@@ -6,7 +6,6 @@ in proportion to the new rows, `predict` none that grows with the past.
 """
 
 import datetime
-import inspect
 import json
 import math
 import warnings
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
-from aaren.errors import AarenError, ConfigError, DataError, require_extra, unknown_name
+from aaren.engine.estimator import Estimator
+from aaren.errors import AarenError, ConfigError, DataError, require_extra
 from aaren.files.atomic import write_bytes, write_text
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
 from aaren.forecasting.fitting import (
@@ -63,7 +63,7 @@ LEAST = {  # whole numbers among the settings, and how small they may be
 }
 
 
-class AarenForecaster(LiveSeries):
+class AarenForecaster(Estimator, LiveSeries):
     """Forecast many series with one streaming model, with intervals.
 
     Args:
@@ -142,31 +142,6 @@ class AarenForecaster(LiveSeries):
         self.target_column = target_column
         self.verbose = verbose
         self._settings()  # with all checks, here rather than at fit
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the settings by name, as scikit-learn does."""
-        del deep
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **settings: object) -> "AarenForecaster":
-        """Change settings by name; they hold from the next fit on."""
-        known = self.get_params()
-        for name in settings:
-            if name not in known:
-                raise unknown_name("setting", name, known)
-        type(self)(**{**known, **settings})  # checks them
-        for name, value in settings.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = (
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value != defaults[name].default
-        )
-        return f"AarenForecaster({', '.join(changed)})"
 
     def fit(self, frame: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> "AarenForecaster":
         """Fit to all series of a frame, compare with baselines on its last rows, and take in all rows."""

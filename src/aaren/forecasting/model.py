@@ -20,7 +20,7 @@ from aaren.nn.encoder import FeedForward, build_mixer
 from aaren.nn.mixer import frozen_copy
 from aaren.shapes import Activations
 
-READINGS = ("A", "B", "C")
+CROSS_ATTENTION = ("softmax", "aaren", "none")
 EPSILON = 1e-5  # under the square root of the window's variance
 
 
@@ -28,15 +28,15 @@ EPSILON = 1e-5  # under the square root of the window's variance
 class ForecasterConfig:
     """What a `Forecaster` is made of; the defaults are the published ones.
 
-    The paper does not say where Aaren goes; `reading` is the answer. A: encoder and decoder self-attention,
-    cross-attention stays softmax in both models. B: cross-attention too becomes many-to-one, one learned
-    query over the encoder's outputs (with another mixer than aaren, B is A). C: no decoder, a linear head
-    from the encoder's last output.
+    The paper does not say where Aaren goes. Here it is the self-attention of encoder and decoder;
+    `cross_attention` says how the decoder reads the encoder's outputs. "softmax": as in a Transformer, in
+    both models. "aaren": many-to-one, by one learned query (with another mixer than aaren, as softmax).
+    "none": there is no decoder, but a linear head from the encoder's last output.
 
-    >>> ForecasterConfig(num_series=7, reading="D")
+    >>> ForecasterConfig(num_series=7, cross_attention="gru")
     Traceback (most recent call last):
     ...
-    aaren.errors.ConfigError: unknown reading 'D'; Known: A, B, C.
+    aaren.errors.ConfigError: unknown cross_attention 'gru'; Known: aaren, none, softmax.
     """
 
     num_series: int  # columns in and out
@@ -52,12 +52,12 @@ class ForecasterConfig:
     dropout: float = 0.1
     activation: str = "gelu"
     mixer: str = "aaren"  # or softmax: the Transformer
-    reading: str = "A"
+    cross_attention: str = "softmax"
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""
-        if self.reading not in READINGS:
-            raise unknown_name("reading", self.reading, READINGS)
+        if self.cross_attention not in CROSS_ATTENTION:
+            raise unknown_name("cross_attention", self.cross_attention, CROSS_ATTENTION)
         require_at_least(self, num_series=1, horizon_steps=1, past_steps=1, num_marks=1, num_decoder_layers=1)
         if not 0 <= self.label_steps <= self.past_steps:
             raise ConfigError(
@@ -91,7 +91,7 @@ class Forecaster(nn.Module):
             config.num_series, config.width, num_marks=config.num_marks, max_steps=config.past_steps
         )
         self.encoder = Encoder(config.encoder)
-        if config.reading == "C":
+        if config.cross_attention == "none":
             self.head = nn.Linear(config.width, config.horizon_steps * config.num_series)
             return
         self.decoder_embedding = SeriesEmbedding(
@@ -100,7 +100,7 @@ class Forecaster(nn.Module):
             num_marks=config.num_marks,
             max_steps=config.label_steps + config.horizon_steps,
         )
-        has_summary = config.reading == "B" and config.mixer == "aaren"
+        has_summary = config.cross_attention == "aaren" and config.mixer == "aaren"
         self.decoder = nn.ModuleList(
             DecoderLayer(config.encoder, has_summary=has_summary) for _ in range(config.num_decoder_layers)
         )
@@ -124,7 +124,7 @@ class Forecaster(nn.Module):
         check_windows(self.config, past, past_marks, future_marks)
         past, mean, deviation = normalise(past)
         memory, _ = self.encoder(self._drop(self.encoder_embedding(past, past_marks)))
-        if self.config.reading == "C":
+        if self.config.cross_attention == "none":
             outputs: Tensor = self.head(memory[:, -1])
             outputs = outputs.view(-1, self.config.horizon_steps, self.config.num_series)
         else:
@@ -135,7 +135,7 @@ class Forecaster(nn.Module):
         """Return a frozen copy for inference, with all that is constant after training computed once."""
         folded = frozen_copy(self)
         folded.encoder = self.encoder.fold()
-        if self.config.reading != "C":
+        if self.config.cross_attention != "none":
             folded.decoder = nn.ModuleList(layer.fold() for layer in self._layers())
         return folded
 

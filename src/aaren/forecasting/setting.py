@@ -11,6 +11,7 @@ from aaren.engine.setting import Setting
 if TYPE_CHECKING:
     from torch import nn
 
+    from aaren.engine.config import EngineConfig
     from aaren.engine.experiment import Experiment, Json
     from aaren.forecasting.batches import ForecastBatch
     from aaren.forecasting.config import ForecastingConfig
@@ -58,6 +59,11 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         from aaren.forecasting.config import ForecastingConfig
 
         return ForecastingConfig
+
+    def engine(self, profile: str) -> "EngineConfig":
+        from aaren.engine.config import EngineConfig
+
+        return EngineConfig(threads=0 if profile == "paper" else 1)  # small models gain nothing from more
 
     def make_experiment(self, config: "ForecastingConfig", *, seed: int) -> "Experiment[ForecastBatch]":
         from aaren.forecasting import experiment

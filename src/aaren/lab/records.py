@@ -12,7 +12,7 @@ from aaren.engine.record import FORMAT, KIND, RunRecord, parse_json, read_record
 from aaren.engine.run import RECORD
 from aaren.errors import DataError
 
-_ACCOUNTS = ("training", "looking", "saving")
+_ACCOUNTS = ("training", "evaluation", "saving")
 _INSIDE_RUNS = ("checkpoints", "model")  # folders of a run that hold no run
 
 

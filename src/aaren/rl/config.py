@@ -1,10 +1,10 @@
 """RlConfig: which recorded episodes, which model, asked for which return; by default as published."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, too_small
 from aaren.rl.model import DecisionModelConfig
 
 ModelName: TypeAlias = Literal["aaren", "transformer", "bc", "bc-transformer", "behaviour", "random"]
@@ -61,20 +61,8 @@ class RlConfig:
         faults = []
         if bool(self.dataset) == bool(self.data_file):
             faults.append("name either a dataset or a data_file")
-        counts = (
-            "context_steps",
-            "long_steps",
-            "warm_up",
-            "batch_size",
-            "updates",
-            "evaluations",
-            "episodes",
-        )
-        faults += [
-            f"{name} must be at least 1; got {getattr(self, name)}"
-            for name in counts
-            if getattr(self, name) < 1
-        ]
+        faults += too_small(self, context_steps=1, long_steps=1, warm_up=1, batch_size=1, updates=1)
+        faults += too_small(self, evaluations=1, episodes=1)
         for name in ("max_trajectories", "episode_steps", "return_scale"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -102,20 +90,14 @@ class RlConfig:
         self, *, state_size: int, action_size: int, actions: str, return_scale: float, target_return: float
     ) -> DecisionModelConfig:
         """Return the config of the model for an environment of these sizes."""
-        network = self.network
         return DecisionModelConfig(
             state_size=state_size,
             action_size=action_size,
             actions=actions,
-            width=network.width,
-            num_heads=network.num_heads,
-            num_layers=network.num_layers,
-            dropout=network.dropout,
             mixer=MIXERS.get(self.model, "aaren"),
             has_returns=not self.model.startswith("bc"),
-            max_steps=network.max_steps,
-            timestep_std=network.timestep_std,
             context_steps=self.context_steps,
             return_scale=return_scale,
             target_return=target_return,
+            **asdict(self.network),
         )

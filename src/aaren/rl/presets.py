@@ -6,17 +6,15 @@ smoke   a smoke test of seconds; meant for the generated sets `pendulum` and `ca
 """
 
 from dataclasses import replace
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from aaren.datasets.catalogue import DATASETS
-from aaren.engine.config import EngineConfig, RunConfig
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.presets import dataset_name
 from aaren.engine.setting import CellGroup
 from aaren.errors import unknown_name
 from aaren.rl.config import ContextName, ModelName, RlConfig, RlNetworkConfig
 
-MODELS: tuple[str, ...] = get_args(ModelName)
 CONTEXTS: tuple[str, ...] = get_args(ContextName)
 
 
@@ -25,22 +23,18 @@ def preset(
     *,
     model: str = "aaren",
     profile: str = "cpu",
-    seed: int = 0,
     data_file: str = "",
     context: str = "window",
-) -> RunConfig:
-    """Return the run of one cell of the table.
+) -> RlConfig:
+    """Return the config of one cell of the table.
 
     Args:
         dataset: A name of the catalogue, in any spelling of capitals; empty with a data_file.
-        model: One of MODELS.
+        model: A `ModelName`.
         profile: paper, cpu or smoke.
-        seed: Of weights, dropout, order and episodes; the paper's five are not listed.
         data_file: An npz or D4RL HDF5 file of the user's own, or the id of a Minari dataset.
         context: window, carried, reset or long: what the policy sees while it acts.
     """
-    if model not in MODELS:
-        raise unknown_name("model", model, MODELS)
     if context not in CONTEXTS:
         raise unknown_name("context", context, CONTEXTS)
     task = RlConfig(
@@ -55,13 +49,7 @@ def preset(
         task = _smoke(task)
     if context == "long":  # about as many tokens in a batch as without
         task = replace(task, batch_size=max(1, task.batch_size * task.context_steps // task.long_steps))
-    return RunConfig(
-        setting="rl",
-        task=task,
-        profile=cast("Literal['smoke', 'cpu', 'paper']", profile),
-        seed=seed,
-        engine=EngineConfig(),
-    )
+    return task
 
 
 def grid(profile: str) -> tuple[CellGroup, ...]:

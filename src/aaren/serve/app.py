@@ -34,7 +34,7 @@ TOO_LARGE, UNUSABLE, BUSY = 413, 422, 503
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Door:
+class Access:
     """Who is let in.
 
     Args:
@@ -67,15 +67,15 @@ class Door:
 
 
 class Guarded:
-    """An app behind a door."""
+    """An app that checks who may use it."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app, self._door = app, door
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through or refuse it."""
         if scope["type"] in ("http", "websocket"):
-            status, words = self._door.refusal(dict(scope["headers"]))
+            status, words = self._access.refusal(dict(scope["headers"]))
             if status and scope["type"] == "http":
                 await _error(status, words)(scope, receive, send)
                 return
@@ -86,7 +86,7 @@ class Guarded:
         await self._app(scope, receive, send)
 
 
-def make_app(batcher: Batcher, metrics: StreamMetrics, door: Door) -> ASGIApp:
+def make_app(batcher: Batcher, metrics: StreamMetrics, access: Access) -> ASGIApp:
     """Return the server as an ASGI app, which closes the batcher when it ends."""
     limits = batcher.limits
     described = files("aaren.serve").joinpath("openapi.json").read_bytes()
@@ -171,7 +171,7 @@ def make_app(batcher: Batcher, metrics: StreamMetrics, door: Door) -> ASGIApp:
         Route("/openapi.json", openapi),
     ]
     app = Starlette(routes=routes, lifespan=closing, exception_handlers={Exception: failed, 404: _not_found})
-    return Guarded(app, door)
+    return Guarded(app, access)
 
 
 async def _not_found(_: Request, error: Exception) -> Response:

@@ -45,7 +45,7 @@ def serve(
     try:
         import uvicorn
 
-        from aaren.serve.app import LOOPBACK, Door, make_app
+        from aaren.serve.app import LOOPBACK, Access, make_app
     except ImportError as error:
         raise MissingDependencyError("`aaren serve` needs: pip install 'aaren[serve]'") from error
     token = os.environ.get(TOKEN_VARIABLE, "")
@@ -67,9 +67,9 @@ def serve(
             _require_small(rows, pool, limits)
             metrics = StreamMetrics()
             batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
-            door = Door(hosts=(*LOOPBACK, host, *host_names), token=token)
+            access = Access(hosts=(*LOOPBACK, host, *host_names), token=token)
             config = uvicorn.Config(
-                make_app(batcher, metrics, door),
+                make_app(batcher, metrics, access),
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
