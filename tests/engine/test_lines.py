@@ -18,17 +18,17 @@ import pytest
 import torch
 
 from aaren.classification.model import Classifier, ClassifierConfig
-from aaren.classification.rows import SampleRows
+from aaren.classification.predict import SampleRows
 from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
 from aaren.errors import ConfigError, DataError
 from aaren.events.model import EventModel, EventModelConfig
-from aaren.events.rows import EventRows
-from aaren.forecasting.rows import ForecastRows
+from aaren.events.predict import EventRows
+from aaren.forecasting.predict import ForecastRows
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
 from aaren.rl.model import DecisionModel, DecisionModelConfig
-from aaren.rl.rows import ObservationRows
+from aaren.rl.session import ObservationRows
 from aaren.stream.metrics import StreamMetrics, serving
 from aaren.stream.rows import RowPath
 

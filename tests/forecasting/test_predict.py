@@ -11,7 +11,7 @@ from aaren.engine.use import predict_run
 from aaren.errors import DataError
 from aaren.forecasting.calendar import continue_dates
 from aaren.forecasting.data import time_marks
-from aaren.forecasting.rows import ForecastRows
+from aaren.forecasting.predict import ForecastRows
 from aaren.stream.saved import load_model
 
 

@@ -9,7 +9,7 @@ import pytest
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError, DataError, StateError
 from aaren.events.model import EventModel, EventModelConfig
-from aaren.events.rows import EventRows
+from aaren.events.predict import EventRows
 from aaren.integrations.pure import PureStep, open_packed, pack_run
 
 

@@ -21,7 +21,7 @@ pytest.importorskip("starlette", reason="needs aaren[serve]")
 pytest.importorskip("uvicorn", reason="needs aaren[serve]")
 
 from aaren.classification.model import Classifier, ClassifierConfig
-from aaren.classification.rows import SampleRows
+from aaren.classification.predict import SampleRows
 from aaren.errors import ConfigError
 from aaren.serve.run import serve
 from aaren.stream.pool import StreamPool

@@ -1,4 +1,4 @@
-"""Classes for a user's new data: a `.ts` file in, a CSV file with a row per case out.
+"""Classes for a user's new data: a `.ts` file in and a CSV file out, or row by row.
 
 New cases are brought to the scale of TRAIN, also where training let each part have its own: one case has no
 statistics.
@@ -8,7 +8,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.references import ReferenceClassifier
 from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
-from aaren.errors import DataError, ShapeError
+from aaren.errors import ConfigError, DataError, ShapeError
 from aaren.files.atomic import write_text
+from aaren.stream.pool import Streamable
+from aaren.stream.rows import RowPath, numbers
 
 
 def classify_file(
@@ -103,3 +105,40 @@ def classify(model: nn.Module, case: NDArray[np.float64]) -> NDArray[np.float64]
     scores = model(torch.from_numpy(case).float().unsqueeze(0)).squeeze(0).double()
     probabilities = scores if isinstance(model, ReferenceClassifier) else scores.softmax(-1)
     return cast("NDArray[np.float64]", probabilities.numpy())
+
+
+class SampleRows(RowPath):
+    """`{"values": [1.0, 2.5]}` in; `{"class": "walk", "probability": 0.8, "probabilities": {...}}` out."""
+
+    def __init__(self, model: nn.Module, preprocessing: Mapping[str, Json]) -> None:
+        if not hasattr(model, "stream") or preprocessing["is_normalised_across_channels"]:
+            raise ConfigError(
+                "this run has no stream: it reads whole series, or scales each by itself. Train --model "
+                "aaren-causal or aaren-features."
+            )
+        model.preprocessing = preprocessing  # type: ignore[assignment]  # its stream scales
+        super().__init__(cast("Streamable", model))
+        self.num_channels = len(cast("Sequence[float]", preprocessing["mean"]))
+        self.names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["classes"]))
+
+    def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
+        del time
+        return numbers(row, "values", self.num_channels), {}
+
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        del rows, time
+        every = torch.stack(list(found))
+        best = every.argmax(-1).tolist()
+        return [
+            {
+                "class": self.names[place],
+                "probability": probabilities[place],
+                "probabilities": dict(zip(self.names, probabilities, strict=True)),
+            }
+            for place, probabilities in zip(best, every.tolist(), strict=True)
+        ]
+
+    def choice(self, answer: Mapping[str, Any]) -> tuple[str, float]:
+        return answer["class"], answer["probability"]

@@ -95,7 +95,7 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
         return f"{fact('train')}{test} × {fact('channels')} × {fact('length')}, {fact('classes')} classes"
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
-        from aaren.classification.rows import SampleRows
+        from aaren.classification.predict import SampleRows
 
         return SampleRows(model, preprocessing)
 

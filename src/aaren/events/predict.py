@@ -1,11 +1,11 @@
-"""Forecasts for a user's new events: a file of event sequences in, the next event of each one out, as CSV."""
+"""The next event of a user's new sequences: from a file, as CSV, or row by row."""
 
 import csv
 import datetime
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -15,9 +15,10 @@ from aaren.errors import DataError
 from aaren.events.batches import EventBatches
 from aaren.events.config import EventsConfig
 from aaren.events.experiment import PREDICTION_WORDS, events_of, read_own
-from aaren.events.forecaster import EventForecaster
+from aaren.events.forecaster import EventForecaster, stack_events
 from aaren.events.sequences import EventSequences
 from aaren.files.atomic import write_text
+from aaren.stream.rows import RowPath, field, number
 
 QUANTILES = (0.05, 0.5, 0.95)
 HEADER = (
@@ -111,3 +112,49 @@ def _writer(origin: str) -> Callable[[float], str]:
             return ""
 
     return write
+
+
+TIMES = ("mean", *(f"q{round(100 * level):02}" for level in QUANTILES))  # of the next event, in an answer
+
+
+class EventRows(RowPath):
+    """`{"time": 3.5, "mark": "buy"}` in; the next one's time (mean, quantiles) and likeliest mark out."""
+
+    time = "time"
+
+    def __init__(self, model: nn.Module, preprocessing: Mapping[str, Json]) -> None:
+        assert isinstance(model, EventForecaster)
+        super().__init__(model)
+        known = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
+        self.has_names = bool(known)
+        self.names = known or tuple(str(kind) for kind in range(model.num_marks))
+        self._places = {name: place for place, name in enumerate(self.names)}
+
+    def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
+        when = number(row, time)
+        if len(self.names) == 1:
+            return when, {"mark": 0}
+        mark = str(field(row, "mark"))
+        place = self._places.get(mark)
+        if place is None:
+            raise DataError(f"unknown mark {mark!r}; the run knows {', '.join(self.names[:12])}.")
+        return when, {"mark": place}
+
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        coming = stack_events(found)
+        # A probability for each level and stream: all of them are bisected at once.
+        levels = torch.tensor(QUANTILES, dtype=torch.float64).unsqueeze(-1).expand(-1, len(found))
+        gaps = torch.cat([coming.mean().unsqueeze(0), coming.quantile(levels)]).T.tolist()
+        chosen = coming.mark_probabilities.max(-1)
+        marks = zip(chosen.indices.tolist(), chosen.values.tolist(), strict=True)
+        answers = []
+        for row, gap, (mark, probability) in zip(rows, gaps, marks, strict=True):
+            when = number(row, time)
+            times = {name: when + one for name, one in zip(TIMES, gap, strict=True)}
+            answers.append({"next_time": times, "mark": self.names[mark], "probability": probability})
+        return answers
+
+    def choice(self, answer: Mapping[str, Any]) -> tuple[str, float]:
+        return answer["mark"], answer["probability"]

@@ -112,7 +112,7 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         forecast_file(model, config, preprocessing, source=source, target=target)
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
-        from aaren.events.rows import EventRows
+        from aaren.events.predict import EventRows
 
         return EventRows(model, preprocessing)
 

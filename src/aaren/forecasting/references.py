@@ -38,13 +38,8 @@ class SeasonalNaiveConfig(ReferenceConfig):
         require_at_least(self, season_steps=1)
 
 
-class RepeatLast(nn.Module):
-    """Forecast the last known value of each series, for ever.
-
-    >>> model = RepeatLast(ReferenceConfig(num_series=1, horizon_steps=2, past_steps=3))
-    >>> model(torch.tensor([[[1.0], [2.0], [5.0]]])).flatten()
-    tensor([5., 5.])
-    """
+class ReferenceForecaster(nn.Module):
+    """A baseline with the call of `Forecaster`."""
 
     config_type: ClassVar[type[ReferenceConfig]] = ReferenceConfig
 
@@ -58,10 +53,26 @@ class RepeatLast(nn.Module):
         """Forecast (b, horizon steps, series) from past (b, past steps, series); dates are not looked at."""
         del past_marks, future_marks
         check_past(self.config, past)
+        return self.forecast(past)
+
+    def forecast(self, past: Tensor) -> Tensor:
+        """Forecast (b, horizon steps, series) from past that has been checked."""
+        raise NotImplementedError
+
+
+class RepeatLast(ReferenceForecaster):
+    """Forecast the last known value of each series, for ever.
+
+    >>> model = RepeatLast(ReferenceConfig(num_series=1, horizon_steps=2, past_steps=3))
+    >>> model(torch.tensor([[[1.0], [2.0], [5.0]]])).flatten()
+    tensor([5., 5.])
+    """
+
+    def forecast(self, past: Tensor) -> Tensor:
         return past[:, -1:].expand(-1, self.config.horizon_steps, -1)
 
 
-class SeasonalNaive(nn.Module):
+class SeasonalNaive(ReferenceForecaster):
     """Forecast what was one season ago.
 
     >>> config = SeasonalNaiveConfig(num_series=1, horizon_steps=3, past_steps=4, season_steps=2)
@@ -70,39 +81,23 @@ class SeasonalNaive(nn.Module):
     """
 
     config_type: ClassVar[type[SeasonalNaiveConfig]] = SeasonalNaiveConfig
+    config: SeasonalNaiveConfig
 
-    def __init__(self, config: SeasonalNaiveConfig) -> None:
-        super().__init__()
-        self.config = config
-
-    def forward(
-        self, past: Tensor, past_marks: Tensor | None = None, future_marks: Tensor | None = None
-    ) -> Tensor:
-        """Forecast (b, horizon steps, series) from past (b, past steps, series); dates are not looked at."""
-        del past_marks, future_marks
-        check_past(self.config, past)
+    def forecast(self, past: Tensor) -> Tensor:
         season = min(self.config.season_steps, self.config.past_steps)
         places = torch.arange(self.config.horizon_steps, device=past.device) % season - season
         return past[:, places]
 
 
-class LinearForecaster(nn.Module):
+class LinearForecaster(ReferenceForecaster):
     """One linear layer from a series' past to its future, the same for every series."""
 
-    config_type: ClassVar[type[ReferenceConfig]] = ReferenceConfig
-
     def __init__(self, config: ReferenceConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.weight = nn.Parameter(torch.zeros(config.horizon_steps, config.past_steps))
         self.bias = nn.Parameter(torch.zeros(config.horizon_steps))
 
-    def forward(
-        self, past: Tensor, past_marks: Tensor | None = None, future_marks: Tensor | None = None
-    ) -> Tensor:
-        """Forecast (b, horizon steps, series) from past (b, past steps, series); dates are not looked at."""
-        del past_marks, future_marks
-        check_past(self.config, past)
+    def forecast(self, past: Tensor) -> Tensor:
         return F.linear(past.transpose(1, 2), self.weight, self.bias).transpose(1, 2)
 
     @torch.no_grad()

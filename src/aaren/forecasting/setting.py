@@ -118,7 +118,7 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         forecast_file(model, config, preprocessing, source=source, target=target)
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
-        from aaren.forecasting.rows import ForecastRows
+        from aaren.forecasting.predict import ForecastRows
 
         return ForecastRows(model, preprocessing)
 

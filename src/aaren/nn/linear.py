@@ -55,6 +55,7 @@ class LinearAttention(PlainMixer[MatrixState]):
     """
 
     name = "linear"
+    is_gated = False
 
     def __init__(
         self,
@@ -71,11 +72,14 @@ class LinearAttention(PlainMixer[MatrixState]):
         super().__init__(width, dropout)
         self.num_heads = num_heads
         self.head_width = width // num_heads
-        self.value_width = self.head_width + 1  # beside the values a 1, which adds up the weights
+        # Beside the values a 1, which adds up the weights; what is normed and gated needs no such sum.
+        self.value_width = self.head_width + (not self.is_gated)
         self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
+        if self.is_gated:
+            self.gate_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
 
     def extra_repr(self) -> str:
         return f"width={self.width}, num_heads={self.num_heads}, dropout={self.dropout}"
@@ -157,29 +161,7 @@ class Retention(LinearAttention):
     """
 
     name = "retnet"
-
-    def __init__(
-        self,
-        width: int,
-        num_heads: int,
-        *,
-        qkv_bias: bool = True,
-        out_bias: bool = True,
-        dropout: float = 0.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            width,
-            num_heads,
-            qkv_bias=qkv_bias,
-            out_bias=out_bias,
-            dropout=dropout,
-            device=device,
-            dtype=dtype,
-        )
-        self.value_width = self.head_width
-        self.gate_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
+    is_gated = True
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, keys, values = (self._split(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))

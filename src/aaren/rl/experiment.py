@@ -5,21 +5,20 @@ for a high return and plays. "Validation" are episodes during training, whose be
 weights; "test" are fresh episodes with the selected weights.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.experiment import PARTS, Experiment, Json, Part
+from aaren.engine.experiment import PARTS, Json, Part
 from aaren.engine.plan import Criterion, Moment, Plan, warm_up
 from aaren.errors import ConfigError, DataError
 from aaren.rl import data as recorded
-from aaren.rl.batches import TrajectoryBatch, TrajectoryBatches
+from aaren.rl.batches import TrajectoryBatches
 from aaren.rl.config import RlConfig
 from aaren.rl.data import Trajectories
 from aaren.rl.environments import (
@@ -33,9 +32,10 @@ from aaren.rl.environments import (
     score,
     simulator_versions,
 )
-from aaren.rl.model import DecisionModel, Steps
+from aaren.rl.model import DecisionModel
 from aaren.rl.references import BehaviourPolicy, RandomPolicy, ReferencePolicyConfig
 from aaren.rl.session import SessionPlayer
+from aaren.rl.training import PolicyExperiment
 
 # What the Decision Transformer asks for; Ant's is not in the base code.
 TARGETS = {"halfcheetah": 6000.0, "hopper": 3600.0, "walker2d": 5000.0, "ant": 6000.0}
@@ -51,13 +51,12 @@ class Scales(NamedTuple):
     action_high: NDArray[np.float64]
 
 
-class RlExperiment(Experiment[TrajectoryBatch]):
+class RlExperiment(PolicyExperiment):
     """Recorded episodes, the environment they are of, and a model that acts in it."""
-
-    uses_all_parameters = False  # the base code's spare heads
 
     def __init__(self, config: RlConfig, data: Trajectories, simulator: Simulator, *, seed: int) -> None:
         self.config, self.data, self.simulator, self.seed = config, data, simulator, seed
+        self.optimiser = config.optimiser
         self.scales = find_scales(config, data, simulator)
         self.failures: list[dict[str, Json]] = []
         self.training = TrajectoryBatches(
@@ -113,24 +112,6 @@ class RlExperiment(Experiment[TrajectoryBatch]):
             action_high=torch.from_numpy(scales.action_high),
         )
         return model
-
-    def build_optimiser(self, model: nn.Module) -> Optimizer:
-        """Build AdamW over all parameters."""
-        return self.config.optimiser.build(model)
-
-    def batches(self, epoch: int) -> Iterator[TrajectoryBatch]:
-        """Walk through one window of every trajectory, in random order."""
-        return self.training.epoch(epoch)
-
-    def loss(self, model: nn.Module, batch: TrajectoryBatch) -> Tensor:
-        """Return the squared error of actions, or the cross-entropy of discrete ones, over real steps."""
-        assert isinstance(model, DecisionModel)
-        steps = Steps(batch.returns_to_go, batch.observations, model.to_unit(batch.actions), batch.timesteps)
-        return model.loss(steps, mask=None if bool(batch.mask.all()) else batch.mask)
-
-    def weight(self, batch: TrajectoryBatch) -> float:
-        """Say how many steps were averaged."""
-        return float(batch.mask.sum())
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Play episodes: those of a training moment, or, as test, always the same fresh ones."""

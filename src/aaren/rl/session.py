@@ -9,19 +9,20 @@ reset     the same, reset every K steps: constant work, 1 to K steps of context 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, unknown_name
 from aaren.nn import KVCache
 from aaren.nn.checks import wrong_kind
 from aaren.ops.tracing import is_traced, require
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
+from aaren.stream.rows import RowPath, number, numbers
 from aaren.stream.session import Item, Session, Turns, largest, largest_of, read_numbers
 
 CONTEXTS = ("window", "carried", "reset")
@@ -477,3 +478,24 @@ def _where(mask: Tensor, empty: TreeT, state: TreeT) -> TreeT:
         parts = [_where(mask, new, old) for new, old in zip(empty, state, strict=True)]
         mixed = type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
     return mixed  # type: ignore[return-value]  # of the same kind as `state`
+
+
+class ObservationRows(RowPath):
+    """`{"observation": [0.1, 0.2], "reward": 1.0}` in; `{"action": [...]}` out. A key is an episode."""
+
+    def __init__(self, model: nn.Module) -> None:
+        if not isinstance(model, DecisionModel):
+            raise ConfigError(f"a {type(model).__name__} has no stream: train --model aaren.")
+        super().__init__(model)
+        self.state_size = model.config.state_size
+
+    def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
+        del time
+        reward = number(row, "reward") if "reward" in row else 0.0  # before the first action there is none
+        return numbers(row, "observation", self.state_size), {"reward": reward}
+
+    def answers(
+        self, found: Sequence[Any], rows: Sequence[Mapping[str, Any]], time: str
+    ) -> list[dict[str, Any]]:
+        del rows, time
+        return [{"action": action.tolist()} for action in found]

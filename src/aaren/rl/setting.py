@@ -101,7 +101,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         del preprocessing
-        from aaren.rl.rows import ObservationRows
+        from aaren.rl.session import ObservationRows
 
         return ObservationRows(model)
 

@@ -1,4 +1,4 @@
-"""How `AarenPolicy` is trained: on windows of recorded steps that begin as a session does after a reset."""
+"""How policies are trained: to repeat the actions in windows of recorded steps."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -39,10 +39,34 @@ class ReturnLadder(NamedTuple):
         return np.asarray((below + up_to) / len(self.returns) - 1.0)
 
 
-class WindowExperiment(Experiment[TrajectoryBatch]):
-    """Training on windows of up to K steps with nothing before them: what a session sees after a reset."""
+class PolicyExperiment(Experiment[TrajectoryBatch]):
+    """Training on windows of recorded steps; experiments differ in how they draw them and judge."""
 
     uses_all_parameters = False  # the model's spare heads
+    training: TrajectoryBatches
+    optimiser: OptimiserConfig
+
+    def build_optimiser(self, model: nn.Module) -> Optimizer:
+        """Build AdamW over all parameters."""
+        return self.optimiser.build(model)
+
+    def batches(self, epoch: int) -> Iterator[TrajectoryBatch]:
+        """Draw the windows of an epoch, in random order."""
+        return self.training.epoch(epoch)
+
+    def loss(self, model: nn.Module, batch: TrajectoryBatch) -> Tensor:
+        """Return the squared error of actions, or the cross-entropy of discrete ones, over real steps."""
+        assert isinstance(model, DecisionModel)
+        steps = Steps(batch.returns_to_go, batch.observations, model.to_unit(batch.actions), batch.timesteps)
+        return model.loss(steps, mask=None if bool(batch.mask.all()) else batch.mask)
+
+    def weight(self, batch: TrajectoryBatch) -> float:
+        """Say how many steps were averaged."""
+        return float(batch.mask.sum())
+
+
+class WindowExperiment(PolicyExperiment):
+    """Windows of up to K steps with nothing before them: what a session sees after a reset."""
 
     def __init__(
         self,
@@ -98,24 +122,6 @@ class WindowExperiment(Experiment[TrajectoryBatch]):
             action_high=torch.from_numpy(self.bounds[1]),
         )
         return model
-
-    def build_optimiser(self, model: nn.Module) -> Optimizer:
-        """Build AdamW over all parameters."""
-        return self.optimiser.build(model)
-
-    def batches(self, epoch: int) -> Iterator[TrajectoryBatch]:
-        """Draw windows that begin at any step, every step alike."""
-        return self.training.epoch(epoch)
-
-    def loss(self, model: nn.Module, batch: TrajectoryBatch) -> Tensor:
-        """Return the mean squared error of actions, or the cross-entropy of discrete ones."""
-        assert isinstance(model, DecisionModel)
-        steps = Steps(batch.returns_to_go, batch.observations, model.to_unit(batch.actions), batch.timesteps)
-        return model.loss(steps, mask=None if bool(batch.mask.all()) else batch.mask)
-
-    def weight(self, batch: TrajectoryBatch) -> float:
-        """Say how many steps were averaged."""
-        return float(batch.mask.sum())
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Score the actions of held-out episodes, given what a session would have carried to them."""
