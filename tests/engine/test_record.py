@@ -66,7 +66,7 @@ def test_a_metric_that_is_not_there(record: RunRecord) -> None:
         ("[1]", "is no record of a run"),
         ('{"kind": "bench", "format": 1}', "is no record of a run"),
         ('{"kind": "run", "format": 2}', "has format 2; this version of aaren reads format 1"),
-        ('{"kind": "run", "format": 1, "seed": 0}', "is no whole record: it lacks best_update, cell"),
+        ('{"kind": "run", "format": 1, "seed": 0}', "is an incomplete record: it lacks best_update, cell"),
     ],
 )
 def test_foreign_and_broken_files(text: str, words: str, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_values_that_cannot_be(record: RunRecord, tmp_path: Path, name: str, val
     path = tmp_path / "record.json"
     record.write(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    with pytest.raises(DataError, match=f"is no sound record: {name} cannot be what it holds"):
+    with pytest.raises(DataError, match=f"is no valid record: {name} has the wrong type or value"):
         read_record(path)
 
 

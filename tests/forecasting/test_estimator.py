@@ -411,7 +411,7 @@ def test_damaged_files_are_named(fitted: AarenForecaster, tmp_path: Path) -> Non
     description.write_text(whole)
     AarenForecaster.load(folder)
     (folder / "state.bin").unlink()
-    with pytest.raises(DataError, match="no whole AarenForecaster"):
+    with pytest.raises(DataError, match="damaged or incomplete AarenForecaster"):
         AarenForecaster.load(folder)
 
 

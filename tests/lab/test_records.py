@@ -44,7 +44,7 @@ def test_finished_runs_are_found_and_the_rest_is_named(runs: Path) -> None:
     assert {problem.path: problem.reason for problem in found.problems} == {
         newer: "a newer version of aaren wrote it (format 2; this one reads 1): read it with that version",
         failed: "the run failed: DivergedError: the loss is nan",
-        lacking: "is no whole record: it lacks metrics.",
+        lacking: "is an incomplete record: it lacks metrics.",
         cut: "it is not JSON: cut off, or something else wrote it",
         foreign: "it is no record of a run: something else wrote it",
         listed: "it is no record of a run: something else wrote it",

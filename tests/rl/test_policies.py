@@ -87,7 +87,7 @@ def test_old_ant_policies_get_zeros_for_contact_forces(tmp_path: Path) -> None:
     seen = np.random.default_rng(0).normal(size=(2, 27))
     want = np.clip(seen @ wide["W0"][:, :27].T.astype(float) + wide["b0"], -1, 1)
     np.testing.assert_allclose(policy.act(seen, step=0), want)
-    with pytest.raises(DataError, match="policy ant looks at 111 numbers; the environment shows 11"):
+    with pytest.raises(DataError, match="policy ant takes 111 numbers; the environment gives 11"):
         policy.act(np.zeros((1, 11)), step=0)
 
 

@@ -138,7 +138,7 @@ def test_a_worker_gives_the_episodes_of_this_process(worker: RolloutWorker, poli
 
 def test_a_failure_comes_back_in_one_line(policy: Path) -> None:
     broken = RolloutWorker("HalfCheetah-v4", [PolicyUse(str(policy), True, 0.0)], 0)
-    words = "rolling out stopped: policy small looks at 11 numbers; the environment shows 17"
+    words = "rolling out stopped: policy small takes 11 numbers; the environment gives 17"
     with pytest.raises(DataError, match=words):
         broken.roll_out(0, 0)
     broken.close()

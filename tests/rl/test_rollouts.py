@@ -331,7 +331,7 @@ def test_wrong_requests_are_told(policy: Path) -> None:
         rollouts.make("hopper-medium", policy=[])
     with pytest.raises(ConfigError, match="transitions and workers must be at least 1"):
         rollouts.make("hopper-medium", policy=[policy], transitions=0)
-    with pytest.raises(DataError, match="policy small looks at 11 numbers; the environment shows 17"):
+    with pytest.raises(DataError, match="policy small takes 11 numbers; the environment gives 17"):
         rollouts.make("walker2d-medium", policy=[policy], transitions=10)
 
 

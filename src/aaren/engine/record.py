@@ -134,7 +134,7 @@ def read_record(path: Path) -> RunRecord:
     hints = {item.name: item.type for item in fields(RunRecord)}
     missing = sorted(hints.keys() - content.keys() - _ADDED)
     if missing:
-        raise DataError(f"{path} is no whole record: it lacks {', '.join(missing)}.")
+        raise DataError(f"{path} is an incomplete record: it lacks {', '.join(missing)}.")
     found = {name: content[name] for name in hints if name in content}
     strange = sorted(name for name, value in found.items() if not _fits(value, hints[name]))
     if not strange:
@@ -143,7 +143,7 @@ def read_record(path: Path) -> RunRecord:
         strange += ["protocol"] * (found.get("protocol", 1) < 1)
         strange += ["cell"] * (not isinstance(found["cell"].get("horizon", 0), int))
     if strange:
-        raise DataError(f"{path} is no sound record: {', '.join(strange)} cannot be what it holds.")
+        raise DataError(f"{path} is no valid record: {', '.join(strange)} has the wrong type or value.")
     return RunRecord(**found)
 
 

@@ -403,7 +403,7 @@ class AarenEventForecaster(Estimator):
             raise
         except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
             raise DataError(
-                f"{folder}: no whole {OURS} ({type(error).__name__}: {error}). Save it again."
+                f"{folder}: damaged or incomplete {OURS} ({type(error).__name__}: {error}). Save it again."
             ) from error
 
     @classmethod

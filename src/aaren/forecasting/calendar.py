@@ -54,7 +54,7 @@ def continue_dates(
 
 def is_regular(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> bool:
     """Tell whether dates keep a step of the calendar, such as weekdays."""
-    pandas = require_extra("pandas", extra="data", purpose="looking at dates")
+    pandas = require_extra("pandas", extra="data", purpose="reading dates")
     return _find_step(pandas, _index(pandas, dates, time_zone)) is not None
 
 
@@ -183,7 +183,7 @@ def every_date(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> D
     >>> len(every_date(days))
     6
     """
-    pandas = require_extra("pandas", extra="data", purpose="looking at dates")
+    pandas = require_extra("pandas", extra="data", purpose="reading dates")
     index = _index(pandas, dates, time_zone)
     step = _find_step(pandas, index)
     for first in range(0, len(index) - 7, 4):  # the longest step of the calendar that some stretch keeps
@@ -234,7 +234,7 @@ def find_slots(
     if clock == "none":
         return np.zeros(len(dates), dtype=np.int64)
     if time_zone is not None:
-        pandas = require_extra("pandas", extra="data", purpose="looking at dates")
+        pandas = require_extra("pandas", extra="data", purpose="reading dates")
         dates = _on_clocks(_index(pandas, dates, time_zone)).to_numpy()
     if clock in ("month", "quarter"):
         months = dates.astype("datetime64[M]").astype(np.int64) % 12

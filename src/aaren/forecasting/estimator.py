@@ -406,7 +406,8 @@ class AarenForecaster(Estimator, LiveSeries):
             ValueError,
         ) as error:
             raise DataError(
-                f"{folder}: no whole AarenForecaster ({type(error).__name__}: {error}). Save it again."
+                f"{folder}: damaged or incomplete AarenForecaster ({type(error).__name__}: {error}). "
+                "Save it again."
             ) from error
 
     @classmethod

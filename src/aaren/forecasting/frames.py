@@ -126,8 +126,8 @@ def read_frame(
     missing = np.flatnonzero(ids.isna().to_numpy())
     if len(missing):
         raise DataError(
-            f"row {missing[0]}: {columns.series!r} is missing ({len(missing)} such), so that nobody knows "
-            f"whose row it is. Fill or drop these rows first."
+            f"row {missing[0]}: {columns.series!r} is missing ({len(missing)} such), so it is of no series. "
+            f"Fill or drop these rows first."
         )
     unusable = next((name for name in ids if not isinstance(name, Hashable)), None)
     if unusable is not None:

@@ -258,7 +258,7 @@ class Scheduler:
             self._fail(item, self._error_of(item, ended))
             if code is Exit.UNWRITABLE:
                 self.error = UnwritableError(
-                    f"cannot write to {item.run.folder}: the disk is full, or not ours to write. Free some "
+                    f"cannot write to {item.run.folder}: the disk is full or read-only. Free some "
                     "space or choose another folder (--out); the same command then resumes."
                 )
                 self._stop()

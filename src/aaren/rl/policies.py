@@ -81,7 +81,7 @@ class Policy:
         if size != wanted:
             if (size, wanted) != (_ANT_OBSERVATION, _ANT_PADDED):
                 raise DataError(
-                    f"policy {self.name} looks at {wanted} numbers; the environment shows {size}. "
+                    f"policy {self.name} takes {wanted} numbers; the environment gives {size}. "
                     f"It was made for {self.environment}."
                 )
             observations = np.concatenate([observations, np.zeros((count, wanted - size))], axis=1)
