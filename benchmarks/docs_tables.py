@@ -324,7 +324,7 @@ def published_size_policies() -> str:
     for model in PAIR:
         folder = f"hopper_medium_regen-{model}-paper-seed0-*"
         record = _only("rl", folder)
-        minutes = sum(record["seconds"][part] for part in ("training", "looking", "saving")) / 60.0
+        minutes = sum(record["seconds"][part] for part in ("training", "evaluation", "saving")) / 60.0
         scores = [evaluation["validation"]["score"] for evaluation in _curve("rl", folder)]
         found = [minutes, *scores, record["metrics"]["test"]["score"]]
         rows.append([f"`{model}`", *map(_whole, found)])

@@ -1,6 +1,6 @@
 """Count the Python calls and files of the four paths that a reader follows, with `sys.setprofile`.
 
-    python benchmarks/paths.py              # a table: functions of aaren called, and the files they are in
+    python benchmarks/paths.py --record results/bench/paths.json
 
 1. one token through one folded Aaren layer of an encoder
 2. `aaren train forecasting seasonal --profile smoke`
@@ -12,16 +12,19 @@ Only calls of functions in this package are counted; comprehensions and generato
 
 import contextlib
 import io
-import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import aaren
+from aaren.bench.publish import Benchmark, main
+from aaren.bench.record import BenchRecord, OnStep, Row, silent
+from aaren.bench.table import Table, text_table
 
+COMMAND = "python benchmarks/paths.py"
 PACKAGE = str(Path(aaren.__file__).parent)
 
 
@@ -105,7 +108,7 @@ def classifier() -> Trace:
 
 def run(*arguments: str) -> None:
     """Call the command line in this process, silently."""
-    from aaren.cli.main import main
+    from aaren.cli.main import main as command_line
 
     before = sys.argv
     sys.argv = ["aaren", *arguments]
@@ -115,23 +118,47 @@ def run(*arguments: str) -> None:
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.suppress(SystemExit),
         ):
-            main()
+            command_line()
     finally:
         sys.argv = before
 
 
-def measure(path: Callable[[], Trace]) -> dict[str, int]:
-    """Trace one path twice and count the second time, when everything is imported and compiled."""
-    path()
-    trace = path()
-    return {"calls": trace.calls, "functions": len(trace.functions), "files": len(trace.files)}
+def measure(names: Sequence[str], on_step: OnStep = silent) -> BenchRecord:
+    """Trace every path twice and count the second time, when everything is imported and compiled."""
+    rows: list[Row] = []
+    for place, name in enumerate(names):
+        on_step(place, len(names), name)
+        PATHS[name]()
+        trace = PATHS[name]()
+        rows.append(
+            {"path": name, "calls": trace.calls, "functions": len(trace.functions), "files": len(trace.files)}
+        )
+    return BenchRecord(kind="paths", command=COMMAND, settings={}, measurements=rows)
 
+
+def tables(record: BenchRecord) -> list[Table]:
+    """Return the one table."""
+    rows = [[str(row["path"]), *(f"{row[name]:,}" for name in COUNTED)] for row in record.measurements]
+    return [text_table("What a reader follows", ("path", *COUNTED), rows)]
+
+
+PATHS = {
+    "one token through a folded layer": one_token,
+    "aaren train forecasting": train,
+    "aaren reproduce, then report": reproduce,
+    "AarenClassifier fit and stream": classifier,
+}
+COUNTED = ("calls", "functions", "files")
+BENCHMARK = Benchmark(
+    kind="paths",
+    command=COMMAND,
+    settings=tuple(PATHS),
+    quick=tuple(PATHS)[:1],
+    measure=measure,
+    tables=tables,
+    takes_threads=False,
+    is_timed=False,
+)
 
 if __name__ == "__main__":
-    rows = {path.__name__: measure(path) for path in (one_token, train, reproduce, classifier)}
-    if "--json" in sys.argv:
-        print(json.dumps(rows))
-    else:
-        print(f"{'path':<12} {'calls':>10} {'functions':>10} {'files':>6}")
-        for name, row in rows.items():
-            print(f"{name:<12} {row['calls']:>10,} {row['functions']:>10,} {row['files']:>6,}")
+    main(BENCHMARK)

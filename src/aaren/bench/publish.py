@@ -48,6 +48,7 @@ class Benchmark(Generic[SettingsT]):
     tables: Callable[[BenchRecord], list[Table]]
     draw: Draw | None = None
     takes_threads: bool = True  # False: what it measures chooses its own
+    is_timed: bool = True  # False: it counts, and a busy machine counts as well as a quiet one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +90,14 @@ def run(
         torch.set_num_threads(threads)
         options = [*options, f"--threads {threads}"]
     other_work = OtherWork()
-    if other_work.before is not None and other_work.before > BUSY_SHARE:
+    if benchmark.is_timed and other_work.before is not None and other_work.before > BUSY_SHARE:
         busy = busy_words({"share_before": other_work.before})
         print(f"{busy} just now: times of this run will be void.", file=sys.stderr)
     with _progress_bar(benchmark.command) as on_step:
         record = benchmark.measure(settings, on_step)
     command = " ".join([benchmark.command, *options])
-    publish(benchmark, replace(record, command=command, other_work=other_work.shares()), destinations)
+    watched = other_work.shares() if benchmark.is_timed else None
+    publish(benchmark, replace(record, command=command, other_work=watched), destinations)
 
 
 def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) -> None:

@@ -197,14 +197,13 @@ class Block(nn.Module):
         """Transform a whole sequence (b, t, c); a learned decay adds to `log_decay`."""
         if self.decay is not None:
             log_decay = _add_decay(self.decay(tuple(x.shape[:-1]), mask), log_decay)
-        conv_state, mixer_state = self._parts(state)
         items = self.mixer_norm(x) if self.is_pre_norm else x
+        tail, inner = None, state
         if self.conv is not None:
-            items, conv_state = self.conv(items, conv_state, mask=mask, cu_seqlens=cu_seqlens)
-        mixed, mixer_state = self.mixer(
-            items, mixer_state, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens
-        )
-        return self._finish(x, mixed), self._join(conv_state, mixer_state)
+            tail, inner = (None, None) if state is None else _parts(state)
+            items, tail = self.conv(items, tail, mask=mask, cu_seqlens=cu_seqlens)
+        mixed, inner = self.mixer(items, inner, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
+        return self._finish(x, mixed), inner if tail is None else BlockState(tail, inner)
 
     def step(
         self, x: Token, state: LayerState, *, mask: TokenMask | None = None, log_decay: Tensor | None = None
@@ -212,30 +211,19 @@ class Block(nn.Module):
         """Transform one item per stream, (b, c)."""
         if self.decay is not None:
             log_decay = _add_decay(self.decay(tuple(x.shape[:-1]), mask), log_decay)
-        conv_state, mixer_state = self._parts(state)
         items = self.mixer_norm(x) if self.is_pre_norm else x
+        tail, inner = None, state
         if self.conv is not None:
-            items, conv_state = self.conv.step(items, cast("ConvState", conv_state), mask=mask)
-        mixed, mixer_state = self.mixer.step(
-            items, cast("LayerState", mixer_state), mask=mask, log_decay=log_decay
-        )
-        return self._finish(x, mixed), self._join(conv_state, mixer_state)
+            tail, inner = _parts(state)
+            items, tail = self.conv.step(items, tail, mask=mask)
+        mixed, inner = self.mixer.step(items, inner, mask=mask, log_decay=log_decay)
+        return self._finish(x, mixed), inner if tail is None else BlockState(tail, inner)
 
     def fold(self) -> "Block":
         """Return a frozen copy for inference, its mixer folded."""
         folded = frozen_copy(self)
         folded.mixer = self.mixer.fold()
         return folded
-
-    def _parts(self, state: LayerState | None) -> tuple[ConvState | None, LayerState | None]:
-        if self.conv is None or state is None:
-            return None, state
-        if not isinstance(state, BlockState):
-            raise wrong_kind(BlockState, state)
-        return state.conv, state.mixer
-
-    def _join(self, conv_state: ConvState | None, mixer_state: LayerState) -> LayerState:
-        return mixer_state if conv_state is None else BlockState(conv_state, mixer_state)
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + (drop(mixed, self.dropout) if self.training else mixed)
@@ -244,6 +232,13 @@ class Block(nn.Module):
         added = self.feed_forward(self.feed_forward_norm(x) if self.is_pre_norm else x)
         x = x + (drop(added, self.dropout) if self.training else added)
         return x if self.is_pre_norm else self.feed_forward_norm(x)
+
+
+def _parts(state: LayerState) -> tuple[ConvState, LayerState]:
+    """Return the states of a block's convolution and of its mixer."""
+    if not isinstance(state, BlockState):
+        raise wrong_kind(BlockState, state)
+    return state.conv, state.mixer
 
 
 class FeedForward(nn.Module):

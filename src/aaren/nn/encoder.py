@@ -66,6 +66,11 @@ class Encoder(nn.Module):
         self.final_norm: nn.LayerNorm | None = None
         if config.final_norm:
             self.final_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
+        self._counts_items = config.position not in ("none", "time")
+        self._wants_time = config.position == "time"
+        self._num_front = (self.stem is not None) + self._counts_items  # states before the first block
+        # Where nothing happens to an item before the first mixer, that one checks it: once is enough.
+        self._checks_items = config.norm == "pre" or config.conv is not None or config.position != "none"
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -75,7 +80,7 @@ class Encoder(nn.Module):
         front: list[LayerState] = []
         if self.stem is not None:
             front.append(self.stem.init_state(batch_size, dtype=dtype, device=device))
-        if self._counts_items():
+        if self._counts_items:
             device = device or any_weight(self).device
             front.append(cast("Position", self.position).init_state(batch_size, device=device))
         return EncoderState(
@@ -159,9 +164,11 @@ class Encoder(nn.Module):
 
         With `position="time"`, `time` (b,) is when each item came.
         """
-        check_token(x, self.config.width, mask)
+        if self._checks_items or mask is not None:
+            check_token(x, self.config.width, mask)
         self._check_state(state)
-        self._check_time(time, x)
+        if time is not None or self._wants_time:
+            self._check_time(time, x)
         if inject is not None:
             _check_inject(inject, x)
             inject = hide_padding(inject, mask)
@@ -223,19 +230,15 @@ class Encoder(nn.Module):
                     f"torch.compile does, or put the Block itself back."
                 )
 
-    def _counts_items(self) -> bool:
-        return self.position is not None and self.position.kind != "time"
-
     def _check_time(self, time: Tensor | None, x: Tensor) -> None:
-        wants_time = self.position is not None and self.position.kind == "time"
         if time is None:
-            if wants_time:
+            if self._wants_time:
                 raise ConfigError(
                     f"position='time' needs to know when items came: pass time= of shape "
                     f"{tuple(x.shape[:-1])}, in a unit that makes a usual gap about 1. Where items have no "
                     f"times, use position='sinusoid'."
                 )
-        elif not wants_time:
+        elif not self._wants_time:
             raise ConfigError(
                 f"time= is for position='time'; this encoder has position={self.config.position!r}."
             )
@@ -253,12 +256,11 @@ class Encoder(nn.Module):
                 f"this encoder has {len(self.layers)} layers; the state is one of {len(state.layers)}. A "
                 f"state fits only the model it was made by: start again with init_state."
             )
-        expected = (self.stem is not None) + self._counts_items()
-        if len(state.front) != expected:
+        if len(state.front) != self._num_front:
             raise StateError(
-                f"this encoder keeps {expected} states before its first block (a stem's, a count of items); "
-                f"got {len(state.front)}. A state fits only the model it was made by: start again with "
-                f"init_state."
+                f"this encoder keeps {self._num_front} states before its first block (a stem's, a count of "
+                f"items); got {len(state.front)}. A state fits only the model it was made by: start again "
+                f"with init_state."
             )
 
 

@@ -61,11 +61,6 @@ class KVCache(NamedTuple):
         return self.keys.nbytes + self.values.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
 
     @property
-    def used_nbytes(self) -> int:
-        """Bytes of the slots that are filled."""
-        return sum(part.nbytes for part in self.parts().values())
-
-    @property
     def ends(self) -> Tensor:
         """Return how many slots each stream has filled, (b,)."""
         if self.lengths is not None:
