@@ -1,22 +1,18 @@
 """Every mixer alone, the stacks that differ in more than their mixer, and what the laws compare."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from aaren.nn import (
-    GRU,
-    LSTM,
-    WKV,
     AarenAttention,
     Conv,
     Encoder,
     EncoderConfig,
-    LinearAttention,
-    MinGRU,
-    Retention,
     SoftmaxAttention,
+    block,
 )
 from aaren.nn.state import state_to_bytes
 
@@ -28,18 +24,16 @@ def make_encoder(mixer: str, **options: object) -> Encoder:
     return Encoder(config)
 
 
+def build(name: str) -> torch.nn.Module:
+    config = EncoderConfig(width=WIDTH, num_heads=HEADS, num_layers=1, dropout=0.0, mixer=name)
+    return block.build_mixer(config)
+
+
 MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
-    "aaren": lambda: AarenAttention(WIDTH, HEADS),
+    **{name: partial(build, name) for name in block.MIXERS},
     "aaren without biases": lambda: AarenAttention(WIDTH, HEADS, qkv_bias=False, out_bias=False),
     "folded": lambda: AarenAttention(WIDTH, HEADS).double().fold(),
-    "softmax": lambda: SoftmaxAttention(WIDTH, HEADS),
     "softmax window": lambda: SoftmaxAttention(WIDTH, HEADS, window=4),
-    "gru": lambda: GRU(WIDTH),
-    "lstm": lambda: LSTM(WIDTH),
-    "wkv": lambda: WKV(WIDTH),
-    "linear": lambda: LinearAttention(WIDTH, HEADS),
-    "retnet": lambda: Retention(WIDTH, HEADS),
-    "mingru": lambda: MinGRU(WIDTH),
     "aaren stack": lambda: make_encoder("aaren"),
     "aaren stack, learned decay": lambda: make_encoder("aaren", decay="learned", norm="pre", final_norm=True),
     "folded stack, learned decay": lambda: make_encoder("aaren", decay="learned").double().fold(),

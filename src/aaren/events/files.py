@@ -153,7 +153,7 @@ def read_table(
     unit: str = "",
 ) -> EventSequences:
     """Read a CSV (plain, .gz or .xz) or Parquet table of events."""
-    place = Place(path=path, is_text=".parquet" not in path.suffixes)
+    place = Location(path=path, is_text=".parquet" not in path.suffixes)
     table = _read_csv(path) if place.is_text else _read_parquet(path, columns)
     for column in (columns.sequence, columns.time):
         if column not in table:
@@ -286,7 +286,7 @@ def group(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Location:
     """Turns a row of a table into words: a line of a text file, a row of a binary one."""
 
     path: Path
@@ -400,14 +400,14 @@ def _read_parquet(path: Path, columns: Columns) -> dict[str, Column]:
         return {str(name): frame[name].to_numpy(dtype=object, na_value=None) for name in frame.columns}
 
 
-def _sequences(column: Column, name: str, place: Place) -> tuple[Integers, list[str]]:
+def _sequences(column: Column, name: str, place: Location) -> tuple[Integers, list[str]]:
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     _require_values(column, name, place, "every event belongs to a sequence")
     codes, labels = pandas.factorize(column)
     return codes.astype(np.int64), [str(label) for label in labels]
 
 
-def _times(column: Column, name: str, place: Place) -> tuple[Times, str]:
+def _times(column: Column, name: str, place: Location) -> tuple[Times, str]:
     """Return numbers, and the date that they are counted from, if they were dates."""
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     read_dates = partial(pandas.to_datetime, format="ISO8601", utc=True, errors="coerce")
@@ -430,7 +430,7 @@ def _times(column: Column, name: str, place: Place) -> tuple[Times, str]:
 
 
 def _marks(
-    column: Column, name: str, names: tuple[str, ...], place: Place
+    column: Column, name: str, names: tuple[str, ...], place: Location
 ) -> tuple[Integers, tuple[str, ...]]:
     """Number the marks: by the names given; as they are, if whole numbers; else by their sorted names."""
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
@@ -454,14 +454,14 @@ def _marks(
     return numbers.astype(np.int64), ()
 
 
-def _column_numbers(column: Column, name: str, place: Place) -> Times:
+def _column_numbers(column: Column, name: str, place: Location) -> Times:
     """Return the column as numbers, NaN where there is none."""
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     with parsing(place.path, f"a table with numbers in column {name!r}", cure="Give real numbers."):
         return np.asarray(pandas.to_numeric(column, errors="coerce"), dtype=np.float64)
 
 
-def _require_values(column: Column, name: str, place: Place, reason: str) -> None:
+def _require_values(column: Column, name: str, place: Location, reason: str) -> None:
     pandas = require_extra("pandas", extra="data", purpose=_PURPOSE)
     for row in np.flatnonzero(pandas.isna(column) | (column == ""))[:1]:
         raise DataError(f"{place.say(row)}: no value in column {name!r}; {reason}.")

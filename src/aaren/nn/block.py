@@ -4,7 +4,7 @@ post:  x = norm(x + dropout(mixer(x)));  x = norm(x + dropout(feed_forward(x))) 
 pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
 """
 
-import functools
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -26,8 +26,17 @@ from aaren.nn.softmax import SoftmaxAttention
 from aaren.nn.wkv import WKV
 from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
 
-HEADED = ("aaren", "softmax", "linear", "retnet")
-MIXERS = ("aaren", "softmax", "gru", "lstm", "wkv", "linear", "retnet", "mingru")
+MIXERS: dict[str, Callable[..., nn.Module]] = {
+    "aaren": AarenAttention,
+    "softmax": SoftmaxAttention,
+    "gru": GRU,
+    "lstm": LSTM,
+    "wkv": WKV,
+    "linear": LinearAttention,
+    "retnet": Retention,
+    "mingru": MinGRU,
+}
+HEADED = [name for name, kind in MIXERS.items() if "num_heads" in inspect.signature(kind).parameters]
 POSITIONS = ("none", "sinusoid", "learned", "time")
 # The first head starts with the shorter, the last with the longer half-life; between them in even ratios.
 # Different memories from the start, as heads that begin alike stay alike.
@@ -314,35 +323,20 @@ class LearnedDecay(nn.Module):
 def build_mixer(
     config: EncoderConfig, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Mixer[LayerState]:
-    """Build the mixer that the config names."""
-    factory: dict[str, torch.device | str | torch.dtype | None] = {"device": device, "dtype": dtype}
-    recurrent: dict[str, Callable[..., nn.Module]] = {"gru": GRU, "lstm": LSTM, "wkv": WKV, "mingru": MinGRU}
-    if config.mixer in recurrent:
-        mixer = recurrent[config.mixer](config.width, dropout=config.mixer_dropout, **factory)
-        return cast("Mixer[LayerState]", mixer)
-    linear: dict[str, Callable[..., nn.Module]] = {"linear": LinearAttention, "retnet": Retention}
-    if config.mixer in linear:
-        mixer = linear[config.mixer](
-            config.width,
-            config.num_heads,
-            qkv_bias=config.qkv_bias,
-            out_bias=config.out_bias,
-            dropout=config.mixer_dropout,
-            **factory,
-        )
-        return cast("Mixer[LayerState]", mixer)
-    attention: Callable[..., nn.Module] = AarenAttention
-    if config.mixer == "softmax":
-        attention = functools.partial(SoftmaxAttention, window=config.window)
-    mixer = attention(
-        config.width,
-        config.num_heads,
-        qkv_bias=config.qkv_bias,
-        out_bias=config.out_bias,
-        dropout=config.mixer_dropout,
-        dropout_on=config.dropout_on,
-        **factory,
-    )
+    """Build the mixer that the config names, with those of its settings that the mixer takes."""
+    options = {
+        "num_heads": config.num_heads,
+        "qkv_bias": config.qkv_bias,
+        "out_bias": config.out_bias,
+        "dropout": config.mixer_dropout,
+        "dropout_on": config.dropout_on,
+        "window": config.window,
+        "device": device,
+        "dtype": dtype,
+    }
+    kind = MIXERS[config.mixer]
+    taken = inspect.signature(kind).parameters
+    mixer = kind(config.width, **{name: value for name, value in options.items() if name in taken})
     return cast("Mixer[LayerState]", mixer)
 
 
