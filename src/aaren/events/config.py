@@ -8,10 +8,9 @@ from aaren.errors import ConfigError, too_small
 from aaren.events.files import Columns, Repairs
 from aaren.events.likelihood import Censoring
 from aaren.events.model import EventModel, EventModelConfig
-from aaren.events.references import EventReference, EventReferenceConfig
+from aaren.events.references import DISTRIBUTIONS, EventReference, EventReferenceConfig
 
 ModelName: TypeAlias = Literal["aaren", "transformer", "gru", "aaren-decay", "poisson", "renewal", "markov"]
-REFERENCES = ("poisson", "renewal", "markov")  # fitted in one go
 MIXERS = {"aaren": "aaren", "aaren-decay": "aaren", "transformer": "softmax", "gru": "gru"}
 
 
@@ -92,7 +91,7 @@ class EventsConfig:
     @property
     def is_reference(self) -> bool:
         """Tell whether there is nothing to train step by step."""
-        return self.model in REFERENCES
+        return self.model in DISTRIBUTIONS
 
     def model_config(self, *, num_marks: int, time_scale: float) -> EventModelConfig | EventReferenceConfig:
         """Return the config of the model for so many kinds of events."""

@@ -11,6 +11,7 @@ from aaren.datasets.catalogue import DATASETS
 from aaren.engine.presets import dataset_name
 from aaren.engine.setting import CellGroup
 from aaren.events.config import EventNetworkConfig, EventsConfig, ModelName
+from aaren.events.references import DISTRIBUTIONS
 
 # cpu: epochs that take about three and a half minutes on one quiet core, validation included, with the
 # slower of Aaren and Transformer. A GRU's epoch takes up to five times as long: it gets a quarter of them.
@@ -68,14 +69,13 @@ def grid(profile: str) -> tuple[CellGroup, ...]:
 
     Wiki's thousands of marks are not learned in the few epochs of `cpu`: it is in `paper` alone.
     """
-    references = ("poisson", "renewal", "markov")
-    table = ("aaren", "transformer", "gru", "aaren-decay", *references)
+    table = ("aaren", "transformer", "gru", "aaren-decay", *DISTRIBUTIONS)
     if profile == "smoke":
-        return (CellGroup(datasets=("sin",), models=table, seedless=references),)
+        return (CellGroup(datasets=("sin",), models=table, seedless=DISTRIBUTIONS),)
     left_out = _MANY_MARKS if profile == "cpu" else ()
     datasets = tuple(row.name for row in DATASETS if row.setting == "events" and row.name not in left_out)
     parts = ("stackoverflow-partial", "mooc-partial", "uber-sample", "taxi-tritpp", "hawkes")
-    return (CellGroup(datasets=(*datasets, *parts), models=table, seedless=references),)
+    return (CellGroup(datasets=(*datasets, *parts), models=table, seedless=DISTRIBUTIONS),)
 
 
 def time_scale(dataset: str) -> float | Literal["mean-gap"]:
