@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, Target, format_bytes, format_seconds, judge, targets_table, text_table
+from aaren.bench.target import Target, judge, targets_table
 from aaren.classification import AarenClassifier
 from aaren.classification.batches import pad
 from aaren.classification.data import complete, find_files, read_ts, steady_statistics
@@ -31,6 +31,7 @@ from aaren.classification.panels import scale
 from aaren.classification.session import decision_steps
 from aaren.datasets.catalogue import lookup
 from aaren.errors import AarenError, require_extra
+from aaren.table import Table, format_bytes, format_seconds, text_table
 
 COMMAND = "python benchmarks/classifier.py"
 QUARTERS = (0.25, 0.5, 0.75, 1.0)

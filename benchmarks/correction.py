@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, text_table
 from aaren.forecasting.fitting import CorrectionTraining, History, Windows, add_correction, fit_base
 from aaren.forecasting.lagged import CorrectionConfig
+from aaren.table import Table, text_table
 
 COMMAND = "python benchmarks/correction.py"
 HORIZON, UPDATES = 12, 400

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, doubt, format_seconds, text_table
+from aaren.bench.target import doubt
 from aaren.bench.timing import time_interleaved
 from aaren.engine.config import RunConfig
 from aaren.engine.determinism import choose_device, repeatable
@@ -38,6 +38,7 @@ from aaren.engine.setting import find_setting
 from aaren.errors import AarenError, ConfigError, DataError
 from aaren.files import folders
 from aaren.forecasting.data import seasonal, write_series
+from aaren.table import Table, format_seconds, text_table
 from cpu_runs import DATASETS, cpu_run, unavailable
 
 COMMAND = "python benchmarks/data_loading.py"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Ratio, Table, Target, doubt, format_seconds, judge, targets_table, text_table
+from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
 from aaren.engine.checkpoint import SHARE_OF_TIME, Checkpoints
 from aaren.engine.config import RunConfig
 from aaren.engine.loop import PausedError, fit
@@ -24,6 +24,7 @@ from aaren.engine.progress import LogLines
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, DataError
 from aaren.fields import to_mapping
+from aaren.table import Table, format_seconds, text_table
 from cpu_runs import DATASETS, cpu_run, unavailable
 
 KIND = "train-engine"

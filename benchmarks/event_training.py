@@ -17,18 +17,14 @@ import torch
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import (
+from aaren.bench.target import (
     Ratio,
-    Table,
     Target,
     at_least,
     at_most,
     format_quartiles,
-    format_ratio,
-    format_seconds,
     judge,
     targets_table,
-    text_table,
     time_ratio,
 )
 from aaren.bench.timing import Timing, time_interleaved
@@ -41,6 +37,7 @@ from aaren.events.distribution import Events
 from aaren.events.likelihood import log_likelihood
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences
+from aaren.table import Table, format_ratio, format_seconds, text_table
 
 KIND = "train-events"
 COMMAND = "python benchmarks/event_training.py"

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from aaren.bench.publish import Benchmark, Destinations, main, publish
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, Target, targets_table, text_table
+from aaren.bench.target import Target, targets_table
 from aaren.datasets.catalogue import lookup
 from aaren.files.atomic import write_text
 from aaren.forecasting.calendar import find_clock, find_slots
@@ -37,6 +37,7 @@ from aaren.forecasting.intervals import judge_intervals, judge_quantiles, visite
 from aaren.forecasting.lagged import PROBABILITIES, CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
+from aaren.table import Table, text_table
 
 COMMAND = "python benchmarks/forecaster.py"
 PARTS = Path(__file__).parents[1] / "results" / "bench" / "forecaster-rows"

@@ -18,24 +18,14 @@ import torch
 import busy_task
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import (
-    Ratio,
-    Table,
-    Target,
-    at_least,
-    doubt,
-    format_seconds,
-    judge,
-    targets_table,
-    text_table,
-    time_ratio,
-)
+from aaren.bench.target import Ratio, Target, at_least, doubt, judge, targets_table, time_ratio
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
 from aaren.lab.plan import PlannedRun
 from aaren.lab.records import collect, wall_seconds
 from aaren.lab.schedule import Schedule, Scheduler
 from aaren.lab.workers import LocalWorkers
+from aaren.table import Table, format_seconds, text_table
 
 KIND = "grid"
 COMMAND = "python benchmarks/grid.py"

@@ -12,8 +12,9 @@ import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs 
 from aaren.bench.memory import resident_bytes
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, silent
-from aaren.bench.table import Table, Target, format_bytes, format_seconds, judge, targets_table, text_table
+from aaren.bench.target import Target, judge, targets_table
 from aaren.forecasting.estimator import AarenForecaster
+from aaren.table import Table, format_bytes, format_seconds, text_table
 
 COMMAND = "python benchmarks/live_forecaster.py"
 COLUMNS, HORIZON = ("load", "wind", "sun", "price"), 24

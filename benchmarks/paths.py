@@ -22,7 +22,7 @@ from types import FrameType
 import aaren
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, silent
-from aaren.bench.table import Table, text_table
+from aaren.table import Table, text_table
 
 COMMAND = "python benchmarks/paths.py"
 PACKAGE = str(Path(aaren.__file__).parent)

@@ -18,24 +18,20 @@ import torch
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import (
+from aaren.bench.target import (
     Ratio,
-    Table,
     Target,
     at_least,
-    format_bytes,
     format_quartiles,
-    format_ratio,
-    format_seconds,
     judge,
     targets_table,
-    text_table,
     time_ratio,
     within,
 )
 from aaren.bench.timing import time_interleaved
 from aaren.rl.model import DecisionModel, DecisionModelConfig, PolicyState
 from aaren.rl.session import PolicySession
+from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 COMMAND = "python benchmarks/policy.py"
 STATE_SIZE, ACTION_SIZE = 11, 3  # Hopper's

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, Target, format_bytes, format_seconds, judge, targets_table, text_table
+from aaren.bench.target import Target, judge, targets_table
 from aaren.rl import AarenPolicy
 from aaren.rl.data import CONTROL_SETS, ControlSet, record_episodes
+from aaren.table import Table, format_bytes, format_seconds, text_table
 
 COMMAND = "python benchmarks/policy_estimator.py"
 DATA_SEED = 1_000  # of the first recording; the design was chosen on others

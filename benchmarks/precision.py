@@ -16,9 +16,10 @@ from torch import Tensor
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, Target, judge, targets_table, text_table
+from aaren.bench.target import Target, judge, targets_table
 from aaren.errors import ConfigError
 from aaren.nn import AarenAttention
+from aaren.table import Table, text_table
 
 COMMAND = "python benchmarks/precision.py"
 LIMIT, LIMIT_TOKENS = 1e-9, 30_000_000

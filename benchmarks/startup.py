@@ -18,7 +18,8 @@ from packaging.requirements import Requirement
 
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Ratio, Table, Target, doubt, format_bytes, format_seconds, judge, targets_table
+from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
+from aaren.table import Table, format_bytes, format_seconds
 
 COMMAND = "python benchmarks/startup.py"
 REPEATS = 5

@@ -25,10 +25,10 @@ from torch import Tensor
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
-from aaren.bench.table import Table, format_bytes, format_ratio, format_seconds, text_table
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
 from aaren.ops import attend, read, update
+from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 COMMAND = "python benchmarks/token_cost.py"
 SEED = 20240523

@@ -7,9 +7,10 @@ import pytest
 
 from aaren.bench.publish import Benchmark, Destinations, page_text, run
 from aaren.bench.record import BenchRecord, OnStep, OtherWork, Row, describe, read_record
-from aaren.bench.table import Table, at_least, targets_table, time_ratio
+from aaren.bench.target import at_least, targets_table, time_ratio
 from aaren.engine.clock import Clock, Lap, num_cores
 from aaren.errors import DataError
+from aaren.table import Table
 
 RECORD = BenchRecord(kind="it", command="it", settings={}, measurements=[])
 BUSY = {"share_before": 0.0, "share_during": 0.4}

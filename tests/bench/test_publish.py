@@ -4,8 +4,8 @@ import pytest
 
 from aaren.bench.publish import Benchmark, Destinations, main
 from aaren.bench.record import BenchRecord, OnStep, read_record
-from aaren.bench.table import Table, text_table
 from aaren.errors import ConfigError
+from aaren.table import Table, text_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COMMAND = "python benchmarks/it.py"

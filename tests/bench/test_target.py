@@ -7,7 +7,8 @@ import event_training
 import policy
 from aaren.bench import scan, stream_view, train
 from aaren.bench.record import BenchRecord, number, read_record
-from aaren.bench.table import Ratio, Target, at_least, at_most, targets_table, to_markdown, within
+from aaren.bench.target import Ratio, Target, at_least, at_most, targets_table, within
+from aaren.table import to_markdown
 
 
 def test_limits_belong_to_what_is_promised() -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from aaren.bench.table import Cell, Column, Table, to_markdown
 from aaren.report.names import metric
 from aaren.report.rows import read_results
 from aaren.report.tables import (
@@ -17,6 +16,7 @@ from aaren.report.tables import (
     samples_table,
     work_table,
 )
+from aaren.table import Cell, Column, Table, to_markdown
 
 WriteRun = Callable[..., Path]
 

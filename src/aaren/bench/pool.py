@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from aaren.bench import memory
 from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Ratio, Table, Target, doubt, judge, targets_table, text_table
+from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
 from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
 from aaren.stream.pool import StreamPool
 from aaren.stream.session import Session
+from aaren.table import Table, text_table
 
 COMMAND = "aaren bench pool"
 BATCH = 512

@@ -27,8 +27,8 @@ from aaren.bench.record import (
     describe,
     read_record,
 )
-from aaren.bench.table import Table, to_markdown, to_rich
 from aaren.errors import AarenError, ConfigError
+from aaren.table import Table, to_markdown, to_rich
 
 SettingsT = TypeVar("SettingsT")
 Draw: TypeAlias = Callable[[BenchRecord, Path], tuple[Path, Path]]  # saves the figure as PNG and SVG

@@ -26,24 +26,20 @@ from aaren.bench.scan_contenders import (
     build,
     truth_name,
 )
-from aaren.bench.table import (
+from aaren.bench.target import (
     Ratio,
-    Table,
     Target,
     at_least,
     at_most,
     doubt,
-    format_bytes,
     format_quartiles,
-    format_ratio,
-    format_seconds,
     targets_table,
-    text_table,
     time_ratio,
     within,
 )
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
+from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 COMMAND = "aaren bench scan"
 LONG_LENGTH = 8192  # from here on the batch is small, beyond it only the linear contenders take part

@@ -18,20 +18,8 @@ from aaren.bench.stream_contenders import (
     TRANSFORMER,
     size_title,
 )
-from aaren.bench.table import (
-    Ratio,
-    Table,
-    Target,
-    at_least,
-    doubt,
-    format_bytes,
-    format_ratio,
-    format_seconds,
-    judge,
-    targets_table,
-    text_table,
-    time_ratio,
-)
+from aaren.bench.target import Ratio, Target, at_least, doubt, judge, targets_table, time_ratio
+from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 FLAT_WITHIN = 0.1
 LATE_TOKENS = 1_000_000

@@ -17,20 +17,10 @@ from aaren.bench import figure, memory
 from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
 from aaren.bench.stream_contenders import AAREN, GRU, LSTM, PAPER, SEED, TRANSFORMER, build, size_title
-from aaren.bench.table import (
-    Table,
-    Target,
-    at_least,
-    format_bytes,
-    format_quartiles,
-    format_ratio,
-    format_seconds,
-    targets_table,
-    text_table,
-    time_ratio,
-)
+from aaren.bench.target import Target, at_least, format_quartiles, targets_table, time_ratio
 from aaren.bench.timing import time_interleaved
 from aaren.errors import ConfigError
+from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 COMMAND = "aaren bench train"
 CONTENDERS = (AAREN, TRANSFORMER, GRU, LSTM)

@@ -11,8 +11,8 @@ import typer
 from aaren.cli.own_modules import import_settings
 
 if TYPE_CHECKING:
-    from aaren.bench.table import Table
     from aaren.lab.plan import GridStatus, PlannedRun, Request
+    from aaren.table import Table
 
 _FILE_WIDTH = 140  # columns when stdout is no terminal
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
@@ -113,9 +113,9 @@ def print_plan(request: "Request", runs: "Sequence[PlannedRun]", status: "GridSt
     """Print by dataset what is done and what the rest would cost, and which records are superseded."""
     from rich.console import Console
 
-    from aaren.bench.table import Cell, Column, Table, to_rich
     from aaren.lab.cost import dataset_costs
     from aaren.report.rows import Results, read_results
+    from aaren.table import Cell, Column, Table, to_rich
 
     results = read_results(out) if out.is_dir() else Results(rows=[], problems=[])
     records = [*(run for row in results.rows for run in row.found), *results.superseded]
@@ -154,9 +154,9 @@ def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:
     """
     from rich.console import Console
 
-    from aaren.bench.table import to_rich
     from aaren.report.rows import read_results
     from aaren.report.tables import baseline_table, main_tables
+    from aaren.table import to_rich
 
     results = read_results(out)
     console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from aaren.bench.record import OtherWork, busy_words
-from aaren.bench.table import format_bytes, format_seconds
+from aaren.table import format_bytes, format_seconds
 
 SEED = 0
 AAREN, TRANSFORMER = "Aaren", "Transformer"

@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-from aaren.bench.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 from aaren.datasets.settings import BUILT_IN
 from aaren.files.marked import read_marked, write_marked
 from aaren.lab.margins import WORDS
@@ -37,6 +36,7 @@ from aaren.report.tables import (
     work_table,
 )
 from aaren.report.verdict import Verdict, first_comparisons, pool_settings, verdicts
+from aaren.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"  # of the results section of a README
 REPORT = "results/report"  # where a README finds the report of its repository

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.bench.table import Cell, Column, Table
 from aaren.datasets.catalogue import lookup
 from aaren.engine.record import RunRecord
 from aaren.lab.margins import WORDS
@@ -39,6 +38,7 @@ from aaren.report.names import (
     title_of,
 )
 from aaren.report.rows import Results, Row, RowKey
+from aaren.table import Cell, Column, Table
 
 _FAR = 3.0  # published standard deviations from the published mean that are worth a remark
 _TIMES = (

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from aaren.bench.record import BenchRecord, number
 from aaren.bench.stream_contenders import AAREN, FOLDED, PAPER, TRANSFORMER
-from aaren.bench.table import format_bytes, format_ratio
 from aaren.datasets.catalogue import DATASETS
 from aaren.lab.statistics import Interval, Outcome, Pooled, judge, pool, seeds_to_decide_pooled
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
 from aaren.report.names import PAIR, is_stand_in, papers_name, short_title_of
 from aaren.report.rows import Results, RowKey
+from aaren.table import format_bytes, format_ratio
 
 MOSTLY = 0.9  # share of decided comparisons from which a claim is called mostly supported
 NUM_DATASETS = len(DATASETS)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from aaren.bench.table import format_bytes, format_ratio, format_seconds, text_table, to_markdown, to_rich
+from aaren.table import format_bytes, format_ratio, format_seconds, text_table, to_markdown, to_rich
 
 TABLE = text_table(
     title="Times", columns=("", "median"), rows=[("copy", "1 ms"), ("a|b", "")], bold_rows=["copy"]
