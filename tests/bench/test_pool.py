@@ -36,5 +36,6 @@ def test_small_runs_are_not_judged_by_the_targets_of_the_whole_one() -> None:
 @pytest.mark.long
 def test_it_runs() -> None:
     record = measure(QUICK)
-    assert {row["what"] for row in record.measurements} == {"pool", "lines", "requests", "batches", "memory"}
+    found = {row["what"] for row in record.measurements} - {"spark"}
+    assert found == {"pool", "events", "lines", "requests", "batches", "memory"}
     assert len(tables(record)) == 3

@@ -146,6 +146,20 @@ def test_rows_are_answered_once_and_kept(tmp_path: Path) -> None:
         assert len(pool) == 2
 
 
+def test_a_kernel_that_cannot_run_is_found_before_the_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale() -> None:
+        raise ConfigError("the compiled library is older than its source. Build it again: ...")
+
+    monkeypatch.setattr("aaren.stream.native.engine.library.runtime_function", stale)
+    with pytest.raises(ConfigError, match="Build it again"):
+        serve(ROWS, tmp_path / "states.db", port=0)
+    monkeypatch.undo()
+    with StreamPool(ROWS.model, tmp_path / "states.db") as pool:  # given back, and empty
+        assert len(pool) == 0
+
+
 GOOD = {"id": "a", "values": [1, 2]}
 
 

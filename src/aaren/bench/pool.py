@@ -1,13 +1,15 @@
-"""`aaren bench pool`: many keyed streams of one model: in a pool, from JSON lines, behind a server.
+"""`aaren bench pool`: many keyed streams of one model: in a pool, from JSON lines, behind a server, on Spark.
 
-A causal classifier of 4 layers of width 64 with two channels. 100,000 keys, drawn evenly or by Zipf's law
-(exponent 1.1), all of them known before the clock starts; pushes of 512 items. Durable: a commit after each
-of them, synced to the disk. The server and its client share the machine.
+A causal classifier of 4 layers of width 64 with two channels, and an event model of the same size. 100,000
+keys, drawn evenly or by Zipf's law (exponent 1.1), all of them known before the clock starts; pushes of 512
+items. Durable: a commit after each of them, synced to the disk. The server and its client share the machine.
 """
 
 import asyncio
+import importlib.util
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -40,10 +42,37 @@ ZIPF = 1.1
 DRAWS = ("uniform", "zipf")
 NETWORK = ("width=64", "num_heads=4", "num_layers=4", "ff_width=256", "dropout=0.0", "head=pooled")
 CHANNELS = 2
+VALUES = [0.25, -1.5]
 SAMPLES = 5
 CONNECTIONS = 24
 ROWS_PER_REQUEST = 256
 FLAT = 0.02
+EVENTS = ("num_layers=4", "num_heads=4", "ff_width=256")
+SPARK_BATCHES, SPARK_ROWS = 3, 10  # of every key, in each of the batches
+# What a user's driver does: a streaming table of files, one file a batch.
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+from aaren.integrations.spark import configure, stream
+run, source, checkpoint, out = sys.argv[1:]
+session = (
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2").getOrCreate()
+)
+configure(session)
+rows = (
+    session.readStream.schema("id string, ts long, values array<double>")
+    .option("maxFilesPerTrigger", 1).json(source)
+)
+answers = stream(rows, run, key="id", order="ts")
+query = (
+    answers.writeStream.format("json").option("checkpointLocation", checkpoint)
+    .trigger(availableNow=True).start(out)
+)
+query.awaitTermination()
+for one in query.recentProgress:
+    print("progress", one["numInputRows"], one["durationMs"]["triggerExecution"])
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,12 +80,13 @@ class PoolSettings:
     """How much to measure."""
 
     keys: int = 100_000
-    seconds: float = 8.0  # of each measurement, about
+    seconds: float = 6.0  # of each measurement, about
     most_keys: int = 1_000_000  # of the measurement of memory
     capacity: int = 50_000  # there
+    spark_keys: int = 10_000
 
 
-QUICK = PoolSettings(keys=2_000, seconds=0.3, most_keys=10_000, capacity=1_000)
+QUICK = PoolSettings(keys=2_000, seconds=0.3, most_keys=10_000, capacity=1_000, spark_keys=100)
 
 
 class _OnEngine:
@@ -81,12 +111,14 @@ def measure(settings: PoolSettings, on_step: OnStep = silent) -> BenchRecord:
                 (f"pool on {engine}", lambda engine=engine: _pool(folder, engine, settings))
                 for engine in ("native", "torch")
             ),
+            ("an event model", lambda: _events(folder, settings)),
             ("JSON lines", lambda: _lines(folder, settings)),
             ("server", lambda: _serve(folder, settings)),
             ("memory", lambda: _memory(folder, settings)),
+            ("Spark", lambda: _spark(folder, settings)),
         ]
         on_step(0, len(steps) + 1, "training a model")
-        _train(folder)
+        train_model(folder)
         for place, (what, step) in enumerate(steps, start=1):
             on_step(place, len(steps) + 1, what)
             rows += step()
@@ -106,7 +138,7 @@ def measure(settings: PoolSettings, on_step: OnStep = silent) -> BenchRecord:
     )
 
 
-def _train(folder: Path) -> None:
+def train_model(folder: Path) -> None:
     """Make a run: what is measured does not depend on what a model has learned."""
     chance = random.Random(0)
     head = ["@problemName waves", "@timeStamps false", "@univariate false", f"@dimensions {CHANNELS}"]
@@ -155,23 +187,96 @@ def _pool(folder: Path, engine: str, settings: PoolSettings) -> list[Row]:
     with StreamPool(model, folder / f"{engine}.db", capacity=2 * settings.keys) as pool:
         _fill(pool, settings.keys, items)
         for how, is_durable in itertools.product(DRAWS, (False, True) if engine == "native" else (False,)):
-            keys = draw_keys(how, settings.keys, 200 * BATCH)
-            batches = itertools.cycle([keys[first : first + BATCH] for first in range(0, len(keys), BATCH)])
-            seconds: list[float] = []
-            count = 0
-            begun = time.perf_counter()
-            while time.perf_counter() - begun < settings.seconds or len(seconds) < SAMPLES:
-                start = time.perf_counter()
-                for batch in itertools.islice(batches, 8):
-                    pool.push(batch, items)
-                    if is_durable:
-                        pool.commit()
-                seconds.append(time.perf_counter() - start)
-                count += 8 * BATCH
             row: Row = {"what": "pool", "engine": engine, "keys": how, "is_durable": is_durable}
-            rows.append({**row, **_rate(count, seconds), "state_bytes": pool.state_bytes})
+            found = _push(pool, how, settings, lambda _: {"items": items}, is_durable=is_durable)
+            rows.append({**row, **found, "state_bytes": pool.state_bytes})
         pool.commit(0)
     return rows
+
+
+def _push(
+    pool: StreamPool,
+    how: str,
+    settings: PoolSettings,
+    give: Callable[[int], dict[str, Any]],
+    *,
+    is_durable: bool,
+) -> Row:
+    """Push batch after batch; `give` says what the batch of a number has beside its keys."""
+    keys = draw_keys(how, settings.keys, 200 * BATCH)
+    batches = itertools.cycle([keys[first : first + BATCH] for first in range(0, len(keys), BATCH)])
+    seconds: list[float] = []
+    count = 0
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < settings.seconds or len(seconds) < SAMPLES:
+        start = time.perf_counter()
+        for batch in itertools.islice(batches, 8):
+            pool.push(batch, **give(count // BATCH))
+            if is_durable:
+                pool.commit()
+            count += BATCH
+        seconds.append(time.perf_counter() - start)
+    return _rate(count, seconds)
+
+
+def _events(folder: Path, settings: PoolSettings) -> list[Row]:
+    """Push events, whose times increase, to a model of the same size."""
+    rows: list[Row] = []
+    choices = [*(f"network.{choice}" for choice in EVENTS), "epochs=1", "max_sequences=20"]
+    config = make_run("events", "sin", model="aaren", profile="smoke", assignments=choices)
+    train(config, folder / "events")
+    model = open_rows(folder / "events").model
+    marks, clock = np.zeros(BATCH, np.int64), itertools.count(1)
+    with StreamPool(_OnEngine(model, "native"), folder / "events.db", capacity=2 * settings.keys) as pool:
+
+        def give(_: int) -> dict[str, Any]:
+            return {"items": BATCH * float(next(clock)) + np.arange(BATCH), "mark": marks}
+
+        for how, is_durable in itertools.product(DRAWS, (False, True)):
+            _push(pool, how, replace(settings, seconds=settings.seconds / 3), give, is_durable=False)
+            pool.commit()
+            found = _push(pool, how, settings, give, is_durable=is_durable)
+            row: Row = {"what": "events", "engine": "native", "keys": how, "is_durable": is_durable}
+            rows.append({**row, **found, "state_bytes": pool.state_bytes})
+    return rows
+
+
+def _spark(folder: Path, settings: PoolSettings) -> list[Row]:
+    """Stream batches of rows through Spark on two threads; the first has the start of workers in it."""
+    if importlib.util.find_spec("pyspark") is None:
+        return []
+    source = folder / "spark-rows"
+    source.mkdir()
+    keys = settings.spark_keys
+    for batch in range(SPARK_BATCHES):
+        path, first = source / f"{batch}.json", batch * SPARK_ROWS * keys
+        lines = (
+            json.dumps({"id": f"key {place % keys}", "ts": first + place, "values": VALUES})
+            for place in range(SPARK_ROWS * keys)
+        )
+        path.write_text("\n".join(lines) + "\n")
+        os.utime(path, (1.7e9 + batch, 1.7e9 + batch))  # files are taken in the order of their times
+    words = [folder / "run", source, folder / "spark-checkpoint", folder / "spark-out"]
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK, *map(str, words)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"Spark failed: {done.stderr[-2000:]}")
+    progress = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("progress")]
+    seconds = [int(milliseconds) / 1e3 for count, milliseconds in progress if int(count)]
+    items = SPARK_ROWS * keys * len(seconds)
+    return [
+        {
+            "what": "spark",
+            "keys": f"{keys:,} x {SPARK_ROWS} rows a batch",
+            "items": items,
+            "items_per_second": items / sum(seconds),
+        }
+    ]
 
 
 def _rate(count: int, seconds: Sequence[float]) -> Row:
@@ -194,7 +299,7 @@ def _lines(folder: Path, settings: PoolSettings) -> list[Row]:
         source = folder / f"{how}.jsonl"
         with source.open("w") as file:
             for key in draw_keys(how, settings.keys, count, seed=1):
-                file.write(json.dumps({"id": key, "values": [0.25, -1.5]}) + "\n")
+                file.write(json.dumps({"id": key, "values": VALUES}) + "\n")
         # States come from the file as their keys appear; the pool's figures have that behind them.
         start = time.perf_counter()
         stream_lines(way, folder / "native.db", source, out=folder / f"{how}.out", options=options)
@@ -232,7 +337,7 @@ def _serve(folder: Path, settings: PoolSettings) -> list[Row]:
             keys = draw_keys("uniform", settings.keys, 40_000, seed=2)
             bodies = []
             for first in range(0, len(keys) - size + 1, size):
-                given = [{"id": key, "values": [0.25, -1.5]} for key in keys[first : first + size]]
+                given = [{"id": key, "values": VALUES} for key in keys[first : first + size]]
                 bodies.append(json.dumps(given[0] if size == 1 else given).encode())
             asyncio.run(_ask(port, bodies, connections, settings.seconds / 4))  # states come from the file
             latencies, seconds = asyncio.run(_ask(port, bodies, connections, settings.seconds))
@@ -359,6 +464,8 @@ def targets(record: BenchRecord) -> list[Target]:
             lambda value: f"{1e3 * value:.1f} ms",
         )
     )
+    name = f"Spark local[2], {PoolSettings().spark_keys:,} keys x {SPARK_ROWS} rows a batch"
+    found.append(_at_least(record, name, 3_000, what="spark"))
     found.append(_at_least(record, f"`aaren serve`, batches of {ROWS_PER_REQUEST}", 20_000, what="batches"))
     sizes = [number(row, "resident_bytes") for row in record.measurements if row["what"] == "memory"]
     is_whole = bool(sizes) and int(str(record.settings["capacity"])) == PoolSettings().capacity
@@ -380,6 +487,7 @@ def tables(record: BenchRecord) -> list[Table]:
     """Return the rates, memory, and the targets."""
     titles = {
         "lines": "`aaren stream`, JSON lines to a file, durable",
+        "spark": f"Spark, local[2], {SPARK_BATCHES} batches",
         "requests": f"`aaren serve`, single rows, {CONNECTIONS} connections",
         "batches": f"`aaren serve`, {ROWS_PER_REQUEST} rows a request, 4 connections",
     }
@@ -388,7 +496,8 @@ def tables(record: BenchRecord) -> list[Table]:
         if row["what"] == "memory":
             continue
         durable = ", durable" if row.get("is_durable") else ""
-        title = titles.get(str(row["what"]), f"pool, {row.get('engine')}{durable}")
+        model = ", event model" if row["what"] == "events" else ""
+        title = titles.get(str(row["what"]), f"pool, {row.get('engine')}{model}{durable}")
         late = f"{1e3 * number(row, 'p99_seconds'):.1f} ms" if "p99_seconds" in row else ""
         shown.append((title, str(row["keys"]), f"{number(row, 'items_per_second'):,.0f}", late))
     facts = record.settings

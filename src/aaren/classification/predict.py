@@ -121,6 +121,10 @@ class SampleRows(RowPath):
         self.num_channels = len(cast("Sequence[float]", preprocessing["mean"]))
         self.names = tuple(str(name) for name in cast("Sequence[str]", preprocessing["classes"]))
 
+    def example(self, time: str) -> dict[str, Any]:
+        del time
+        return {"values": [0.0] * self.num_channels}
+
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         del time
         return numbers(row, "values", self.num_channels), {}

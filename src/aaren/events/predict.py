@@ -130,6 +130,9 @@ class EventRows(RowPath):
         self.names = known or tuple(str(kind) for kind in range(model.num_marks))
         self._places = {name: place for place, name in enumerate(self.names)}
 
+    def example(self, time: str) -> dict[str, Any]:
+        return {time: 0.0} if len(self.names) == 1 else {time: 0.0, "mark": self.names[0]}
+
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         when = number(row, time)
         if len(self.names) == 1:

@@ -151,6 +151,9 @@ class ForecastRows(RowPath):
             model.config.clock != "none" if isinstance(model, LagForecaster) else model.config.num_marks > 0
         )
 
+    def example(self, time: str) -> dict[str, Any]:
+        return {**({time: "2026-01-31 07:00"} if self.has_dates else {}), **dict.fromkeys(self.columns, 0.0)}
+
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         raw = [number(row, name) for name in self.columns]
         if not self.has_dates:

@@ -489,6 +489,10 @@ class ObservationRows(RowPath):
         super().__init__(model)
         self.state_size = model.config.state_size
 
+    def example(self, time: str) -> dict[str, Any]:
+        del time
+        return {"observation": [0.0] * self.state_size, "reward": 0.0}
+
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         del time
         reward = number(row, "reward") if "reward" in row else 0.0  # before the first action there is none

@@ -1,5 +1,6 @@
 """Run the server until it is told to stop; what was answered is committed."""
 
+import gc
 import ipaddress
 import os
 import socket
@@ -7,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from aaren.engine.record import strict_json
 from aaren.errors import ConfigError, MissingDependencyError
 from aaren.serve.batcher import Batcher, Limits
 from aaren.stream.metrics import StreamMetrics
@@ -65,6 +67,9 @@ def serve(
         pool = StreamPool(rows.model, state, capacity=capacity)
         try:
             _require_small(rows, pool, limits)
+            example = rows.example(time or rows.time)
+            item, extras = rows.read(example, time or rows.time)
+            pool.prepare(item, **extras)
             metrics = StreamMetrics()
             batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
             access = Access(hosts=(*LOOPBACK, host, *host_names), token=token)
@@ -81,7 +86,12 @@ def serve(
             )
             address = listening.getsockname()
             shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            print(f"serving http://{shown}:{address[1]}", file=sys.stderr, flush=True)
+            # Nothing that is here now will go away: the garbage collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            shown_row = strict_json({key: "s1", **example, "seq": 0})
+            print(f"serving http://{shown}:{address[1]}", file=sys.stderr)
+            print(f"POST /push takes rows such as {shown_row}", file=sys.stderr, flush=True)
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             pool.close()

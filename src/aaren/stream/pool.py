@@ -250,6 +250,20 @@ class StreamPool:
             self.offset = begin + len(keys)
             return answers
 
+    def prepare(self, item: Any, **extras: Any) -> None:
+        """Run one item through the model and keep nothing of it.
+
+        What cannot run on this machine is found now, and the first push does not wait for the native engine's
+        program.
+
+        Args:
+            item: one, as `push` takes several.
+            **extras: what else `push` takes, of the one item.
+        """
+        with self._guard, contextlib.suppress(DataError):  # an item need not be a sensible one
+            given = {"": _from([item], 0), **{name: _from([one], 0) for name, one in extras.items()}}
+            self._advance([""], given, [0])
+
     def _unseen(
         self, keys: list[str], seq: Sequence[int], numbers: list[int]
     ) -> tuple[list[int], dict[str, int]]:

@@ -18,6 +18,10 @@ class RowPath(ABC):
         self.model = model
 
     @abstractmethod
+    def example(self, time: str) -> dict[str, Any]:
+        """Return a row such as `read` takes, without its key: to be shown, and to try the model with."""
+
+    @abstractmethod
     def read(self, row: Mapping[str, Any], time: str) -> tuple[Any, dict[str, Any]]:
         """Return a row's item and what else `push` takes; `time` names its field with the time."""
 
