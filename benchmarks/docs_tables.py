@@ -20,6 +20,7 @@ import forecaster
 import grid
 import policy
 import policy_estimator
+import pool_soak
 import precision
 import startup
 import token_cost
@@ -395,6 +396,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     stream_view: "docs/resources.md",
     train: "docs/resources.md",
     pool: "docs/pool.md",
+    pool_soak: "docs/pool.md",
     precision: "docs/resources.md",
     startup: "docs/benchmarks.md",
     token_cost: "docs/token-cost.md",
