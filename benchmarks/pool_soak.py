@@ -19,10 +19,11 @@ from aaren.bench import memory
 from aaren.bench.pool import BATCH, CHANNELS, FLAT, train_model
 from aaren.bench.publish import Benchmark, main
 from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
-from aaren.bench.table import Table, Target, judge, targets_table, text_table
+from aaren.bench.target import Target, judge, targets_table
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError
 from aaren.stream.pool import StreamPool
+from aaren.table import Table, text_table
 
 COMMAND = "python benchmarks/pool_soak.py"
 
