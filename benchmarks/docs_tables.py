@@ -98,7 +98,17 @@ def _forecasts() -> list[dict[str, Any]]:
 def which_classifier() -> str:
     """Show the classifiers set by set, means over seeds, beside the published numbers."""
     rows = _read(_bench("classifier"))["measurements"]
-    contenders = ("Aaren", "Aaren, small", "MiniRocket", "1-NN DTW", "logistic regression")
+    contenders = (
+        "Aaren",
+        "Aaren, small",
+        "network",
+        "stem alone",
+        "GRU",
+        "MiniRocket",
+        "MultiRocket-Hydra",
+        "1-NN DTW",
+        "logistic regression",
+    )
     table = []
     for name in sorted({row["dataset"] for row in rows}):
         cells = [
@@ -115,7 +125,7 @@ def which_classifier() -> str:
         )
     for label, key, scale, unit in (
         ("fit, CPU", "fit_cpu_seconds", 1.0, "s"),
-        ("a new sample", "sample_seconds", 1e6, "µs"),
+        ("a new sample, CPU", "sample_cpu_seconds", 1e6, "µs"),
         ("state of a stream", "state_bytes", 1e-3, "kB"),
     ):
         found = [
@@ -131,7 +141,9 @@ def which_classifier() -> str:
             ]
         )
     return _table(
-        ["accuracy, %", *contenders, "published Aaren", "published Transformer"], ["---"] + ["--:"] * 7, table
+        ["accuracy, %", *contenders, "published Aaren", "published Transformer"],
+        ["---"] + ["--:"] * (len(contenders) + 2),
+        table,
     )
 
 

@@ -1,5 +1,7 @@
 """The table of classifiers: what it judges, and by which numbers."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ def made_up(**accuracies: float) -> BenchRecord:
             }
             row |= {f"accuracy_{quarter:.2f}": accuracy for quarter in classifier.QUARTERS}
             row |= {f"calibration_{quarter:.2f}": 0.05 for quarter in classifier.QUARTERS}
-            row |= {"fit_seconds": 30.0, "fit_cpu_seconds": 3.0, "model_bytes": 1e5, "sample_seconds": 1e-4}
+            row |= {"fit_cpu_seconds": 3.0, "model_bytes": 1e5, "sample_cpu_seconds": 1e-4}
             row |= {"state_bytes": 4e4, "stop_accuracy": accuracy - 0.01, "stop_share": 0.5}
             rows.append(row)
     return BenchRecord(kind="classifier", command="made up", settings={}, measurements=rows)
@@ -32,7 +34,24 @@ def test_targets_are_judged() -> None:
     assert [target.verdict for target in good] == ["met"] * len(good)
     bad = classifier.targets(made_up(ours=0.8, mini=0.9, dtw=0.8, logistic=0.7))
     assert [target.verdict for target in bad[:4]] == ["missed", "missed", "met", "missed"]
-    assert len(classifier.tables(made_up(ours=0.9, mini=0.905, dtw=0.8, logistic=0.7))) == 4
+    assert len(classifier.tables(made_up(ours=0.9, mini=0.905, dtw=0.8, logistic=0.7))) == 5
+
+
+def test_a_run_resumes_from_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    made_up(ours=0.9, mini=0.9).write(path)
+    settings = classifier.ClassifierSettings(
+        datasets=("BasicMotions", "Handwriting"), contenders=("Aaren", "MiniRocket"), seeds=(0,), record=path
+    )
+    assert len(classifier.measure(settings).measurements) == 4
+
+
+def test_sets_kept_aside_are_in_no_mean() -> None:
+    record = made_up(ours=0.9, mini=0.9)
+    aside = {**record.measurements[0], "dataset": "GunPoint", "accuracy_1.00": 0.1}
+    record.measurements.append(aside)
+    assert classifier.common(record, "Aaren") == ["BasicMotions", "Handwriting"]
+    assert classifier.average(record, "Aaren", "accuracy_1.00") == pytest.approx(0.9)
 
 
 def test_calibration_error() -> None:

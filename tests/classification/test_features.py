@@ -13,6 +13,7 @@ from aaren.classification.features import ACTIVITY_WEIGHTS, LARGEST, UNIT
 from aaren.classification.ridge import LeftOut, fit_features, plan_features
 from aaren.errors import ConfigError, ShapeError
 from aaren.ops import scan_attention
+from aaren.ops.cpu import library
 from aaren.stream.saved import load_model, save_model
 
 CASES, LENGTH, CHANNELS = 24, 30, 3
@@ -125,6 +126,22 @@ def test_a_split_and_holes_change_nothing(model: FeatureClassifier, data: Labell
     stepped, last = fold_steps(model, spoilt, holes.expand(CASES, -1))  # type: ignore[assignment]
     assert all(map(torch.equal, last, state))
     torch.testing.assert_close(stepped, skipped, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not library.is_available(), reason="no compiled library")
+def test_the_native_engine_has_the_states_of_torch_bit_for_bit(
+    model: FeatureClassifier, data: LabelledSeries
+) -> None:
+    sessions = [model.stream(CASES, engine=engine) for engine in ("native", "torch")]
+    for step in range(LENGTH):
+        given = {"mask": data.mask[:, step]}
+        native, wanted = (session.push(data.values[:, step], **given) for session in sessions)
+        torch.testing.assert_close(native, wanted, rtol=1e-4, atol=1e-6)
+    assert all(map(torch.equal, *(session.state for session in sessions)))
+    alone = [model.stream(engine=engine) for engine in ("native", "torch")]
+    for value in data.values[0]:
+        native, wanted = (session.push(value) for session in alone)
+    torch.testing.assert_close(native, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_memory_is_constant_and_as_the_config_says(model: FeatureClassifier, data: LabelledSeries) -> None:

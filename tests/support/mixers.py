@@ -20,8 +20,8 @@ WIDTH, HEADS, BATCH, LENGTH = 12, 3, 3, 11
 
 
 def make_encoder(mixer: str, **options: object) -> Encoder:
-    config = EncoderConfig(width=WIDTH, num_heads=HEADS, num_layers=2, ff_width=16, mixer=mixer, **options)
-    return Encoder(config)
+    sizes = {"width": WIDTH, "num_heads": HEADS, "num_layers": 2, "ff_width": 16}
+    return Encoder(EncoderConfig(mixer=mixer, **sizes | options))
 
 
 def build(name: str) -> torch.nn.Module:
@@ -48,6 +48,7 @@ MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
     "folded wide stem stack": lambda: (
         make_encoder("aaren", conv=Conv(where="stem", channels=WIDTH), position="sinusoid").double().fold()
     ),
+    "stem alone": lambda: make_encoder("aaren", num_layers=0, conv=Conv(kernel=3, where="stem")),
     "gru stack with conv": lambda: make_encoder("gru", conv=Conv(kernel=3)),
     "softmax stack with positions": lambda: make_encoder("softmax", position="sinusoid"),
 }

@@ -103,10 +103,10 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             below are then ignored.
         width: of the network; with num_layers it sets the capacity.
         num_heads: must divide width.
-        num_layers: of the encoder.
+        num_layers: of the encoder; 0: the stem alone, to see what the layers add to it.
         ff_width: inner width of its feed-forward part; None: twice the width.
         dropout: while training.
-        mixer: "aaren", "softmax" (a Transformer), "gru", "lstm" or "wkv".
+        mixer: "aaren", "softmax" (a Transformer), "gru", "lstm", "wkv", "linear", "retnet" or "mingru".
         stem: put a stack of causal convolutions before the layers, which are otherwise blind to order.
         embedding: "causal", or "circular" as published, which cannot be streamed.
         head: "pooled", which takes series of any length, or "flattened" as published, with weights for every

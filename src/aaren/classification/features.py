@@ -150,6 +150,7 @@ class FeatureClassifier(nn.Module):
         self._lags = torch.tensor(lags).view(-1, TAPS)  # places in the window of a step
         counts = torch.tensor(config.num_thresholds).repeat_interleave(len(POSITIONS))
         self._sources = torch.arange(len(counts)).repeat_interleave(counts)  # the kernel of each threshold
+        self._folded_kernels: list[Tensor] = []
         self._weight_steps = torch.tensor(ACTIVITY_WEIGHTS, dtype=torch.float64).diff()
         heads = config.num_spans + 1  # the last one: from `length` on, and for complete series
         self.weight = nn.Parameter(torch.zeros(heads, config.num_classes, config.num_features))
@@ -271,8 +272,9 @@ class FeatureClassifier(nn.Module):
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
         units = self._units(row)
         window = torch.cat([state.tail, units.unsqueeze(1)], dim=1)  # (b, reach + 1, channels)
-        taps = window[:, self._lags.to(row.device)]  # (b, dilations, taps, channels)
-        responses = ((self._pattern.to(row.device) @ taps) * self.channels).sum(-1)  # (b, dilations, kernels)
+        taps = window[:, self._lags.to(row.device)].flatten(2)  # (b, dilations, taps * channels)
+        pairs = zip(taps.unbind(1), self._kernels(), strict=True)
+        responses = torch.stack([some @ kernels for some, kernels in pairs], dim=1)  # (b, dilations, kernels)
         is_above = responses.flatten(1)[:, self._sources.to(row.device)] > self.thresholds
         is_high = (units.unsqueeze(-1) > self.levels).flatten(1)
         values = torch.cat([is_above, is_high], dim=1).to(state.total.dtype)
@@ -321,7 +323,9 @@ class FeatureClassifier(nn.Module):
 
     def fold(self) -> "FeatureClassifier":
         """Return a frozen copy for inference; states pass between it and the original."""
-        return frozen_copy(self)
+        folded = frozen_copy(self)
+        folded._folded_kernels = self._kernels()
+        return folded
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
@@ -354,7 +358,7 @@ class FeatureClassifier(nn.Module):
 
     def _units(self, values: Tensor) -> Tensor:
         """Round to units: integers in float32. First to float32, so that copies in float64 agree."""
-        return (values.float() * UNIT).round().clamp(-LARGEST * UNIT, LARGEST * UNIT)
+        return (values.float() * UNIT + 0.5).floor().clamp(-LARGEST * UNIT, LARGEST * UNIT)
 
     def _before(self, units: Tensor, tail: Tensor | None) -> Tensor:
         """Return the samples with those before them, (b, reach + t, channels)."""
@@ -395,9 +399,7 @@ class FeatureClassifier(nn.Module):
         for number, (dilation, count) in enumerate(zip(config.dilations, config.num_thresholds, strict=True)):
             begins = [config.reach + start - dilation * (TAPS - 1 - tap) for tap in range(TAPS)]
             taps = torch.cat([window[:, begin : begin + steps] for begin in begins], dim=-1)
-            # (kernels, taps, channels)
-            weights = self._pattern.to(window.device).unsqueeze(-1) * self.channels[number].unsqueeze(1)
-            responses = taps @ weights.flatten(1).T.to(taps.dtype)  # (b, t, kernels)
+            responses = taps @ self._kernels()[number]  # (b, t, kernels)
             size = kernels * count
             above = responses.unsqueeze(-1) > self.thresholds[first : first + size].view(kernels, count)
             yield first, above.view(b, steps, size).float()
@@ -405,6 +407,13 @@ class FeatureClassifier(nn.Module):
         units = window[:, config.reach + start : config.reach + stop]
         if config.num_levels:
             yield first, (units.unsqueeze(-1) > self.levels).flatten(2).float()
+
+    def _kernels(self) -> list[Tensor]:
+        """Return the kernels of each dilation, (taps * channels, kernels) float32."""
+        if self._folded_kernels:
+            return self._folded_kernels
+        patterns = self._pattern.to(self.channels.device).unsqueeze(-1)  # (kernels, taps, 1)
+        return [(patterns * channels.float().unsqueeze(1)).flatten(1).T for channels in self.channels]
 
     def _read(self, state: FeatureClassifierState) -> Tensor:
         return self._score(self._pooled(state), state.position, self._heads(state.position))

@@ -56,7 +56,7 @@ class EncoderConfig:
 
     width: int = 128  # model width c
     num_heads: int = 8  # must divide width; without meaning for gru, lstm, wkv, mingru
-    num_layers: int = 2
+    num_layers: int = 2  # 0: a convolution stem alone, to see what the layers add to it
     ff_width: int | None = None  # inner width of the feed-forward part; default: 4 * width
     dropout: float = 0.1  # on what mixer and feed-forward add to the residual stream
     norm: str = "post"  # "post": norm(x + f(x)), as all four base models; "pre": x + f(norm(x))
@@ -94,12 +94,17 @@ class EncoderConfig:
             require_divides("num_heads", self.num_heads, "width", self.width)
         for name, size in (
             ("width", self.width),
-            ("num_layers", self.num_layers),
             ("ff_width", self.ff_width),
             ("max_positions", self.max_positions),
         ):
             if size is not None and size < 1:
                 raise ConfigError(f"{name} must be at least 1; got {size}.")
+        least = 0 if self.conv is not None and self.conv.where == "stem" else 1
+        if self.num_layers < least:
+            raise ConfigError(
+                f"num_layers must be at least {least}; got {self.num_layers}. Only a stem, "
+                f"conv=Conv(where='stem'), may stand alone."
+            )
         for name, value in (("dropout", self.dropout), ("attention_dropout", self.attention_dropout)):
             if value is not None:
                 require_probability(name, value)

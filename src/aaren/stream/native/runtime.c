@@ -42,6 +42,8 @@ static double load(const unsigned char *from, int type, int64_t i) {
   }
 }
 
+static size_t bytes_of(int type) { return type == AAREN_F32 ? 4 : type == AAREN_F64 || type == AAREN_I64 ? 8 : 1; }
+
 static void store(unsigned char *to, int type, int64_t i, double value) {
   switch (type) {
     case AAREN_F32: ((float *)(void *)to)[i] = (float)value; break;
@@ -358,10 +360,11 @@ SCAN_STEP(scan_f64, double, exp, -DBL_MAX)
 SCAN_STEP(scan_f32, float, expf, -FLT_MAX)
 
 #define EACH(EXPRESSION) for (i = 0; i < n; i++) { y[i] = (EXPRESSION); } return 1
-#define BINARY(EXPRESSION) \
-  if (a_step && b_step) { for (i = 0; i < n; i++) { const float l = a[i], r = b[i]; y[i] = (EXPRESSION); } return 1; } \
-  if (a_step) { const float r = b[0]; for (i = 0; i < n; i++) { const float l = a[i]; y[i] = (EXPRESSION); } return 1; } \
-  { const float l = a[0]; for (i = 0; i < n; i++) { const float r = b[b_step ? i : 0]; y[i] = (EXPRESSION); } return 1; }
+#define OF_TWO(TYPE, EXPRESSION) \
+  if (a_step && b_step) { for (i = 0; i < n; i++) { const TYPE l = a[i], r = b[i]; y[i] = (EXPRESSION); } return 1; } \
+  if (a_step) { const TYPE r = b[0]; for (i = 0; i < n; i++) { const TYPE l = a[i]; y[i] = (EXPRESSION); } return 1; } \
+  { const TYPE l = a[0]; for (i = 0; i < n; i++) { const TYPE r = b[b_step ? i : 0]; y[i] = (EXPRESSION); } return 1; }
+#define BINARY(EXPRESSION) OF_TWO(float, EXPRESSION)
 
 /* The usual operations on float32, whose numbers lie side by side or are the same everywhere. */
 static int elementwise_f32(int code, float *y, const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t n) {
@@ -383,6 +386,41 @@ static int elementwise_f32(int code, float *y, const float *a, int64_t a_step, c
     case SQRT: EACH(sqrtf(a[i]));
     default: return 0;
   }
+}
+
+/* Sums of endless streams are float64. */
+static int elementwise_f64(int code, double *y, const double *a, int64_t a_step, const double *b, int64_t b_step, int64_t n) {
+  int64_t i;
+  switch (code) {
+    case ADD: OF_TWO(double, l + r)
+    case MUL: OF_TWO(double, l * r)
+    case DIV: OF_TWO(double, l / r)
+    default: return 0;
+  }
+}
+
+/* Thresholds: float32 against float32. */
+static int compare_f32(int code, unsigned char *y, const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t n) {
+  int64_t i;
+  switch (code) {
+    case GT: OF_TWO(float, l > r)
+    case LT: OF_TWO(float, l < r)
+    default: return 0;
+  }
+}
+
+/* Copies between types, side by side. */
+static int convert(unsigned char *to, int to_type, const unsigned char *from, int from_type, int64_t n) {
+  float *f32 = (float *)(void *)to;
+  double *f64 = (double *)(void *)to;
+  int64_t i;
+  if (from_type == AAREN_BOOL && to_type == AAREN_F64) for (i = 0; i < n; i++) f64[i] = (double)from[i];
+  else if (from_type == AAREN_BOOL && to_type == AAREN_F32) for (i = 0; i < n; i++) f32[i] = (float)from[i];
+  else if (from_type == AAREN_F64 && to_type == AAREN_F32) for (i = 0; i < n; i++) f32[i] = (float)((const double *)(const void *)from)[i];
+  else if (from_type == AAREN_F32 && to_type == AAREN_F64) for (i = 0; i < n; i++) f64[i] = (double)((const float *)(const void *)from)[i];
+  else if (from_type == to_type) memcpy(to, from, (size_t)n * bytes_of(to_type));
+  else return 0;
+  return 1;
 }
 
 static double softplus(double x) { return x > 20.0 ? x : log1p(exp(x)); }
@@ -440,24 +478,36 @@ static double apply(int code, double a, double b, double c, const double *number
   }
 }
 
+/* One row of an elementwise operation of two operands at most, if there is a loop of its own for its types. */
+static int elementwise_row(const aaren_op *op, unsigned char *to, const unsigned char *a, const unsigned char *b) {
+  const int32_t a_step = op->stride[1][3], b_step = op->stride[2][3];
+  const int n = op->size[3], of_f32 = op->type[1] == AAREN_F32 && (!b || op->type[2] == AAREN_F32);
+  if (op->code == COPY && a_step) return convert(to, op->type[0], a, op->type[1], n);
+  if (op->type[0] == AAREN_F32 && of_f32)
+    return elementwise_f32(op->code, (float *)(void *)to, (const float *)(const void *)a, a_step, (const float *)(const void *)b, b_step, n);
+  if (!b) return 0;
+  if (op->type[0] == AAREN_BOOL && of_f32)
+    return compare_f32(op->code, to, (const float *)(const void *)a, a_step, (const float *)(const void *)b, b_step, n);
+  if (op->type[0] == AAREN_F64 && op->type[1] == AAREN_F64 && op->type[2] == AAREN_F64)
+    return elementwise_f64(op->code, (double *)(void *)to, (const double *)(const void *)a, a_step, (const double *)(const void *)b, b_step, n);
+  return 0;
+}
+
 /* Operands: y, a, b, c, each with strides over the four sizes. */
 static void elementwise(const aaren_op *op, const place *p) {
   const unsigned char *from[3] = {NULL, NULL, NULL};
   unsigned char *to = find(p, op->at[0]);
   int64_t i, j, k, l;
-  int is_plain = op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32 && op->stride[0][3] == 1 && op->at[3] == NONE;
+  const int is_plain = op->stride[0][3] == 1 && op->at[3] == NONE && !((op->stride[1][3] | op->stride[2][3]) & ~1);
   for (k = 0; k < 3; k++)
     if (op->at[k + 1] != NONE) from[k] = find(p, op->at[k + 1]);
-  if (from[1] && op->type[2] != AAREN_F32) is_plain = 0;
-  if ((op->stride[1][3] | op->stride[2][3]) & ~1) is_plain = 0;
   for (i = 0; i < op->size[0]; i++)
     for (j = 0; j < op->size[1]; j++)
       for (k = 0; k < op->size[2]; k++) {
         int64_t at[4];
         for (l = 0; l < 4; l++) at[l] = i * op->stride[l][0] + j * op->stride[l][1] + k * op->stride[l][2];
-        if (is_plain && elementwise_f32(op->code, (float *)(void *)to + at[0], (const float *)(const void *)from[0] + at[1],
-                                        op->stride[1][3], from[1] ? (const float *)(const void *)from[1] + at[2] : NULL,
-                                        op->stride[2][3], op->size[3]))
+        if (is_plain && elementwise_row(op, to + at[0] * (int64_t)bytes_of(op->type[0]), from[0] + at[1] * (int64_t)bytes_of(op->type[1]),
+                            from[1] ? from[1] + at[2] * (int64_t)bytes_of(op->type[2]) : NULL))
           continue;
         for (l = 0; l < op->size[3]; l++) {
           const double a = load(from[0], op->type[1], at[1] + l * op->stride[1][3]);
@@ -478,12 +528,16 @@ static int gather(const aaren_op *op, const place *p) {
     if (row < 0.0 && op->code) row += op->number[0];
     if (!(row >= 0.0 && row < op->number[0])) return AAREN_BAD_INDEX;
     for (j = 0; j < op->size[1]; j++)
-      for (k = 0; k < op->size[2]; k++)
-        for (l = 0; l < op->size[3]; l++)
-          store(to, op->type[0],
-                i * op->stride[0][0] + j * op->stride[0][1] + k * op->stride[0][2] + l * op->stride[0][3],
-                load(table, op->type[1],
-                     (int64_t)row * op->stride[1][0] + j * op->stride[1][1] + k * op->stride[1][2] + l * op->stride[1][3]));
+      for (k = 0; k < op->size[2]; k++) {
+        const int64_t own = i * op->stride[0][0] + j * op->stride[0][1] + k * op->stride[0][2];
+        const int64_t theirs = (int64_t)row * op->stride[1][0] + j * op->stride[1][1] + k * op->stride[1][2];
+        const int64_t size = (int64_t)bytes_of(op->type[0]);
+        if (op->type[0] == op->type[1] && (op->size[3] == 1 || (op->stride[0][3] == 1 && op->stride[1][3] == 1)))
+          memcpy(to + own * size, table + theirs * size, (size_t)(op->size[3] * size));
+        else
+          for (l = 0; l < op->size[3]; l++)
+            store(to, op->type[0], own + l * op->stride[0][3], load(table, op->type[1], theirs + l * op->stride[1][3]));
+      }
   }
   return AAREN_OK;
 }
@@ -546,6 +600,17 @@ static void softmax(const aaren_op *op, const place *p) {
       }
 }
 
+/* Eight sums at once, so that the loop is vectorised. */
+static double dot(const float *a, const float *b, int64_t n) {
+  double part[8] = {0};
+  int64_t i;
+  int q;
+  for (i = 0; i + 8 <= n; i += 8)
+    for (q = 0; q < 8; q++) part[q] += (double)a[i + q] * (double)b[i + q];
+  for (; i < n; i++) part[0] += (double)a[i] * (double)b[i];
+  return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+}
+
 /* y[b, i, j] = sum over k of x[b, i, k] z[b, k, j]; size: b, i, j, k. */
 static void matmul(const aaren_op *op, const place *p) {
   const unsigned char *x = find(p, op->at[1]), *z = find(p, op->at[2]);
@@ -557,7 +622,9 @@ static void matmul(const aaren_op *op, const place *p) {
       for (j = 0; j < op->size[2]; j++) {
         const int64_t first = b * op->stride[1][0] + i * op->stride[1][1], second = b * op->stride[2][0] + j * op->stride[2][2];
         double sum = 0.0;
-        if (is_f32)
+        if (is_f32 && op->stride[1][3] == 1 && op->stride[2][3] == 1)
+          sum = dot((const float *)(const void *)x + first, (const float *)(const void *)z + second, op->size[3]);
+        else if (is_f32)
           for (k = 0; k < op->size[3]; k++)
             sum += (double)((const float *)(const void *)x)[first + k * op->stride[1][3]]
                    * (double)((const float *)(const void *)z)[second + k * op->stride[2][3]];
