@@ -663,5 +663,5 @@ BENCHMARK = Benchmark(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    typed = [Path(file) for option, file in pairwise(sys.argv) if option == "--record"]
-    main(replace(BENCHMARK, settings=replace(BENCHMARK.settings, record=(typed or [None])[0])))
+    record = next((Path(file) for option, file in pairwise(sys.argv) if option == "--record"), None)
+    main(replace(BENCHMARK, settings=replace(BENCHMARK.settings, record=record)))

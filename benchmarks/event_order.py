@@ -8,6 +8,7 @@ looks at no test set. Rows that the record holds are not run again.
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import mean
@@ -19,10 +20,14 @@ from aaren.bench.record import machine
 from aaren.events import AarenEventForecaster, EventModelConfig
 from aaren.events.estimator import OURS
 from aaren.files.atomic import write_text
-from event_forecaster import marked_hawkes, second_order, semi_markov
+from event_forecaster import Drawn, marked_hawkes, second_order, semi_markov
 
 RECORD = Path(__file__).parents[1] / "results" / "bench" / "event-order.json"
-PROCESSES = {"second-order": second_order, "marked-hawkes": marked_hawkes, "semi-markov": semi_markov}
+PROCESSES: dict[str, Callable[[np.random.Generator], Drawn]] = {
+    "second-order": second_order,
+    "marked-hawkes": marked_hawkes,
+    "semi-markov": semi_markov,
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "decay per event": {"decay": "learned"},

@@ -59,11 +59,11 @@ def train(
     optimiser = torch.optim.Adam([weight, bias, *([own] if learns_scores else [])], lr=RATE)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(EPOCHS):
-        for some in torch.randperm(len(series), generator=generator).split(BATCH):
+        for some in torch.split(torch.randperm(len(series), generator=generator), BATCH):
             every = torch.cat([scores[:1], own])
             found = predict(values[some], series.mask[some], every, weight, bias)
             optimiser.zero_grad()
-            F.cross_entropy(found, series.labels[some]).backward()
+            torch.autograd.backward(F.cross_entropy(found, series.labels[some]))
             optimiser.step()
     return [torch.cat([scores[:1], own]).detach(), weight.detach(), bias.detach()]
 
