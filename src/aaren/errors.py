@@ -13,6 +13,8 @@ from types import ModuleType
 class AarenError(Exception):
     """The base class of every error that a user can cause and fix."""
 
+    item: int | None = None  # which of several that came together it is about; None: not of one
+
 
 class ShapeError(AarenError, ValueError):
     """Tensors whose shapes, types or devices do not fit together."""

@@ -129,7 +129,7 @@ def test_only_decisions_or_alarms_are_written(rows: RowPath, tmp_path: Path) -> 
         ('{"id": "a"}', "line 1: no field 'values'"),
         ('{"id": "a", "values": [1]}', "list of 2 numbers"),
         ('{"id": "a", "values": [1, "2"]}', "must be a number; got '2'"),
-        ('{"id": "a", "values": [1, NaN]}', "of stream 'a'.*nan"),
+        ('{"id": "a", "values": [1, NaN]}', "line 1, stream 'a': .*nan.*Nothing of its batch"),
         ('{"id": "a", "values": [1, 1' + "0" * 400 + "]}", "that no model can hold"),
         ("[" * 100_000, "line 1: not JSON"),
     ],

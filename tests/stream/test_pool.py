@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,6 +185,66 @@ def test_a_model_with_a_program_steps_streams_where_they_lie(
         new = {name: some[4:] for name, some in extras(12).items()}
         answers = pool.push(list("abcabaab"), items(12)[4:], **new)
         assert all(answer is not None for answer in answers)
+
+
+def part(case: Case, begin: int, end: int) -> dict[str, Any]:
+    """Return items from a place of the input to another, as `push` takes them."""
+    extras = {name: some[begin:end] for name, some in case.extras(end).items()}
+    return {"items": case.items(end)[begin:end], **extras}
+
+
+def alone(case: Case, keys: str) -> dict[str, bytes]:
+    """Return the state of each stream as of a session of its own."""
+    sessions: dict[str, Any] = {}
+    for index, key in enumerate(keys):
+        given = {name: some[0] for name, some in part(case, index, index + 1).items()}
+        sessions.setdefault(key, case.model.stream()).push(given.pop("items"), **given)
+    return {key: state_to_bytes(session.state) for key, session in sessions.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_states_of_every_model_are_guarded_and_upgraded(tmp_path: Path, name: str) -> None:
+    case, path = CASES[name], tmp_path / "states.db"
+    other = case._replace(model=deepcopy(case.model))
+    with torch.no_grad():
+        for weight in other.model.parameters():
+            weight.mul_(1.5)
+    with StreamPool(case.model, path) as pool:
+        pool.push(list("aba"), offset=0, **part(case, 0, 3))
+        assert pool.push(list("ba"), offset=1, **part(case, 1, 3)) == [None, None]
+        assert {key: state_to_bytes(pool.get(key)) for key in "ab"} == alone(case, "aba")
+    with pytest.raises(StateError, match="belong to the model with fingerprint"):
+        StreamPool(other.model, path)
+    given = part(other, 0, 3)
+    replay: list[Any] = [(list("aba"), given.pop("items"), given)]
+    with StreamPool.upgrade(other.model, path, replay=replay) as pool:
+        assert {key: state_to_bytes(pool.get(key)) for key in "ab"} == alone(other, "aba")
+        assert pool.offset == 3
+    with StreamPool.upgrade(case.model, path) as pool:
+        assert (len(pool), pool.offset) == (0, 3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_threads_share_a_pool_of_any_model(tmp_path: Path, name: str) -> None:
+    case, wrong = CASES[name], []  # type: ignore[var-annotated]  # errors
+    with StreamPool(case.model, tmp_path / "states.db", capacity=2) as pool:
+
+        def work(key: str) -> None:
+            try:
+                for place in range(12):
+                    pool.push([key], **part(case, place, place + 1))
+                    pool.commit()
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(key,)) for key in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        expected = alone(case, "a" * 12)["a"]
+        assert [state_to_bytes(pool.get(key)) for key in "abcd"] == [expected] * 4
 
 
 def test_a_session_with_a_push_of_its_own_is_asked_item_by_item(tmp_path: Path) -> None:
@@ -412,6 +473,15 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with StreamPool(MODEL, path), pytest.raises(InUseError, match=f"in use by process {os.getpid()}"):
         StreamPool(MODEL, path)
     StreamPool(MODEL, path).close()
+    with StreamPool(MODEL, path):
+        child = os.fork()
+        if child == 0:
+            try:
+                StreamPool(MODEL, path)
+            except InUseError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_closed_pool_says_so(tmp_path: Path) -> None:

@@ -260,7 +260,11 @@ def _answer(
     try:
         found = pool.push(keys, items, offset=offset, **extras)
     except AarenError as error:
-        raise type(error)(f"lines from {offset} on: {error}") from error
+        if error.item is None:
+            raise type(error)(f"lines from {offset} on: {error}") from error
+        place = f"line {offset + error.item}, stream {keys[error.item]!r}"
+        words = f"{place}: {error.__cause__} Nothing of its batch was taken in."
+        raise type(error)(words) from error
     answers = []
     named = rows.answers(found, parsed, clock)
     for number, (key, answer) in enumerate(zip(keys, named, strict=True), start=offset):

@@ -469,10 +469,12 @@ class StreamPool:
                     alone = _pick(items, np.array([place]))
                     self._step([key], numbers[place : place + 1], block[place : place + 1].copy(), alone, one)
                 raise
-            raise type(error)(
+            named = type(error)(
                 f"item {numbers[0]} of this push, of stream {keys[0]!r}: {error} Nothing of the push was "
                 f"taken in."
-            ) from error
+            )
+            named.item = numbers[0]
+            raise named from error
         found = output.unbind() if isinstance(output, Tensor) else [output[i] for i in range(len(keys))]
         return found, block if session.is_lent else _as_words(self._layout.pack(session.state))
 
