@@ -48,6 +48,11 @@ def test_every_backend_mixer_and_model_is_right_on_a_gpu(monkeypatch: pytest.Mon
     assert call(monkeypatch, "--device", "cuda") == 0
 
 
+def test_a_model_without_gradients_is_skipped() -> None:
+    outcome = models._check_model("classification", "aaren-features", CPU)
+    assert (outcome.verdict, outcome.skipped) == ("skipped", "fitted at once, without gradients")
+
+
 def test_a_wrong_backend_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

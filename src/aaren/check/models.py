@@ -90,6 +90,9 @@ def _check_model(setting: str, name: str, device: torch.device) -> Outcome:
         subject = _open(setting, name)
     except MissingDependencyError as error:
         return Outcome(group="model", name=title, dtype="float32", skipped=str(error))
+    if not any(parameter.requires_grad for parameter in subject.model.parameters()):
+        reason = "fitted at once, without gradients"
+        return Outcome(group="model", name=title, dtype="float32", skipped=reason)
     exact = copy.deepcopy(subject.model).double()
     tested = copy.deepcopy(subject.model).to(device)
     with auto_is("naive"), _noting_calls(exact) as calls:

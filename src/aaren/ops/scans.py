@@ -55,14 +55,15 @@ def prefix_states(
     if log_decay is None:
         return ScanState(*algorithm(_join_runs, states))
     lambdas = torch.cat([torch.zeros_like(initial.m).unsqueeze(1), log_decay.to(initial.m.dtype)], dim=1)
-    return ScanState(*algorithm(_join_decaying, (lambdas, *states))[1:])
+    return ScanState(*algorithm(join_decaying, (lambdas, *states))[1:])
 
 
 def _join_runs(earlier: Elements, later: Elements) -> Elements:
     return join(ScanState(*earlier), ScanState(*later))
 
 
-def _join_decaying(earlier: Elements, later: Elements) -> Elements:
+def join_decaying(earlier: Elements, later: Elements) -> Elements:
+    """Combine runs with decay: elements are (λ, m, u, w)."""
     state = join(decay(ScanState(*earlier[1:]), later[0]), ScanState(*later[1:]))
     return (earlier[0] + later[0], *state)
 
