@@ -175,7 +175,8 @@ def test_changed_sources_make_the_environment_anew():
     make = shutil.which("make")
     if make is None:
         pytest.skip("needs make")
-    for source in (*(ROOT / "src/aaren/ops/cpu").glob("*.[ch]"), ROOT / "hatch_build.py"):
+    folders = (hatch_build.SOURCES, hatch_build.RUNTIME)
+    for source in (*(path for folder in folders for path in folder.glob("*.[ch]")), ROOT / "hatch_build.py"):
         path = source.relative_to(ROOT)
         shown = subprocess.run([make, "-n", "-W", path, "setup"], cwd=ROOT, capture_output=True, text=True)
         assert "pip install" in shown.stdout, path
