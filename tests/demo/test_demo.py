@@ -1,6 +1,7 @@
 """The demo's page shows what was found, escaped and drawn; the whole demo runs in `make test-all`."""
 
 import html
+import io
 import json
 import re
 import subprocess
@@ -8,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from aaren.demo.figure import draw
-from aaren.demo.run import NEXT, render
-from aaren.demo.tasks import TASKS, Line, Section
+from aaren.demo.run import NEXT, _Bars, render
+from aaren.demo.tasks import TASKS, Line, Section, _void
 
 
 def section(**more: object) -> Section:
@@ -49,6 +51,33 @@ def test_a_figure_has_its_lines_and_band() -> None:
     assert picture.count("<polygon") == 1
     assert "seen" in picture
     assert "told" in picture
+
+
+class _Watch:
+    def __init__(self, shares: dict[str, float] | None) -> None:
+        self.shares = lambda: shares
+
+
+def test_times_are_void_on_a_busy_machine_only() -> None:
+    assert _void(_Watch({"share_before": 0.0, "share_during": 0.04})) == ""
+    assert _void(_Watch(None)) == ""  # where the system does not tell
+    assert "31%" in _void(_Watch({"share_before": 0.0, "share_during": 0.31}))
+
+
+def test_the_time_that_is_left_shrinks_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = [0.0]
+    monkeypatch.setattr("aaren.demo.run.time.perf_counter", lambda: moment[0])
+    with _Bars(Console(file=io.StringIO())) as bars:
+        lefts = [bars._left(moment[0])]
+        for task in TASKS:
+            bars.tick([task])
+            moment[0] += task.seconds
+            bars.tick([task])
+            bars.finish(task)
+            lefts.append(bars._left(moment[0]))
+    assert lefts == sorted(lefts, reverse=True)
+    assert lefts[0] == sum(task.seconds / (1 if task.is_alone else 2) for task in TASKS)
+    assert lefts[-1] == 0.0
 
 
 def test_every_task_is_named_once() -> None:

@@ -31,8 +31,8 @@ NEXT = (  # what to do next, and the command
 )
 
 
-def run(folder: Path, *, console: Console) -> dict[str, Section]:
-    """Run everything and return what was found, by task; the page and the record are in `folder`."""
+def run(folder: Path, *, console: Console) -> tuple[dict[str, Section], float]:
+    """Run everything; return what was found, by task, and the seconds. Page and record are in `folder`."""
     if folder.is_file():
         raise ConfigError(f"{folder} is a file: --out needs a folder.")
     for package, extra in (("sklearn", "demo"), ("aeon", "demo"), ("gymnasium", "demo"), ("jinja2", "demo")):
@@ -59,7 +59,7 @@ def run(folder: Path, *, console: Console) -> dict[str, Section]:
     write_text(folder / RECORD, strict_json(record))
     has_live = _copy_live(folder / LIVE)
     write_text(folder / PAGE, render(sections, seconds, has_live=has_live))
-    return sections
+    return sections, seconds
 
 
 def _copy_live(target: Path) -> bool:
@@ -103,14 +103,15 @@ def render(sections: dict[str, Section], seconds: float, *, has_live: bool = Fal
 def _run_some(tasks: list[Task], sections: dict[str, Section], bars: "_Bars", *, threads: int) -> None:
     """Run tasks in processes of their own; a task that fails ends the demo with its own words."""
     context = multiprocessing.get_context("spawn")
-    longest_first = sorted(tasks, key=lambda task: -task.seconds)
+    waiting = sorted(tasks, key=lambda task: task.seconds)  # the longest is taken first
     with ProcessPoolExecutor(min(WORKERS, len(tasks)), mp_context=context, max_tasks_per_child=1) as pool:
-        running: dict[Future[Section], Task] = {
-            pool.submit(_run_one, task.name, threads): task for task in longest_first
-        }
-        while running:
+        running: dict[Future[Section], Task] = {}
+        while waiting or running:
+            while waiting and len(running) < WORKERS:
+                task = waiting.pop()
+                running[pool.submit(_run_one, task.name, threads)] = task
             done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-            bars.tick([task for future, task in running.items() if future.running()])
+            bars.tick(list(running.values()))
             for future in done:
                 task = running.pop(future)
                 sections[task.name] = future.result()
@@ -122,6 +123,9 @@ def _run_one(name: str, threads: int) -> Section:
         torch.set_num_threads(threads)
     (task,) = (task for task in TASKS if task.name == name)
     return task.run()
+
+
+_ALL = "everything"
 
 
 class _Bars:
@@ -138,6 +142,7 @@ class _Bars:
         )
         self._console = console
         self._rows: dict[str, TaskID] = {}
+        self._start = time.perf_counter()
         self._began: dict[str, float] = {}
         self._taken: dict[str, float] = {}
 
@@ -147,6 +152,7 @@ class _Bars:
             self._rows[task.name] = self._progress.add_task(
                 task.name, total=task.seconds, state="waits", start=False
             )
+        self._rows[_ALL] = self._progress.add_task(_ALL, total=1.0, state="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,6 +173,20 @@ class _Bars:
                 completed=spent,
                 state=f"about {duration(left)} left",
             )
+        spent, left = moment - self._start, self._left(moment)
+        self._progress.update(
+            self._rows[_ALL], total=spent + left, completed=spent, state=f"about {duration(left)} left"
+        )
+
+    def _left(self, moment: float) -> float:
+        """Return how long everything that is not done will take, two tasks at a time where they may."""
+        left = 0.0
+        for task in TASKS:
+            if task.name not in self._taken:
+                spent = moment - self._began.get(task.name, moment)
+                rest = max(task.seconds * self._pace() - spent, 1.0)
+                left += rest if task.is_alone else rest / WORKERS
+        return left
 
     def finish(self, task: Task) -> None:
         """Fill the bar of a task that is done."""
