@@ -133,8 +133,8 @@ def test_saved_and_loaded_it_goes_on(fitted: AarenForecaster, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"no saved AarenForecaster in .*estimator.json is missing"):
         AarenForecaster.load(tmp_path)
     description = tmp_path / "saved" / "estimator.json"
-    description.write_text(description.read_text().replace('"format_version": 4', '"format_version": 5', 1))
-    with pytest.raises(DataError, match=r"format version 5; this aaren reads 4.*Upgrade"):
+    description.write_text(description.read_text().replace('"format_version": 5', '"format_version": 6', 1))
+    with pytest.raises(DataError, match=r"format version 6; this aaren reads 5.*Upgrade"):
         AarenForecaster.load(tmp_path / "saved")
 
 
@@ -524,6 +524,33 @@ def test_known_covariates_of_the_future_are_used() -> None:
     model.update(future[:3])
     assert len(model.predict(9, X_future=future)) == 9
     assert model.score(future[3:]) > 0.8
+
+
+def test_series_of_one_kind_share_what_they_say(tmp_path: Path) -> None:
+    """Echoes of either sign: shared weights know neither, and each series by itself is too short."""
+    kinds = {f"{kind}{place}": kind for kind in ("up", "down") for place in range(6)}
+    parts = []
+    for place, (name, kind) in enumerate(kinds.items()):
+        values = echoes(90, 0.9 if kind == "up" else -0.9, seed=place)
+        parts.append(pd.DataFrame({"unique_id": name, "ds": np.arange(90), "y": values, "kind": kind}))
+    frame = pd.concat(parts, ignore_index=True)
+    model = AarenForecaster(horizon=2, lag_steps=8, static=["kind"], refit_every=10, **TINY)
+    assert list(model.cross_validation(frame)["unique_id"].unique()) == sorted(kinds)
+    model.fit(frame)
+    assert model.choice_.weights == "group"
+    first, *_, last = model.model_.weight.numpy()  # in the order of names: down before up
+    assert np.array_equal(first, model.model_.weight.numpy()[1])
+    assert first[-2, 0] < 0 < last[-2, 0]
+    model.save(tmp_path / "model")
+    new = frame.assign(ds=frame["ds"] + 90).drop(columns="kind")
+    again = AarenForecaster.load(tmp_path / "model").update(new)
+    assert not np.array_equal(again.model_.weight.numpy()[0], first)  # refitted, still by kind
+    assert np.array_equal(*again.model_.weight.numpy()[:2])
+    mixed = frame.assign(kind=[*frame["kind"][:-1], "left"])
+    with pytest.raises(DataError, match=r"'down5': the static column 'kind' must have one value, the same"):
+        AarenForecaster(horizon=2, static=["kind"], **TINY).fit(mixed)
+    with pytest.raises(DataError, match=r"static= names columns of a long frame .* this one is wide"):
+        AarenForecaster(horizon=2, static=["y"], **TINY).fit(frame[["ds", "y"]])
 
 
 def test_cross_validation_forecasts_windows_as_they_would_have_been() -> None:

@@ -11,7 +11,9 @@ from aaren.errors import ConfigError, ShapeError
 from aaren.forecasting.fitting import (
     CorrectionTraining,
     History,
+    Residuals,
     add_correction,
+    choose_spread,
     fit_base,
     judge_correction,
     replay,
@@ -315,6 +317,17 @@ def test_a_factor_needs_all_blocks() -> None:
     unsure, same = judge_correction(np.array([[1.0, 0.1, 0.2], [1.0, 0.12, 0.2], [1.0, 0.08, 0.2]]))
     assert 0.0 < unsure < 0.9 * factor  # as large on the mean, but not as sure
     assert same > 0.0
+
+
+@pytest.mark.parametrize("kind", ["level", "change", "fixed"])
+def test_intervals_are_relative_to_what_goes_with_the_errors(kind: str) -> None:
+    noise, parts = np.random.default_rng(0), []
+    for _ in range(3):
+        spreads = {name: noise.uniform(0.2, 2.0, size=400) for name in ("level", "change")}
+        spreads["fixed"] = np.ones(400)
+        parts.append([Residuals(noise.normal(size=(400, 2)) * spreads[kind][:, None], spreads)])
+    assert choose_spread(parts) == kind
+    assert choose_spread(parts[:1]) == "level"  # nothing to judge by
 
 
 def test_covariates_are_taken_away_and_put_back() -> None:

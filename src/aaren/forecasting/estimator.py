@@ -50,7 +50,7 @@ from aaren.stream.saved import load_model, save_model
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 DESCRIPTION, STATE, SUMS = "estimator.json", "state.bin", "sums.bin"
 SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
@@ -80,6 +80,8 @@ class AarenForecaster(Estimator, LiveSeries):
         fill: "error" refuses missing rows and values; "interpolate" puts in what lies between the
             neighbours, "seasonal" what was there a season before.
         covariates: columns that are known of the future too, such as prices or holidays.
+        static: columns of a long frame that say what kind of series it is, such as a region: series that
+            agree in them may share their weights. Make classes of numbers first, with `pandas.cut`.
         refit_every: rows after which `update` and `push` fit the base again, from running sums; 0: never.
         threads: of torch while training; 0: as it is.
         seed: of weights and order.
@@ -114,6 +116,7 @@ class AarenForecaster(Estimator, LiveSeries):
         learning_rate: float = 1e-3,
         fill: Fill = "error",
         covariates: Sequence[str] = (),
+        static: Sequence[str] = (),
         refit_every: int = 0,
         threads: int = 1,
         seed: int = 0,
@@ -134,6 +137,7 @@ class AarenForecaster(Estimator, LiveSeries):
         self.learning_rate = learning_rate
         self.fill = fill
         self.covariates = covariates
+        self.static = static
         self.refit_every = refit_every
         self.threads = threads
         self.seed = seed
@@ -147,7 +151,7 @@ class AarenForecaster(Estimator, LiveSeries):
         """Fit to all series of a frame, compare with baselines on its last rows, and take in all rows."""
         take_threads()
         settings = self._settings()
-        panel = read_frame(frame, self._columns(), fill=self.fill)
+        panel = read_frame(frame, replace(self._columns(), static=tuple(self.static)), fill=self.fill)
         series = panel.series
         horizon, longest = settings["horizon"], max(len(rows.values) for rows in series.values())
         if longest < 2 * horizon + SHORTEST_PAST:
@@ -162,6 +166,7 @@ class AarenForecaster(Estimator, LiveSeries):
         clock, slot_seconds = self._clock(series)
         self.panel_ = replace(panel, series={})  # its form; the rows are in the state
         self.series_ = tuple(series)
+        self.groups_ = _groups(panel)
         ends = [len(rows.values) for rows in series.values()]
         fit_ends = [max(1, min(int(FITTED_SHARE * end), end - horizon)) for end in ends]
         history = self._history(series, clock, slot_seconds)
@@ -232,7 +237,7 @@ class AarenForecaster(Estimator, LiveSeries):
         h = self.horizon if h is None else require_whole("h", h)
         step_size = h if step_size is None else require_whole("step_size", step_size)
         require_whole("n_windows", n_windows)
-        columns = self._columns()
+        columns = replace(self._columns(), static=tuple(self.static))
         panel = read_frame(frame, columns, fill=self.fill)
         long = replace(panel, layout="long")
         model = type(self)(**self.get_params())
@@ -358,7 +363,13 @@ class AarenForecaster(Estimator, LiveSeries):
         recent = self.recent_
         described = {
             "format_version": FORMAT_VERSION,
-            "parameters": {**self.get_params(), **self._settings(), "covariates": list(self.covariates)},
+            "parameters": {
+                **self.get_params(),
+                **self._settings(),
+                "covariates": list(self.covariates),
+                "static": list(self.static),
+            },
+            "groups": self.groups_,
             "layout": self.panel_.layout,
             "id_type": self.panel_.id_type,
             "time_zone": _name_zone(self.panel_.time_zone),
@@ -413,7 +424,9 @@ class AarenForecaster(Estimator, LiveSeries):
     @classmethod
     def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenForecaster":
         parameters = described["parameters"]
-        found = cls(**{**parameters, "covariates": tuple(parameters["covariates"])})
+        found = cls(**{**parameters, **{name: tuple(parameters[name]) for name in ("covariates", "static")}})
+        groups = described["groups"]
+        found.groups_ = None if groups is None else [int(group) for group in groups]
         model = load_model(folder)
         if not isinstance(model, LagForecaster):
             raise DataError(f"{folder}: expected a LagForecaster; got a {type(model).__name__}.")
@@ -489,6 +502,7 @@ class AarenForecaster(Estimator, LiveSeries):
             covariates=[cast("NDArray[np.float64]", some.covariates) for some in rows]
             if self.covariates
             else None,
+            groups=self.groups_,
             is_table=is_table,
             clock=clock,
             slot_seconds=slot_seconds,
@@ -511,6 +525,8 @@ class AarenForecaster(Estimator, LiveSeries):
             frame[column] = np.concatenate(
                 [cast("NDArray[np.float64]", rows.covariates)[:, place] for rows in series.values()]
             )
+        for place, column in enumerate(self.static):
+            frame[column] = [panel.static[name][place] for name, rows in series.items() for _ in rows.values]
         return frame
 
     def _tell(self, line: str) -> None:
@@ -535,8 +551,9 @@ class AarenForecaster(Estimator, LiveSeries):
                 settings[name] = float(value)
         if self.fill not in ("error", "interpolate", "seasonal"):
             faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
-        if isinstance(self.covariates, str):
-            faults.append(f"covariates must be a list of columns; got {self.covariates!r}")
+        for name in ("covariates", "static"):
+            if isinstance(getattr(self, name), str):
+                faults.append(f"{name} must be a list of columns; got {getattr(self, name)!r}")
         if faults:
             raise ConfigError("; ".join(faults) + ".")
         self._network().encoder  # noqa: B018  builds, and so checks, its config
@@ -549,6 +566,12 @@ class AarenForecaster(Estimator, LiveSeries):
             num_layers=int(self.num_layers),
             ff_width=2 * int(self.width),
         )
+
+
+def _groups(panel: Panel) -> list[int] | None:
+    """Number the kinds of series; None: no static features were given."""
+    kinds = {kind: place for place, kind in enumerate(dict.fromkeys(panel.static.values()))}
+    return [kinds[panel.static[name]] for name in panel.series] if kinds else None
 
 
 def _listed(covariates: NDArray[np.float64] | None) -> list[list[float]] | None:

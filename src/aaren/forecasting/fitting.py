@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from aaren.forecasting.calendar import count_slots
 from aaren.forecasting.lagged import (
+    LEAST_SPREAD,
     PROBABILITIES,
     CorrectionConfig,
     LagForecaster,
@@ -45,6 +47,7 @@ COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
 LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year", "none": "season"}
 NOISE = 2.0  # standard errors that a gain must exceed
 CHECKS = 6  # of a correction while it is trained
+PATIENCE = 3  # of them: a correction that has not helped by then is given up
 WARM_UP = 50  # updates
 CLIP = 5.0  # residuals of training, in their scale: faults of sensors teach nothing
 
@@ -56,6 +59,7 @@ class History:
     series: Sequence[Numbers]  # raw, (rows,) each
     slots: Sequence[NDArray[np.int64]]  # of the clock, (rows,) each
     covariates: Sequence[Numbers] | None = None  # (rows, k) each
+    groups: Sequence[int] | None = None  # of each series, counted from 0; series of one may share weights
     is_table: bool = False  # rows of all series belong together
     clock: str = "none"
     slot_seconds: int = 3600
@@ -71,6 +75,17 @@ class CorrectionTraining:
     learning_rate: float = 1e-3
     seed: int = 0
     most_seconds: float = 60.0  # of processor time
+
+
+class Residuals(NamedTuple):
+    """Errors of a series' forecasts of unseen rows, and every kind of spread of the rows before them."""
+
+    errors: Numbers  # (n, tracked)
+    spreads: Mapping[str, Numbers]  # (n,) each
+
+    def relative(self, kind: str) -> Numbers:
+        """Return the errors in spreads."""
+        return self.errors / self.spreads[kind][:, None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -133,7 +148,13 @@ def fit_base(
     def pick(values: Sequence[Numbers]) -> Choice:
         known = [some[:end] for some, end in zip(values, judge_ends, strict=True)]
         return choose(
-            known, judged, cuts, lag_steps=lag_steps, horizon_steps=horizon_steps, can_join=can_join
+            known,
+            judged,
+            cuts,
+            lag_steps=lag_steps,
+            horizon_steps=horizon_steps,
+            can_join=can_join,
+            groups=history.groups,
         )
 
     tell("choosing the base by rolling origins")
@@ -176,7 +197,7 @@ def fit_base(
             model.profile.copy_(torch.from_numpy(profile[np.arange(config.num_slots) % count]))
             rest = [v - profile[some, place] for place, (v, some) in enumerate(zip(rest, slots, strict=True))]
             known = [some[:end] for some, end in zip(rest, ends, strict=True)]
-        weights = fit_weights(window_moments(known, lag_steps, horizon_steps), base)
+        weights = fit_weights(window_moments(known, lag_steps, horizon_steps), base, history.groups)
         model.weight.copy_(torch.from_numpy(weights))
         if model.joint is not None:
             joint = fit_joint(np.stack(known, axis=1), weights, config.joint_steps)[joined]
@@ -188,13 +209,15 @@ def fit_base(
         model.mean.copy_(torch.tensor([mean for mean, _ in scales], dtype=torch.float64))
         model.deviation.copy_(torch.tensor([scale for _, scale in scales], dtype=torch.float64))
         tell("measuring its residuals")
-        residuals: list[list[Numbers]] = [[] for _ in range(size)]
-        for ends, nexts in itertools.pairwise(cuts):
+        # A base without weights has fitted nothing: for it the rows before the first origin are new, too.
+        begins = [[0] * size, *cuts] if choice.weights == "last" and effect is None else cuts
+        parts: list[list[Residuals]] = []
+        for ends, nexts in itertools.pairwise(begins):
             rest = solve(model, ends)
-            for place, some in enumerate(_residuals(model, rest, ends, nexts)):
-                residuals[place].append(some)
+            parts.append(_residuals(model, rest, ends, nexts))
         held_out = compare(model, rest, series, fit_ends, judge_ends)
-        set_quantiles(model, [np.concatenate(some) for some in residuals])
+        model.config = replace(config, spread=choose_spread(parts))
+        set_quantiles(model, [_join_residuals(some) for some in zip(*parts, strict=True)])
         # The weights are now those of the third origin, for which the rows after it are new.
         first = [max(0, end - lag_steps) for end in fit_ends]
         state = replay(model, history, first, judge_ends)
@@ -269,10 +292,39 @@ def compare(
     return {name: total / count for name, total in sums.items()} if count else {}
 
 
-def set_quantiles(model: LagForecaster, residuals: Sequence[Numbers]) -> None:
-    """Set the quantiles of each series from residuals (n, tracked); few ones are joined by the others'."""
-    pooled = np.concatenate(list(residuals)) if len(residuals) else np.zeros((0, 1))
-    for place, some in enumerate(residuals):
+def choose_spread(parts: Sequence[Sequence[Residuals]]) -> str:
+    """Return the spread whose quantiles, taken from earlier parts, have the least CRPS on the next ones.
+
+    Args:
+        parts: residuals of each series after each rolling origin, in the order of time.
+    """
+    scores: dict[str, list[float]] = {kind: [] for kind in LEAST_SPREAD}
+    for place in range(1, len(parts)):
+        known = [_join_residuals(some) for some in zip(*parts[:place], strict=True)]
+        for kind, found in scores.items():
+            losses = []
+            for before, now in zip(known, parts[place], strict=True):
+                if len(before.errors) and len(now.errors):
+                    some = slice(None, None, max(1, len(now.errors) // JUDGED_WINDOWS))
+                    table = np.quantile(before.relative(kind), PROBABILITIES, axis=0).T
+                    said = table * now.spreads[kind][some, None, None]
+                    losses.append(mean_crps(said, now.errors[some]))
+            if losses:
+                found.append(np.log(np.mean(losses) + 1e-12))
+    return min(scores, key=lambda kind: float(np.mean(scores[kind] or [0.0])))  # a tie: the first
+
+
+def mean_crps(found: Numbers, truth: Numbers) -> float:
+    """Return the mean CRPS of quantiles (..., PROBABILITIES): twice their pinball loss, by trapezoids."""
+    p, error = np.array(PROBABILITIES), truth[..., None] - found
+    return float(2.0 * np.trapezoid(np.maximum(p * error, (p - 1.0) * error), p, axis=-1).mean())
+
+
+def set_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) -> None:
+    """Set the quantiles of each series from its residuals; few ones are joined by the others'."""
+    relative = [some.relative(model.config.spread) for some in residuals]
+    pooled = np.concatenate(relative) if len(relative) else np.zeros((0, 1))
+    for place, some in enumerate(relative):
         chosen = some if len(some) >= 100 else np.concatenate([some, pooled])
         if len(chosen):
             model.quantiles[place] = torch.from_numpy(np.quantile(chosen, PROBABILITIES, axis=0).T)
@@ -323,7 +375,7 @@ def add_correction(
 
     The factor is the one in [0, 1] with the least squared error on unseen rows, shrunk by how uncertain the
     gain is. The gain is judged on blocks of them, each with the factor of the others; below two standard
-    errors it is dropped.
+    errors it is dropped. Training ends at half its budget if nothing has helped by then.
     """
     base = fitted.model
     if base.config.lag_steps < config.patch_steps or fitted.choice.weights == "last":
@@ -367,6 +419,8 @@ def add_correction(
                 tell(f"correction: update {update} of {training.updates}, gain {100 * gain:.1f} %")
                 if gain > best[1]:
                     best = (factor, gain, {k: v.clone() for k, v in model.state_dict().items()})
+                if checked >= PATIENCE and not best[0]:
+                    break
     factor, gain, weights = best
     if factor == 0.0:
         return fitted
@@ -516,8 +570,8 @@ def _set_residual_scale(
 
 def _residuals(
     model: LagForecaster, values: Sequence[Numbers], begins: Sequence[int], ends: Sequence[int]
-) -> list[Numbers]:
-    """Return residuals at the tracked steps in spreads of the last rows, (n, tracked) of each series."""
+) -> list[Residuals]:
+    """Return residuals at the tracked steps, and the spreads of the rows before them, of each series."""
     config = model.config
     tracked = np.array(config.tracked_steps)
     found = []
@@ -527,10 +581,11 @@ def _residuals(
         if len(origins) > MOST_RESIDUALS:
             origins = origins[np.linspace(0, len(origins) - 1, MOST_RESIDUALS).astype(np.int64)]
         if not len(origins):
-            found.append(np.zeros((0, len(tracked))))
+            nothing = np.zeros((0, len(tracked)))
+            found.append(Residuals(nothing, dict.fromkeys(LEAST_SPREAD, nothing[:, 0])))
             continue
         past = np.arange(-config.lag_steps + 1, 1)
-        spread = np.empty(len(origins))
+        spreads = {kind: np.empty(len(origins)) for kind in LEAST_SPREAD}
         forecasts = np.empty((len(origins), len(tracked)))
         for part in np.array_split(np.arange(len(origins)), max(1, len(origins) // 512)):
             if model.joint is None:
@@ -543,10 +598,18 @@ def _residuals(
                 lags = torch.from_numpy(rows)
                 said = model.base_lags(lags)[:, place, tracked - 1]
                 lags = lags[:, place]
-            forecasts[part], spread[part] = said.numpy(), model.spread(lags).numpy()
-        truth = column[origins[:, None] + tracked]
-        found.append((truth - forecasts) / spread[:, None])
+            forecasts[part] = said.numpy()
+            for kind, spread in spreads.items():
+                spread[part] = model.spread(lags, kind).numpy()
+        found.append(Residuals(column[origins[:, None] + tracked] - forecasts, spreads))
     return found
+
+
+def _join_residuals(parts: Sequence[Residuals]) -> Residuals:
+    return Residuals(
+        np.concatenate([some.errors for some in parts]),
+        {kind: np.concatenate([some.spreads[kind] for some in parts]) for kind in LEAST_SPREAD},
+    )
 
 
 def _scale(values: Numbers) -> tuple[float, float]:

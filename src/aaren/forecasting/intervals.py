@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aaren.forecasting.fitting import History
+from aaren.forecasting.fitting import History, mean_crps
 from aaren.forecasting.lagged import PROBABILITIES, LagForecaster
 
 MOST_ORIGINS = 1500  # at which intervals are looked at, about
@@ -15,8 +15,6 @@ Numbers = NDArray[np.float64]
 def judge_quantiles(found: Numbers, truth: Numbers) -> dict[str, float]:
     """Return coverage and CRPS of quantiles (..., PROBABILITIES) of the truth (...).
 
-    The CRPS is twice the pinball loss, integrated over the probabilities by trapezoids.
-
     >>> certain = np.zeros((4, len(PROBABILITIES)))
     >>> judge_quantiles(certain, np.zeros(4))
     {'coverage_80': 1.0, 'coverage_95': 1.0, 'crps': 0.0}
@@ -25,9 +23,7 @@ def judge_quantiles(found: Numbers, truth: Numbers) -> dict[str, float]:
     for level, sides in LEVELS.items():
         low, high = (found[..., PROBABILITIES.index(side)] for side in sides)
         scores[f"coverage_{level}"] = float(((truth >= low) & (truth <= high)).mean())
-    p, error = np.array(PROBABILITIES), truth[..., None] - found
-    loss = np.trapezoid(np.maximum(p * error, (p - 1.0) * error), p, axis=-1)
-    return {**scores, "crps": float(2.0 * loss.mean())}
+    return {**scores, "crps": mean_crps(found, truth)}
 
 
 def visited_origins(first: int, end: int, horizon_steps: int) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@
     profile      the mean of each slot of the calendar is taken away, and put back where the forecast lies
     base         linear in the last rows (`aaren.forecasting.ridge`), in closed form
     correction   optional: an Aaren encoder over patches of the same rows, shrunk by a factor in [0, 1]
-    intervals    quantiles of residuals, relative to the spread of the last rows, times a slow online scale
+    intervals    quantiles of residuals, relative to a spread of the last rows, times a slow online scale
 
 A stream holds the last rows, its place in the calendar, a few forecasts whose truth has not come yet, and the
 scales of its intervals. Every series of a row may come or stay away (`mask`).
@@ -41,7 +41,7 @@ LOWER, UPPER = ([PROBABILITIES.index(p) for p in some] for some in ((0.1, 0.025)
 MOST_TRACKED = 12  # steps of the horizon
 MOST_PENDING = 16  # forecasts kept until their truth comes
 RATE = 0.003  # of the scales, per row; truth comes a horizon late, and a faster one under-covers
-LEAST_SPREAD = 0.05  # of the last rows, in standard deviations of the training rows
+LEAST_SPREAD = {"level": 0.05, "change": 0.002, "fixed": 1.0}  # in standard deviations of the training rows
 CALENDAR_FEATURES = 4
 CHUNK = 256  # rows whose forecasts are made at once
 
@@ -75,6 +75,7 @@ class LagForecasterConfig:
     clock: str = "none"  # what a row's place in the calendar is counted by
     slot_seconds: int = 3600  # between two slots of the clock "week"
     time_zone: str = ""  # whose clocks; empty: as dates are given
+    spread: str = "level"  # what residuals are relative to: see LagForecaster.spread
     num_covariates: int = 0  # numbers that are known of every row, future ones too
     correction: CorrectionConfig | None = None
 
@@ -83,6 +84,8 @@ class LagForecasterConfig:
         require_at_least(self, num_series=1, horizon_steps=1, lag_steps=2, joint_steps=0, slot_seconds=1)
         if self.clock not in CLOCKS:
             raise unknown_name("clock", self.clock, CLOCKS)
+        if self.spread not in LEAST_SPREAD:
+            raise unknown_name("spread", self.spread, LEAST_SPREAD)
         if self.joint_steps > self.lag_steps:
             raise ConfigError(
                 f"joint_steps must be at most lag_steps, {self.lag_steps}; got {self.joint_steps}."
@@ -506,9 +509,17 @@ class LagForecaster(nn.Module):
         found = torch.stack([day.sin(), day.cos(), whole.sin(), whole.cos()], dim=-1)
         return found if config.num_slots > 1 else torch.zeros_like(found)
 
-    def spread(self, lags: Tensor) -> Tensor:
-        """Return the standard deviation of the last rows, (b, series), never quite 0."""
-        return lags.var(-1, correction=0).clamp(min=LEAST_SPREAD**2).sqrt()
+    def spread(self, lags: Tensor, kind: str | None = None) -> Tensor:
+        """Return what residuals are relative to, (b, series) of lags (b, series, lag steps), never quite 0.
+
+        "level" is the standard deviation of the last rows, "change" the root mean square of their changes
+        from row to row, which stay alike where levels wander, "fixed" is 1. The default is the config's.
+        """
+        kind = kind or self.config.spread
+        if kind == "fixed":
+            return torch.ones_like(lags[..., 0])
+        squares = lags.diff(dim=-1).square().mean(-1) if kind == "change" else lags.var(-1, correction=0)
+        return squares.clamp(min=LEAST_SPREAD[kind] ** 2).sqrt()
 
     def stream(self, batch_size: int | None = None) -> "LagSession":
         """Open a session that holds the state: push raw rows, read forecasts.
@@ -627,7 +638,8 @@ class LagForecaster(nn.Module):
         self, value: Tensor, kept: Tensor, align: Callable[[Tensor], Tensor] = lambda some: some
     ) -> Tensor:
         """Return errors of kept forecasts in half widths of the unscaled intervals, (..., tracked, 2)."""
-        error = ((value - kept[..., 0]) / kept[..., 1].clamp(min=LEAST_SPREAD)).unsqueeze(-1)
+        least = LEAST_SPREAD[self.config.spread]
+        error = ((value - kept[..., 0]) / kept[..., 1].clamp(min=least)).unsqueeze(-1)
         low, high = align(self.quantiles[..., LOWER]), align(self.quantiles[..., UPPER])
         return (error - (low + high) / 2).abs() / ((high - low) / 2 + 1e-12)
 

@@ -55,6 +55,7 @@ class LiveSeries:
     _ahead: dict[SeriesId, dict[np.generic, np.generic]]  # the time after each of the next ones
     refit_every: int
     choice_: Choice
+    groups_: list[int] | None  # of each series, by its static features
     sums_: NDArray[np.float64] | None  # (series, p, p) over all windows, for refits
     unfitted_: NDArray[np.int64]  # (series,) rows since the last
 
@@ -375,7 +376,7 @@ class LiveSeries:
         seen = np.concatenate([lags[..., :-1] - lags[..., -1:], np.ones_like(lags[..., :1])], axis=-1)
         self.sums_ = self.sums_ + np.einsum("nsp,nsq->spq", seen, seen)
         name = self.choice_.weights.partition("+")[0]
-        shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name)
+        shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name, self.groups_)
         model.weight.add_(torch.from_numpy(shift))
 
     @property

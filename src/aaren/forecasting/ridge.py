@@ -3,9 +3,9 @@
 Features are the lags minus the last value, and 1; targets are the horizon minus the last value, so that a
 level that drifts needs no window to be divided by. Sums over *all* windows come from a recursion along
 diagonals, which costs the square of a window's length and not the number of windows. What is fitted (no
-weights, one set for all series, one per series drawn to the shared one, all columns as inputs) and which
-profile of the calendar is taken away first is chosen by the mean log error over three rolling origins: one
-held-out part alone chooses wrongly on series that wander.
+weights, one set for all series, one per group or series drawn to the shared one, all columns as inputs) and
+which profile of the calendar is taken away first is chosen by the mean log error over three rolling origins:
+one held-out part alone chooses wrongly on series that wander.
 """
 
 import itertools
@@ -24,6 +24,7 @@ JOINT_SERIES = 6  # columns, at most, for that: its cost grows with their square
 JOINT_MARGIN = 0.01  # of the error that all columns as inputs must save, at every origin
 SHARED_RIDGE, BIAS_RIDGE = 1e-2, 1e-6  # relative to the mean square of the features
 DRAWN = {"series": 1.0, "series-0.1": 0.1}  # how strongly a series is drawn to the shared weights
+GROUP_DRAWN = 0.1  # the same of a group, which has more rows
 JOINT = {"joint": 1.0, "joint-0.1": 0.1, "joint-0.01": 0.01}  # ridge of what all columns add
 
 
@@ -109,23 +110,29 @@ def fit_shared(moments: Moments, ridge: float = SHARED_RIDGE) -> Numbers:
     return np.linalg.solve(gram + _penalty(gram, ridge, BIAS_RIDGE), moments.cross.sum(0))[None]
 
 
-def fit_weights(moments: Moments, name: str) -> Numbers:
-    """Return the named weights, (s or 1, p, h)."""
+def fit_weights(moments: Moments, name: str, groups: Sequence[int] | None = None) -> Numbers:
+    """Return the named weights, (s or 1, p, h).
+
+    Args:
+        moments: of each series.
+        name: one of `weight_names`.
+        groups: of each series, its group; those of "group" are equal within one.
+    """
     if name == "last":
         return np.zeros((1, *moments.cross.shape[1:]))
     shared = fit_shared(moments)
     if name == "shared":
         return shared
+    if name == "group":
+        features, cross = (_of_groups(some, groups) for some in (moments.features, moments.cross))
+        return shared + _drawn(features, cross - features @ shared, GROUP_DRAWN)[np.asarray(groups)]
     strength = DRAWN[name]
-    return np.stack(
-        [
-            shared[0] + np.linalg.solve(gram + _penalty(gram, strength, strength), cross - gram @ shared[0])
-            for gram, cross in zip(moments.features, moments.cross, strict=True)
-        ]
-    )
+    return shared + _drawn(moments.features, moments.cross - moments.features @ shared, strength)
 
 
-def shift_weights(features: Numbers, cross: Numbers, name: str) -> Numbers:
+def shift_weights(
+    features: Numbers, cross: Numbers, name: str, groups: Sequence[int] | None = None
+) -> Numbers:
     """Return what new windows add to named weights, (s or 1, p, h): as if all had been fitted together.
 
     With sums G over all windows and a ridge R: (G + R)^-1 · (features of the new ones)ᵀ · (their errors).
@@ -135,11 +142,20 @@ def shift_weights(features: Numbers, cross: Numbers, name: str) -> Numbers:
         features: (s, p, p) sums over all windows.
         cross: (s, p, h) features times errors, of the new windows alone.
         name: of the weights, without what all columns add.
+        groups: of each series, its group.
     """
     if name == "shared":
         gram = features.sum(0)
         return np.linalg.solve(gram + _penalty(gram, SHARED_RIDGE, BIAS_RIDGE), cross.sum(0))[None]
-    strength = DRAWN[name]
+    if name == "group":
+        return _drawn(_of_groups(features, groups), _of_groups(cross, groups), GROUP_DRAWN)[
+            np.asarray(groups)
+        ]
+    return _drawn(features, cross, DRAWN[name])
+
+
+def _drawn(features: Numbers, cross: Numbers, strength: float) -> Numbers:
+    """Solve for each series, or group, by itself, drawn to 0."""
     return np.stack(
         [
             np.linalg.solve(gram + _penalty(gram, strength, strength), some)
@@ -148,9 +164,18 @@ def shift_weights(features: Numbers, cross: Numbers, name: str) -> Numbers:
     )
 
 
-def weight_names(num_series: int) -> tuple[str, ...]:
+def _of_groups(sums: Numbers, groups: Sequence[int] | None) -> Numbers:
+    """Add up the sums of the series of each group, (groups, ...)."""
+    assert groups is not None
+    found = np.zeros((max(groups) + 1, *sums.shape[1:]))
+    np.add.at(found, np.asarray(groups), sums)
+    return found
+
+
+def weight_names(num_series: int, groups: Sequence[int] | None = None) -> tuple[str, ...]:
     """Return what can be fitted to so many series, the simplest first."""
-    return ("last", "shared", *(DRAWN if num_series > 1 else ()))
+    has_groups = groups is not None and 1 < len(set(groups)) < num_series
+    return ("last", "shared", *(("group",) if has_groups else ()), *(DRAWN if num_series > 1 else ()))
 
 
 def joint_features(values: Numbers, lag_steps: int, origins: NDArray[np.int64]) -> Numbers:
@@ -233,6 +258,7 @@ def choose(
     lag_steps: int,
     horizon_steps: int,
     can_join: bool = False,
+    groups: Sequence[int] | None = None,
 ) -> Choice:
     """Fit before each origin, judge until the next: the smallest mean log error; ties go to the simpler.
 
@@ -243,6 +269,7 @@ def choose(
         lag_steps: of the past.
         horizon_steps: of the future.
         can_join: rows of all series belong together, so that all may be inputs of each.
+        groups: of each series, its group; None: there are none.
     """
     scores: dict[tuple[str, str], list[float]] = {}
     for kind, some in slots.items():
@@ -258,10 +285,10 @@ def choose(
             moments = window_moments(known, lag_steps, horizon_steps)
             if not judge.num_windows.sum() or not moments.num_windows.sum():
                 continue
-            for name in weight_names(len(series)):
+            for name in weight_names(len(series), groups):
                 if name == "last" and kind != "none":
                     continue
-                error = squared_error(fit_weights(moments, name), judge)
+                error = squared_error(fit_weights(moments, name, groups), judge)
                 scores.setdefault((kind, name), []).append(np.log(error + 1e-12))
     if not scores:
         return Choice(profile="none", weights="last", scores={})
@@ -276,7 +303,7 @@ def choose(
             begin = max(0, ends[0] - lag_steps)
             if not moments.num_windows.sum() or nexts[0] - begin < lag_steps + horizon_steps:
                 continue
-            weights = fit_weights(moments, name)
+            weights = fit_weights(moments, name, groups)
             steps = min(JOINT_STEPS, lag_steps)
             for joined, joint in fit_joint(values[: ends[0]], weights, steps).items():
                 error = joint_error(values[begin : nexts[0]], weights, joint, steps)
