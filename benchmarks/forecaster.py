@@ -50,8 +50,8 @@ PEER_UPDATES = {"DLinear style": 1500, "PatchTST style": 300}
 PEER_BATCH = {"DLinear style": 256, "PatchTST style": 128}
 
 # MSE as published, at a look-back of 336: Zeng et al. (2023), arXiv 2205.13504, and Nie et al. (2023), arXiv
-# 2211.14730, PatchTST/42; compared number by number with a table of later work that quotes both. Traffic there
-# is all 862 series, which is another set.
+# 2211.14730, PatchTST/42; compared number by number with a table of later work that quotes both. Traffic has
+# all 862 series there: another set.
 PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
     "DLinear": {
         "ETTh1": (0.375, 0.405, 0.439, 0.472),
@@ -154,6 +154,7 @@ def base_rows(opened: Opened, horizon: int) -> list[dict[str, Any]]:
             "mse": squared_error(model.weight.numpy(), judge),
             "profile": fitted.choice.profile,
             "weights": fitted.choice.weights,
+            "spread": model.config.spread,
             "cpu_seconds": round(seconds, 1),
             **intervals(model, opened),
         }
@@ -366,6 +367,7 @@ class Line:
     crps: float
     naive_crps: float
     base: str  # what the rolling origins chose
+    spread: str  # and what its intervals are relative to
     kept: str  # in how many seeds the correction was kept
 
     @property
@@ -404,6 +406,7 @@ def lines(record: BenchRecord) -> list[Line]:
                 },
                 naive_crps=number(naive, "crps"),
                 base=f"{base['weights']}, profile {base['profile']}",
+                spread=str(base["spread"]),
                 kept=f"{len(kept)} of {len(ours)}" if ours else "not tried",
             )
         )
@@ -466,7 +469,16 @@ def tables(record: BenchRecord) -> list[Table]:
         ),
         text_table(
             title="Intervals of one stream through TEST, and what was chosen",
-            columns=("", "80 % cover", "95 % cover", "CRPS", "CRPS, naive", "base", "correction kept"),
+            columns=(
+                "",
+                "80 % cover",
+                "95 % cover",
+                "CRPS",
+                "CRPS, naive",
+                "base",
+                "relative to",
+                "correction kept",
+            ),
             rows=[
                 (
                     line.label,
@@ -475,6 +487,7 @@ def tables(record: BenchRecord) -> list[Table]:
                     _digits(line.crps),
                     _digits(line.naive_crps),
                     line.base,
+                    line.spread,
                     line.kept,
                 )
                 for line in rows
