@@ -524,6 +524,7 @@ def test_known_covariates_of_the_future_are_used() -> None:
     model.update(future[:3])
     assert len(model.predict(9, X_future=future)) == 9
     assert model.score(future[3:]) > 0.8
+    assert model.plot(h=9, X_future=future).get_title() == "north"
 
 
 def test_series_of_one_kind_share_what_they_say(tmp_path: Path) -> None:
@@ -644,5 +645,5 @@ def test_refits_follow_a_new_law_and_equal_a_fit_to_all_rows(tmp_path: Path) -> 
     again.update(new[:40])
     mean, scale = float(again.model_.mean), float(again.model_.deviation)
     rows = (np.concatenate([known, new[:40]]) - mean) / scale
-    want = fit_shared(window_moments([rows], 8, 3))
+    want = fit_shared(window_moments([rows], again.model_.config.lag_steps, 3))
     assert np.abs(again.model_.weight.numpy() - want).max() < 0.05 * np.abs(before - want).max()

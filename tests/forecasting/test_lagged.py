@@ -17,6 +17,7 @@ from aaren.forecasting.fitting import (
     fit_base,
     judge_correction,
     replay,
+    set_quantiles,
 )
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.ridge import (
@@ -330,6 +331,19 @@ def test_intervals_are_relative_to_what_goes_with_the_errors(kind: str) -> None:
     assert choose_spread(parts[:1]) == "level"  # nothing to judge by
 
 
+def test_few_residuals_make_wide_intervals() -> None:
+    """Quantiles of a handful, most of which overlap, would hold far less than they say."""
+    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=6, lag_steps=4, spread="fixed"))
+    noise, widths = np.random.default_rng(0), {}
+    for count in (12, 99, 100):
+        errors = np.repeat(noise.permutation(np.linspace(-1, 1, count))[:, None], 6, axis=1)
+        set_quantiles(model, [Residuals(errors, {"fixed": np.ones(count)})])
+        widths[count] = (model.quantiles[0, :, -2] - model.quantiles[0, :, 1]).numpy()
+    np.testing.assert_allclose(widths[100], 1.9, rtol=0.01)
+    assert 1.9 < widths[99][0] < 2.0 < widths[99][-1] < 2.3
+    assert 2.0 < widths[12][0] < 2.6 < widths[12][-1] < 4.0
+
+
 def test_covariates_are_taken_away_and_put_back() -> None:
     noise = np.random.default_rng(2)
     rows = 1200
@@ -362,3 +376,16 @@ def test_wrong_shapes_and_settings_are_named(model: LagForecaster) -> None:
         LagForecasterConfig(num_series=1, horizon_steps=1, clock="moon")
     with pytest.raises(ConfigError, match="joint_steps must be at most lag_steps"):
         LagForecasterConfig(num_series=1, horizon_steps=1, lag_steps=4, joint_steps=5)
+
+
+def test_few_and_many_lags_are_judged_by_the_same_rows() -> None:
+    """With 24 lags nothing can be fitted before the first origin: an error there counts all the same."""
+    noise = np.random.default_rng(3)
+    values, scores = np.zeros(84), {}
+    for row in range(2, 84):
+        values[row] = 1.5 * values[row - 1] - 0.9 * values[row - 2] + noise.normal()
+    cuts = [[33], [50], [67], [84]]
+    for lags in (6, 24):
+        slots = {"none": [np.zeros(84, dtype=np.int64)]}
+        scores[lags] = choose([values], slots, cuts, lag_steps=lags, horizon_steps=10)
+    assert scores[6].scores["none", "last"] == pytest.approx(scores[24].scores["none", "last"])

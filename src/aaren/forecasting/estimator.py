@@ -55,7 +55,7 @@ DESCRIPTION, STATE, SUMS = "estimator.json", "state.bin", "sums.bin"
 SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
 FEW_ROWS = 3000  # below, fewer lags are tried too
-FEWER_LAGS = (24, 96)
+FEWER_LAGS = (6, 12, 24, 96)
 REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
 LEAST = {  # whole numbers among the settings, and how small they may be
     **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "batch_size", "updates"), 1),
@@ -317,6 +317,7 @@ class AarenForecaster(Estimator, LiveSeries):
         h: int | None = None,
         levels: Sequence[float] = (80, 95),
         past: int = 96,
+        X_future: "pandas.DataFrame | None" = None,  # noqa: N803  the name that the field uses
         ax: Any = None,  # Any: of matplotlib
     ) -> Any:
         """Draw the last rows of a series and the fan of its forecast; return the axes."""
@@ -325,7 +326,7 @@ class AarenForecaster(Estimator, LiveSeries):
         name = self.series_[0] if series is None else series
         if name not in self.series_:
             raise DataError(f"no series {name!r}; known are {', '.join(map(repr, self.series_[:8]))}.")
-        forecast = self.predict(h, levels=levels)
+        forecast = self.predict(h, levels=levels, X_future=X_future)
         if self.panel_.layout == "long":
             forecast = forecast[forecast[self.id_column] == name]
         prefix = FORECAST if self.panel_.layout == "long" else name

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ ORIGINS = (
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
 BLOCKS = 6  # of unseen rows by which a correction is judged
 JUDGED_WINDOWS = 300  # of them
+FEW_RESIDUALS = 100  # of a series; fewer are joined by those of others
 MOST_RESIDUALS = 4000  # windows of each origin whose residuals make the quantiles
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
 LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year", "none": "season"}
@@ -321,13 +323,30 @@ def mean_crps(found: Numbers, truth: Numbers) -> float:
 
 
 def set_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) -> None:
-    """Set the quantiles of each series from its residuals; few ones are joined by the others'."""
+    """Set the quantiles of each series from its residuals; few ones are joined by the others'.
+
+    If these are few, too, quantiles are wider, as Student's are than the normal ones; windows overlap, so
+    that residuals of step h say as much as one in h of them.
+    """
+    steps = np.array(model.config.tracked_steps)
     relative = [some.relative(model.config.spread) for some in residuals]
     pooled = np.concatenate(relative) if len(relative) else np.zeros((0, 1))
     for place, some in enumerate(relative):
-        chosen = some if len(some) >= 100 else np.concatenate([some, pooled])
+        chosen = some if len(some) >= FEW_RESIDUALS else np.concatenate([some, pooled])
         if len(chosen):
-            model.quantiles[place] = torch.from_numpy(np.quantile(chosen, PROBABILITIES, axis=0).T)
+            table = np.quantile(chosen, PROBABILITIES, axis=0).T
+            if len(pooled) < FEW_RESIDUALS:
+                centre = table[:, PROBABILITIES.index(0.5), None]
+                table = centre + (table - centre) * _widening(np.maximum(len(pooled) / steps, 2.0))
+            model.quantiles[place] = torch.from_numpy(table)
+
+
+def _widening(freedom: Numbers) -> Numbers:
+    """Return Student's quantiles in units of the normal ones, (freedom, PROBABILITIES), nearly."""
+    z = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
+    v = freedom[:, None]
+    found: Numbers = 1.0 + (z**2 + 1) / (4 * v) + (5 * z**4 + 16 * z**2 + 3) / (96 * v**2)
+    return found
 
 
 @torch.no_grad()
@@ -416,7 +435,11 @@ def add_correction(
             if int(min(spent, 1.0) * CHECKS) > checked:  # the last one is at the end, however early it comes
                 checked = int(min(spent, 1.0) * CHECKS)
                 factor, gain = judge_correction(windows.terms(judged))
-                tell(f"correction: update {update} of {training.updates}, gain {100 * gain:.1f} %")
+                left = (time.process_time() - began) * max(0.0, 1.0 / spent - 1.0)
+                tell(
+                    f"correction: update {update} of {training.updates}, gain {100 * gain:.1f} %, "
+                    f"{left:.0f} s left at most"
+                )
                 if gain > best[1]:
                     best = (factor, gain, {k: v.clone() for k, v in model.state_dict().items()})
                 if checked >= PATIENCE and not best[0]:

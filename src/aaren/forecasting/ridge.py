@@ -23,8 +23,7 @@ JOINT_STEPS = 168  # lags of every column where all columns are inputs of each
 JOINT_SERIES = 6  # columns, at most, for that: its cost grows with their square
 JOINT_MARGIN = 0.01  # of the error that all columns as inputs must save, at every origin
 SHARED_RIDGE, BIAS_RIDGE = 1e-2, 1e-6  # relative to the mean square of the features
-DRAWN = {"series": 1.0, "series-0.1": 0.1}  # how strongly a series is drawn to the shared weights
-GROUP_DRAWN = 0.1  # the same of a group, which has more rows
+DRAWN = {"series": 1.0, "series-0.1": 0.1, "group": 0.1}  # how strongly each is drawn to the shared weights
 JOINT = {"joint": 1.0, "joint-0.1": 0.1, "joint-0.01": 0.01}  # ridge of what all columns add
 
 
@@ -123,11 +122,8 @@ def fit_weights(moments: Moments, name: str, groups: Sequence[int] | None = None
     shared = fit_shared(moments)
     if name == "shared":
         return shared
-    if name == "group":
-        features, cross = (_of_groups(some, groups) for some in (moments.features, moments.cross))
-        return shared + _drawn(features, cross - features @ shared, GROUP_DRAWN)[np.asarray(groups)]
-    strength = DRAWN[name]
-    return shared + _drawn(moments.features, moments.cross - moments.features @ shared, strength)
+    errors = moments.cross - moments.features @ shared
+    return shared + _drawn(moments.features, errors, name, groups)
 
 
 def shift_weights(
@@ -147,35 +143,30 @@ def shift_weights(
     if name == "shared":
         gram = features.sum(0)
         return np.linalg.solve(gram + _penalty(gram, SHARED_RIDGE, BIAS_RIDGE), cross.sum(0))[None]
+    return _drawn(features, cross, name, groups)
+
+
+def _drawn(features: Numbers, cross: Numbers, name: str, groups: Sequence[int] | None) -> Numbers:
+    """Solve for each series, or for each group, by itself, drawn to 0; (s, p, h)."""
     if name == "group":
-        return _drawn(_of_groups(features, groups), _of_groups(cross, groups), GROUP_DRAWN)[
-            np.asarray(groups)
-        ]
-    return _drawn(features, cross, DRAWN[name])
-
-
-def _drawn(features: Numbers, cross: Numbers, strength: float) -> Numbers:
-    """Solve for each series, or group, by itself, drawn to 0."""
-    return np.stack(
-        [
-            np.linalg.solve(gram + _penalty(gram, strength, strength), some)
-            for gram, some in zip(features, cross, strict=True)
-        ]
-    )
-
-
-def _of_groups(sums: Numbers, groups: Sequence[int] | None) -> Numbers:
-    """Add up the sums of the series of each group, (groups, ...)."""
-    assert groups is not None
-    found = np.zeros((max(groups) + 1, *sums.shape[1:]))
-    np.add.at(found, np.asarray(groups), sums)
-    return found
+        places = np.array(groups)
+        features, cross = (
+            np.stack([some[places == group].sum(0) for group in range(places.max() + 1)])
+            for some in (features, cross)
+        )
+    strength = DRAWN[name]
+    found = [
+        np.linalg.solve(gram + _penalty(gram, strength, strength), some)
+        for gram, some in zip(features, cross, strict=True)
+    ]
+    return np.stack([found[group] for group in groups or ()] if name == "group" else found)
 
 
 def weight_names(num_series: int, groups: Sequence[int] | None = None) -> tuple[str, ...]:
     """Return what can be fitted to so many series, the simplest first."""
     has_groups = groups is not None and 1 < len(set(groups)) < num_series
-    return ("last", "shared", *(("group",) if has_groups else ()), *(DRAWN if num_series > 1 else ()))
+    drawn = [name for name in DRAWN if name != "group"] if num_series > 1 else []
+    return ("last", "shared", *(["group"] if has_groups else []), *drawn)
 
 
 def joint_features(values: Numbers, lag_steps: int, origins: NDArray[np.int64]) -> Numbers:
@@ -283,34 +274,43 @@ def choose(
             ]
             judge = window_moments(ahead, lag_steps, horizon_steps)
             moments = window_moments(known, lag_steps, horizon_steps)
-            if not judge.num_windows.sum() or not moments.num_windows.sum():
+            if not judge.num_windows.sum():
                 continue
             for name in weight_names(len(series), groups):
                 if name == "last" and kind != "none":
                     continue
-                error = squared_error(fit_weights(moments, name, groups), judge)
+                # Where nothing can be fitted yet a model is the last value: scores stay comparable.
+                fitted = name if moments.num_windows.sum() else "last"
+                error = squared_error(fit_weights(moments, fitted, groups), judge)
                 scores.setdefault((kind, name), []).append(np.log(error + 1e-12))
     if not scores:
         return Choice(profile="none", weights="last", scores={})
     best = min(scores, key=lambda key: float(np.mean(scores[key])))
     if can_join and 1 < len(series) <= JOINT_SERIES:
-        alone, (kind, name) = scores[best], best
+        alone, (kind, name), is_fitted = scores[best], best, []
+        joints: dict[str, list[float]] = {joined: [] for joined in JOINT}
         num_slots = 1 + max(int(places.max(initial=0)) for places in slots[kind])
         for ends, nexts in itertools.pairwise(cuts):
             rest = _without(series, slots[kind], num_slots, ends if kind != "none" else None)
             values = np.stack(rest, axis=1)
             moments = window_moments([some[: ends[0]] for some in rest], lag_steps, horizon_steps)
             begin = max(0, ends[0] - lag_steps)
-            if not moments.num_windows.sum() or nexts[0] - begin < lag_steps + horizon_steps:
+            if nexts[0] - begin < lag_steps + horizon_steps:
+                continue
+            is_fitted.append(bool(moments.num_windows.sum()))
+            if not is_fitted[-1]:
+                for found in joints.values():
+                    found.append(alone[len(found)])
                 continue
             weights = fit_weights(moments, name, groups)
             steps = min(JOINT_STEPS, lag_steps)
             for joined, joint in fit_joint(values[: ends[0]], weights, steps).items():
                 error = joint_error(values[begin : nexts[0]], weights, joint, steps)
-                scores.setdefault((kind, f"{name}+{joined}"), []).append(np.log(error + 1e-12))
-        for key, found in scores.items():
-            if "+" in key[1] and np.subtract(alone, found).min() > JOINT_MARGIN:
-                best = key if np.mean(found) < np.mean(scores[best]) else best
+                joints[joined].append(np.log(error + 1e-12))
+        for joined, found in joints.items():
+            if any(is_fitted) and np.subtract(alone, found)[is_fitted].min() > JOINT_MARGIN:
+                scores[kind, f"{name}+{joined}"] = found
+        best = min(scores, key=lambda key: float(np.mean(scores[key])))
     return Choice(
         profile=best[0],
         weights=best[1],
