@@ -79,7 +79,7 @@ class ForecasterSettings:
     horizons: tuple[int, ...] = HORIZONS
     seeds: tuple[int, ...] = (0, 1, 2)
     peers: tuple[str, ...] = PEERS
-    keeps_parts: bool = True  # in files, to go on from
+    keeps_parts: bool = True  # in files, to resume from
     measures: bool = True  # what has no file; False: it stays a gap
 
 

@@ -1,13 +1,22 @@
-"""The settings of an estimator, by name, as scikit-learn has them; for estimators that do without it."""
+"""What estimators share that do without scikit-learn: settings by name, and how they are read back."""
 
 import inspect
-from typing import Any, Self
+import json
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-from aaren.errors import unknown_name
+from aaren.errors import AarenError, ConfigError, DataError, unknown_name
+
+DESCRIPTION, STATE = "estimator.json", "state.bin"  # files of a saved estimator, beside its model
 
 
 class Estimator:
     """Keeps every argument of its constructor, which also checks them, as an attribute of that name."""
+
+    format_version: ClassVar[int]  # of the description that `save` writes
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as scikit-learn does."""
@@ -29,3 +38,76 @@ class Estimator:
         parameters, values = inspect.signature(type(self)).parameters, self.get_params()
         changed = (f"{name}={value!r}" for name, value in values.items() if value != parameters[name].default)
         return f"{type(self).__name__}({', '.join(changed)})"
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` wrote; it resumes where it was."""
+        folder = Path(folder)
+        if not (folder / DESCRIPTION).is_file():
+            raise DataError(f"no saved {cls.__name__} in {folder}: {DESCRIPTION} is missing.")
+        try:
+            described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            version = described["format_version"]
+            if version != cls.format_version:
+                raise DataError(
+                    f"{folder}: format version {version}; this aaren reads {cls.format_version}. Upgrade: "
+                    f"pip install -U aaren; or fit and save again."
+                )
+            return cls._from_description(described, folder)
+        except AarenError:
+            raise
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            OSError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise DataError(
+                f"{folder}: damaged or incomplete {cls.__name__} ({type(error).__name__}: {error}). Save it "
+                f"again."
+            ) from error
+
+    @classmethod
+    def _from_description(cls, described: Mapping[str, Any], folder: Path) -> Self:
+        """Make the estimator again from what `save` wrote."""
+        raise NotImplementedError
+
+    def _numbers(
+        self, least: Mapping[str, int], below: Mapping[str, float], faults: list[str]
+    ) -> dict[str, Any]:
+        """Return the numbers among the settings as plain ones; what cannot be is added to the faults.
+
+        Args:
+            least: whole numbers, and how small each may be.
+            below: real numbers above 0, and what each must be below.
+            faults: where to report.
+        """
+        found: dict[str, Any] = {}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, Integral)
+                or not smallest <= int(value) < 2**63
+            ):
+                faults.append(f"{name} must be a whole number, at least {smallest}; got {value!r}")
+            else:
+                found[name] = int(value)
+        for name, most in below.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < most:
+                limits = "positive and finite" if most == math.inf else f"above 0 and below {most:g}"
+                faults.append(f"{name} must be a number, {limits}; got {value!r}")
+            else:
+                found[name] = float(value)
+        return found
+
+
+def require_whole(name: str, value: object) -> int:
+    """Return a number of things, or report what cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
+    return int(value)

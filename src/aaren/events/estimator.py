@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import take_threads
-from aaren.engine.estimator import Estimator
+from aaren.engine.estimator import DESCRIPTION, STATE, Estimator, require_whole
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.progress import Observer, choose_observer, write_line
-from aaren.errors import AarenError, ConfigError, DataError, require_extra
+from aaren.errors import ConfigError, DataError, require_extra
 from aaren.events.distribution import NextEvent
 from aaren.events.fitting import EventFit, Judged, compare, divide, fit_markov, is_still_improving, terms
 from aaren.events.fitting import summarise as summarise_terms
@@ -49,8 +49,7 @@ from aaren.stream.saved import load_model, save_model
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-FORMAT_VERSION = 1
-DESCRIPTION, STATE, MODEL, PREPROCESSING = "estimator.json", "state.bin", "model", "preprocessing.json"
+MODEL, PREPROCESSING = "model", "preprocessing.json"
 OURS, BASELINE = "AarenEventForecaster", "markov"
 DAY, WEEK = 86_400.0, 604_800.0  # seconds: the periods of dates
 FEWEST_TURNS = 2.0  # of a period within the data, or it cannot be told from chance
@@ -100,6 +99,8 @@ class AarenEventForecaster(Estimator):
     >>> bool(coming.time > pd.Timestamp("2026-09-01 12:00")), sorted(coming.probabilities)
     (True, ['order', 'visit'])
     """
+
+    format_version = 1
 
     def __init__(
         self,
@@ -290,7 +291,7 @@ class AarenEventForecaster(Estimator):
             state,
             num_branches=num_paths,
             horizon=None if horizon is None else self.clock_.duration(horizon),
-            max_events=most if n is None else _require_whole("n", n),
+            max_events=most if n is None else require_whole("n", n),
             generator=generator,
         )
         if bool(futures.is_cut.any()):
@@ -365,7 +366,7 @@ class AarenEventForecaster(Estimator):
         folder = Path(folder)
         clock, columns = self.clock_, self.columns_
         described = {
-            "format_version": FORMAT_VERSION,
+            "format_version": self.format_version,
             "settings": {**self.get_params(), **self._settings(), "periods": _plain_periods(self.periods)},
             "columns": [columns.sequence, columns.time, columns.kind],
             "clock": [clock.is_date, clock.origin, clock.zone, clock.unit],
@@ -384,27 +385,6 @@ class AarenEventForecaster(Estimator):
         write_text(folder / PREPROCESSING, json.dumps(learned, indent=1) + "\n")
         write_text(folder / DESCRIPTION, json.dumps(described, indent=1) + "\n")
         return folder
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "AarenEventForecaster":
-        """Read what `save` wrote; it resumes where it was."""
-        folder = Path(folder)
-        if not (folder / DESCRIPTION).is_file():
-            raise DataError(f"no saved {OURS} in {folder}: {DESCRIPTION} is missing.")
-        try:
-            described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-            if described["format_version"] != FORMAT_VERSION:
-                raise DataError(
-                    f"{folder}: format version {described['format_version']}; this aaren reads "
-                    f"{FORMAT_VERSION}. Upgrade: pip install -U aaren; or fit and save again."
-                )
-            return cls._from_description(described, folder)
-        except AarenError:
-            raise
-        except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{folder}: damaged or incomplete {OURS} ({type(error).__name__}: {error}). Save it again."
-            ) from error
 
     @classmethod
     def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenEventForecaster":
@@ -506,19 +486,7 @@ class AarenEventForecaster(Estimator):
     def _settings(self) -> dict[str, Any]:
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
         faults: list[str] = []
-        settings: dict[str, Any] = {}
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-                faults.append(f"{name} must be a whole number, at least {least}; got {value!r}")
-            else:
-                settings[name] = int(value)
-        for name, most in (("learning_rate", math.inf), ("validation_fraction", 1.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < most:
-                faults.append(f"{name} must be a number above 0 and below {most}; got {value!r}")
-            else:
-                settings[name] = float(value)
+        settings = self._numbers(LEAST, {"learning_rate": math.inf, "validation_fraction": 1.0}, faults)
         if isinstance(self.periods, str) and self.periods != "auto":
             faults.append(f"periods must be 'auto' or a list such as [24.0] or ['1D']; got {self.periods!r}")
         if faults:
@@ -560,9 +528,3 @@ def _plain_periods(periods: object) -> object:
         if isinstance(periods, str)
         else [str(p) if not isinstance(p, Real) else float(p) for p in cast("Sequence[object]", periods)]
     )
-
-
-def _require_whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
-    return int(value)

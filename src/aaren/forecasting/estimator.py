@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
-from aaren.engine.estimator import Estimator
-from aaren.errors import AarenError, ConfigError, DataError, require_extra
+from aaren.engine.estimator import DESCRIPTION, STATE, Estimator, require_whole
+from aaren.errors import ConfigError, DataError, require_extra
 from aaren.files.atomic import write_bytes, write_text
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
 from aaren.forecasting.fitting import (
@@ -43,15 +42,14 @@ from aaren.forecasting.frames import (
     write_frame,
 )
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagState
-from aaren.forecasting.live import LiveSeries, cut_rows, last_rows, require_whole
+from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import Choice, window_moments
 from aaren.stream.saved import load_model, save_model
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-FORMAT_VERSION = 5
-DESCRIPTION, STATE, SUMS = "estimator.json", "state.bin", "sums.bin"
+SUMS = "sums.bin"
 SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
 FEW_ROWS = 3000  # below, fewer lags are tried too
@@ -100,6 +98,8 @@ class AarenForecaster(Estimator, LiveSeries):
     >>> str(model.update(tomorrow).predict()["ds"].iloc[0].date())
     '2024-05-01'
     """
+
+    format_version = 5
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class AarenForecaster(Estimator, LiveSeries):
         return self
 
     def _sums(self, history: History) -> NDArray[np.float64] | None:
-        """Return the sums of the base's features over all windows, which refits go on from."""
+        """Return the sums of the base's features over all windows, which refits start from."""
         if self.choice_.weights == "last":
             return None
         config = self.model_.config
@@ -363,7 +363,7 @@ class AarenForecaster(Estimator, LiveSeries):
                 )
         recent = self.recent_
         described = {
-            "format_version": FORMAT_VERSION,
+            "format_version": self.format_version,
             "parameters": {
                 **self.get_params(),
                 **self._settings(),
@@ -392,38 +392,7 @@ class AarenForecaster(Estimator, LiveSeries):
         return folder
 
     @classmethod
-    def load(cls, folder: str | Path) -> "AarenForecaster":
-        """Read what `save` wrote; it resumes where it was."""
-        folder = Path(folder)
-        if not (folder / DESCRIPTION).is_file():
-            raise DataError(f"no saved AarenForecaster in {folder}: {DESCRIPTION} is missing.")
-        try:
-            described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-            version = described["format_version"]
-            if version != FORMAT_VERSION:
-                raise DataError(
-                    f"{folder}: format version {version}; this aaren reads {FORMAT_VERSION}. Upgrade: pip "
-                    f"install -U aaren; or fit and save again."
-                )
-            return cls._from_description(described, folder)
-        except AarenError:
-            raise
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            OSError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise DataError(
-                f"{folder}: damaged or incomplete AarenForecaster ({type(error).__name__}: {error}). "
-                "Save it again."
-            ) from error
-
-    @classmethod
-    def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenForecaster":
+    def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenForecaster":
         parameters = described["parameters"]
         found = cls(**{**parameters, **{name: tuple(parameters[name]) for name in ("covariates", "static")}})
         groups = described["groups"]
@@ -537,19 +506,7 @@ class AarenForecaster(Estimator, LiveSeries):
     def _settings(self) -> dict[str, Any]:
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
         faults: list[str] = []
-        settings: dict[str, Any] = {}
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-                faults.append(f"{name} must be a whole number, at least {least}; got {value!r}")
-            else:
-                settings[name] = int(value)
-        for name in ("learning_rate", "most_seconds"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < math.inf:
-                faults.append(f"{name} must be a number, positive and finite; got {value!r}")
-            else:
-                settings[name] = float(value)
+        settings = self._numbers(LEAST, {"learning_rate": math.inf, "most_seconds": math.inf}, faults)
         if self.fill not in ("error", "interpolate", "seasonal"):
             faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
         for name in ("covariates", "static"):

@@ -1,4 +1,4 @@
-"""LiveSeries: what a fitted forecaster does with series that go on: forecast, take in rows, continue dates.
+"""LiveSeries: what a fitted forecaster does with series as they grow: forecast, take in rows, continue dates.
 
 It holds one state of the model for all series and the last rows of each; neither grows.
 """
@@ -8,7 +8,6 @@ import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aaren.engine.estimator import require_whole
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.forecasting.calendar import Dates, continue_dates, find_slots
 from aaren.forecasting.frames import (
@@ -475,13 +475,6 @@ class LiveSeries:
     def _require_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise ConfigError("this AarenForecaster is not fitted yet: call fit(frame) first.")
-
-
-def require_whole(name: str, value: object) -> int:
-    """Return a number of rows, or report what cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ConfigError(f"{name} must be a whole number, at least 1; got {value!r}.")
-    return int(value)
 
 
 def last_rows(rows: SeriesRows, *, before: SeriesRows | None = None, kept: int = 336) -> SeriesRows:
