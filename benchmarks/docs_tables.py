@@ -18,6 +18,7 @@ import engine_overhead
 import event_training
 import forecaster
 import grid
+import paths
 import policy
 import policy_estimator
 import pool_soak
@@ -420,6 +421,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     grid: "docs/lab.md",
     forecaster: "docs/forecasting.md",
     correction: "docs/forecasting.md",
+    paths: "docs/extending.md",
 }
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("README.md", "numbers"): numbers,
