@@ -80,6 +80,9 @@ def test_nothing_can_run_and_that_is_said() -> None:
         (("--datasets", "ETTh9"), "unknown dataset 'ETTh9'; did you mean"),
         (("events", "--models", "arren"), "unknown model 'arren'; did you mean 'aaren'?"),
         (("--set", "shard=5/4"), "--set: shard must be I/N"),
+        (("--set", "thread=1"), "--set: unknown key 'thread'; did you mean 'threads'?"),
+        (("--set", "timeout"), "--set: 'timeout' is no assignment: write key=value."),
+        (("--set", "stall=-1"), "--set: stall must be 0 or more minutes; got -1."),
         (("--profile", "cppu"), "unknown profile 'cppu'; did you mean 'cpu'?"),
     ],
 )
