@@ -10,7 +10,7 @@ from aaren.ops.packing import through_padding
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-ROWS = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| a")]
+ROWS = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith(("| a ", "| an "))]
 
 
 @pytest.mark.parametrize(("change", "cell"), ROWS, ids=[change.strip() for change, _ in ROWS])
