@@ -27,7 +27,7 @@ from aaren.stream.pool import Streamable
 from aaren.stream.rows import RowPath, numbers
 
 
-def classify_file(
+def predict_file(
     model: nn.Module,
     config: ClassificationConfig,
     preprocessing: Mapping[str, Json],

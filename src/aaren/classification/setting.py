@@ -99,20 +99,6 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
 
         return SampleRows(model, preprocessing)
 
-    def predict(
-        self,
-        model: "nn.Module",
-        config: "ClassificationConfig",
-        preprocessing: "Mapping[str, Json]",
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Classify the cases of a `.ts` file; the result is a CSV file with a row per case."""
-        from aaren.classification.predict import classify_file
-
-        classify_file(model, config, preprocessing, source=source, target=target)
-
 
 def _training_file(folder: Path) -> Path:
     found = sorted(item for item in folder.iterdir() if plain_name(item).endswith("_TRAIN.ts"))

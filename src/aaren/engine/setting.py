@@ -5,6 +5,7 @@ that listing datasets or checking a file never waits for torch.
 """
 
 import importlib
+import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -185,9 +186,14 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
         source: Path,
         target: Path,
     ) -> None:
-        """Read a user's new data from `source` and write the model's predictions to `target`."""
-        del model, config, preprocessing, source, target
-        raise ConfigError(f"the setting {self.name!r} has no `aaren predict`.")
+        """Read a user's new data from `source` and write the model's predictions to `target`.
+
+        That is `predict.predict_file` of the setting's package.
+        """
+        name = f"{type(self).__module__.rpartition('.')[0]}.predict"
+        if self.package is sys.modules[type(self).__module__] or importlib.util.find_spec(name) is None:
+            raise ConfigError(f"the setting {self.name!r} has no `aaren predict`.")
+        self._submodule("predict").predict_file(model, config, preprocessing, source=source, target=target)
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         """Return the way from a raw row to an answer of the model's streams, for `aaren stream`."""

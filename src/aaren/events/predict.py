@@ -31,7 +31,7 @@ HEADER = (
 )
 
 
-def forecast_file(
+def predict_file(
     model: nn.Module,
     config: EventsConfig,
     preprocessing: Mapping[str, Json],

@@ -97,20 +97,6 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
         numbers = facts.get("comparable")
         return isinstance(numbers, list) and metric in numbers, str(facts.get("comparable_reason", ""))
 
-    def predict(
-        self,
-        model: "nn.Module",
-        config: "EventsConfig",
-        preprocessing: "Mapping[str, Json]",
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Predict time and kind of the next event of every sequence in a file, as CSV."""
-        from aaren.events.predict import forecast_file
-
-        forecast_file(model, config, preprocessing, source=source, target=target)
-
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         from aaren.events.predict import EventRows
 

@@ -24,7 +24,7 @@ from aaren.forecasting.streaming import StreamingForecaster
 from aaren.stream.rows import RowPath, field, number
 
 
-def forecast_file(
+def predict_file(
     model: nn.Module,
     config: ForecastingConfig,
     preprocessing: Mapping[str, Json],

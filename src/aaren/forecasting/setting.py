@@ -103,20 +103,6 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         del facts
         return f"{fact('rows')} rows × {fact('series')}"
 
-    def predict(
-        self,
-        model: "nn.Module",
-        config: "ForecastingConfig",
-        preprocessing: "Mapping[str, Json]",
-        *,
-        source: Path,
-        target: Path,
-    ) -> None:
-        """Forecast what follows the last row of a CSV file; the result is one with the same columns."""
-        from aaren.forecasting.predict import forecast_file
-
-        forecast_file(model, config, preprocessing, source=source, target=target)
-
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         from aaren.forecasting.predict import ForecastRows
 
