@@ -16,7 +16,8 @@ from aaren.bench.pool import train_model
 from aaren.engine.lines import open_rows
 from aaren.integrations.pure import PureStep
 
-pytestmark = pytest.mark.long
+SECONDS = 900  # for a driver, on a busy machine
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * SECONDS)]
 
 DRIVER = """
 import sys
@@ -52,7 +53,11 @@ def start(*words: object) -> "subprocess.Popen[str]":
 
 
 def finish(driver: "subprocess.Popen[str]") -> str:
-    said, complained = driver.communicate(timeout=280)
+    try:
+        said, complained = driver.communicate(timeout=SECONDS)
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
     assert driver.returncode == 0, complained[-4000:]
     return said
 
@@ -102,12 +107,15 @@ def test_a_killed_driver_goes_on_exactly(tmp_path: Path) -> None:
     words = (run, tmp_path / "rows", tmp_path / "checkpoint", tmp_path / "out", 1, 0)
     driver = start(*words)
     commits = tmp_path / "checkpoint" / "commits"
-    deadline = time.monotonic() + 200
-    while not (commits / "1").exists():
-        assert driver.poll() is None, driver.communicate()[1][-4000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(driver.pid, signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS
+    try:
+        while not (commits / "1").exists():
+            assert driver.poll() is None, driver.communicate()[1][-4000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
     driver.communicate()
     finish(start(*words))
     found = [(row["id"], row["ts"][11:19], json.loads(row["answer"])) for row in committed(tmp_path / "out")]
