@@ -47,7 +47,7 @@ SAMPLES = 5
 CONNECTIONS = 24
 ROWS_PER_REQUEST = 256
 FLAT = 0.02
-EVENTS = ("num_layers=4", "num_heads=4", "ff_width=256")
+EVENTS = ("width=64", "num_layers=4", "num_heads=4", "ff_width=256")
 SPARK_BATCHES, SPARK_ROWS = 3, 10  # of every key, in each of the batches
 # What a user's driver does: a streaming table of files, one file a batch.
 SPARK = """
