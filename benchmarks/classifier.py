@@ -410,9 +410,11 @@ def average(record: BenchRecord, contender: str, name: str, dataset: str | None 
         for row in record.measurements
         if row["contender"] == contender and row.get(name) is not None and dataset in (None, row["dataset"])
     ]
+    if dataset is None:
+        rows = [row for row in rows if row["dataset"] not in ASIDE]
     if not rows:
         return None
-    sets = sorted({str(row["dataset"]) for row in rows} - (ASIDE.keys() if dataset is None else set()))
+    sets = sorted({str(row["dataset"]) for row in rows})
     return float(
         np.mean([np.mean([number(row, name) for row in rows if row["dataset"] == one]) for one in sets])
     )

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import classifier
 import correction
 import data_loading
 import engine_overhead
@@ -99,19 +100,14 @@ def _forecasts() -> list[dict[str, Any]]:
 def which_classifier() -> str:
     """Show the classifiers set by set, means over seeds, beside the published numbers."""
     rows = _read(_bench("classifier"))["measurements"]
-    contenders = (
-        "Aaren",
-        "Aaren, small",
-        "network",
-        "stem alone",
-        "GRU",
-        "MiniRocket",
-        "MultiRocket-Hydra",
-        "1-NN DTW",
-        "logistic regression",
-    )
+    contenders = [
+        name
+        for name in classifier.CHEAP_FIRST
+        if any(row["contender"] == name and row["dataset"] not in classifier.ASIDE for row in rows)
+    ]
+    contenders.sort(key=[*classifier.OURS, *classifier.PEERS].index)
     table = []
-    for name in sorted({row["dataset"] for row in rows}):
+    for name in sorted({row["dataset"] for row in rows if row["contender"] == "Aaren"}):
         cells = [
             [100 * row["accuracy_1.00"] for row in rows if (row["dataset"], row["contender"]) == (name, one)]
             for one in contenders
@@ -146,6 +142,38 @@ def which_classifier() -> str:
         ["---"] + ["--:"] * (len(contenders) + 2),
         table,
     )
+
+
+def learned_scores() -> str:
+    """Show what learned scores add to the features of the default classifier."""
+    rows = _read(_bench("learned-scores"))["rows"]
+    names = {
+        "equal": "equal scores, ridge",
+        "trained": "the same, trained further",
+        "learned": "the same, scores learned too",
+    }
+    table = [[label, *(f"{100 * row[name]:.1f}" for row in rows)] for name, label in names.items()]
+    head = ["", *(f"{row['dataset']} ({row['cases']} cases)" for row in rows)]
+    return _table(head, ["---"] + ["--:"] * len(rows), table)
+
+
+def which_policy() -> str:
+    """Show the policies' returns, the cost of a fit and of an action."""
+    rows = _read(_bench("policy-estimator"))["measurements"]
+    table = []
+    for name in dict.fromkeys(row["environment"] for row in rows):
+        ours, clone, data = (
+            [row for row in rows if (row["environment"], row["contender"]) == (name, one)]
+            for one in ("AarenPolicy", "clone of the best third", "recorded episodes")
+        )
+        returns = (
+            f"{statistics.mean(row['return'] for row in some):,.1f}" if some else "-"
+            for some in (ours, clone, data)
+        )
+        fit = statistics.mean(row["fit_cpu_seconds"] for row in ours)
+        table.append([name, *returns, f"{fit:.0f} s", f"{ours[0]['state_bytes']:,.0f} bytes"])
+    head = ["mean return", "AarenPolicy", "clone of the best third", "recorded", "fit, CPU", "state"]
+    return _table(head, ["---"] + ["--:"] * 5, table)
 
 
 def which_forecaster() -> str:
@@ -422,6 +450,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     forecaster: "docs/forecasting.md",
     correction: "docs/forecasting.md",
     paths: "docs/extending.md",
+    classifier: "docs/classification.md",
 }
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("README.md", "numbers"): numbers,
@@ -429,6 +458,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("docs/which-model.md", "classifiers"): which_classifier,
     ("docs/which-model.md", "forecasters"): which_forecaster,
     ("docs/which-model.md", "events"): event_forecaster,
+    ("docs/which-model.md", "policies"): which_policy,
     **{
         (page, module.BENCHMARK.command): partial(benchmark_tables, module.BENCHMARK)
         for module, page in BENCHMARKS.items()
@@ -436,6 +466,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("docs/events.md", "gaps to the Hawkes process"): hawkes_gaps,
     ("docs/events.md", "times or gaps"): event_encodings,
     ("docs/events.md", "the event forecaster"): event_forecaster,
+    ("docs/classification.md", "learned scores"): learned_scores,
     ("docs/forecasting.md", "the published size"): published_size_forecasts,
     ("docs/forecasting.md", "losses on Traffic"): traffic_losses,
     ("docs/classification.md", "accuracy by rule"): lambda: accuracies(
