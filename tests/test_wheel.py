@@ -87,7 +87,8 @@ def install(package: Path, home: Path, *options: str, **variables: str) -> Path:
 
 
 def run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    """Run code there; -E: not with the package of a checkout that PYTHONPATH may name."""
+    return subprocess.run([python, "-E", "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 def test_the_first_lines_of_readme_run(python, tmp_path):
