@@ -406,7 +406,9 @@ def lines(record: BenchRecord) -> list[Line]:
                 },
                 naive_crps=number(naive, "crps"),
                 base=f"{base['weights']}, profile {base['profile']}",
-                spread=str(base["spread"]),
+                spread=str(
+                    base.get("spread", "level, not chosen")
+                ),  # of parts from before there was a choice
                 kept=f"{len(kept)} of {len(ours)}" if ours else "not tried",
             )
         )

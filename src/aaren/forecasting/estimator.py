@@ -199,7 +199,7 @@ class AarenForecaster(Estimator, LiveSeries):
         self.unfitted_ = np.zeros(len(ends), dtype=np.int64)
         self.sums_ = self._sums(history) if self.refit_every else None
         self.recent_ = {name: last_rows(rows, kept=self._kept) for name, rows in series.items()}
-        self._ahead = {}
+        self._ahead, self._slots_ahead = {}, {}
         if self.verbose:
             print(self.table())
         return self
@@ -417,7 +417,7 @@ class AarenForecaster(Estimator, LiveSeries):
             )
             for name, times, kind, values, covariates in zip(ids, *parts, strict=True)
         }
-        found._ahead = {}
+        found._ahead, found._slots_ahead = {}, {}
         found.unfitted_, found.sums_ = np.array(described["unfitted"], dtype=np.int64), None
         if (folder / SUMS).is_file() and found.refit_every:
             p = model.config.lag_steps

@@ -53,6 +53,7 @@ class LiveSeries:
     series_: tuple[SeriesId, ...]
     recent_: dict[SeriesId, SeriesRows]
     _ahead: dict[SeriesId, dict[np.generic, np.generic]]  # the time after each of the next ones
+    _slots_ahead: dict[np.generic, int]  # and places in the calendar
     refit_every: int
     choice_: Choice
     groups_: list[int] | None  # of each series, by its static features
@@ -310,10 +311,13 @@ class LiveSeries:
             place = places[name]
             self._require_near(name, place, rows)
             values[: len(rows.values), place], real[: len(rows.values), place] = rows.values, True
-            seen = rows.times.tobytes(), rows.times.dtype
-            if seen not in places_of:
-                places_of[seen] = self._slots(rows.times)
-            slots[: len(rows.values), place] = places_of[seen]
+            if longest == 1:
+                slots[0, place] = self._slot(rows.times)
+            else:
+                seen = rows.times.tobytes(), rows.times.dtype
+                if seen not in places_of:
+                    places_of[seen] = self._slots(rows.times)
+                slots[: len(rows.values), place] = places_of[seen]
             if covariates.shape[2]:
                 if rows.covariates is None or rows.covariates.shape[1] != covariates.shape[2]:
                     raise DataError(f"series {name!r}: every row needs its {covariates.shape[2]} covariates.")
@@ -431,6 +435,17 @@ class LiveSeries:
             ):
                 return {}
         return dict(self.recent_)
+
+    def _slot(self, times: NDArray[np.generic]) -> int:
+        """Return the slot of one time; those of times that may follow are found at once, and kept."""
+        found = self._slots_ahead.get(times[0])
+        if found is None:
+            recent = next(iter(self.recent_.values())).times
+            later = times.astype(np.int64) + usual_step(recent[-KEPT_TIMES:]) * np.arange(KEPT_TIMES)
+            moments = later.astype(times.dtype)
+            self._slots_ahead = dict(zip(moments, self._slots(moments).tolist(), strict=True))
+            found = self._slots_ahead[times[0]]
+        return found
 
     def _slots(self, times: NDArray[np.generic]) -> NDArray[np.int64]:
         config = self.model_.config
