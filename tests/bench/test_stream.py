@@ -23,7 +23,8 @@ from aaren.bench.stream_contenders import (
     SMALL,
     TRANSFORMER,
 )
-from aaren.bench.stream_view import draw, targets
+from aaren.bench.stream_engines import HAND, NATIVE, READ, TORCH, WASM, EngineSettings, measure_engines
+from aaren.bench.stream_view import draw, tables, targets
 from aaren.cli.main import app
 from aaren.errors import ConfigError
 
@@ -140,7 +141,7 @@ def test_folding_must_pay() -> None:
 
 def test_many_streams_are_judged() -> None:
     many = [_many_row(1, 2000.0), _many_row(1024, 220_000.0)]
-    assert _verdicts(_record(*many), "1,024 streams") == ["met"]
+    assert _verdicts(_record(*many), "1,024 streams / one") == ["met"]
 
 
 def test_a_step_carries_many_streams() -> None:
@@ -197,3 +198,37 @@ def test_contradicting_sizes_are_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "stream", "--quick", "--long"])
     assert isinstance(result.exception, ConfigError)
     assert "give only one of them" in str(result.exception)
+
+
+def _engine_row(contender: str, seconds: float, *, size: str = SMALL, streams: int = 1) -> Row:
+    times = {f"step_{part}_seconds": seconds for part in ("median", "lower_quartile", "upper_quartile")}
+    return {"what": "engine", "size": size, "contender": contender, "streams": streams, **times}
+
+
+def test_engines_are_judged_by_their_ratios_and_a_missing_tool_is_no_verdict() -> None:
+    rows = [
+        _engine_row(TORCH, 300e-6),
+        _engine_row(NATIVE, 10e-6),
+        _engine_row(HAND, 5e-6),
+        {"what": "engine", "size": SMALL, "contender": WASM, "streams": 1, "skipped": "needs Node."},
+        _engine_row(NATIVE, 150e-6, size=PAPER),
+        _engine_row(READ, 120e-6, size=PAPER),
+        _engine_row(TORCH, 5e-3, streams=1024),
+        _engine_row(NATIVE, 2e-3, streams=1024),
+    ]
+    record = _record(*rows)
+    assert _verdicts(record, "torch / native") == ["met"]
+    assert _verdicts(record, "native / C by hand") == ["missed"]
+    assert _verdicts(record, "WebAssembly in Node / native") == ["not run"]
+    assert _verdicts(record, "width 512: one step, native / reading") == ["met"]
+    assert _verdicts(record, "1,024 streams in one call") == ["met"]
+    notes = [note for table in tables(record) for note in table.notes]
+    assert "WebAssembly in Node skipped: needs Node." in notes
+
+
+def test_engines_run_the_same_network() -> None:
+    rows = measure_engines(EngineSettings(budget_seconds=0.1, streams=16, threads=1, has_wasm=False))
+    skipped = {row["contender"]: row["skipped"] for row in rows if "skipped" in row}
+    assert skipped.pop(WASM) == "left out of a quick run."
+    assert not [why for why in skipped.values() if "differs" in str(why)]
+    assert {row["call"] for row in rows if row["what"] == "saved_state"} == {"to_bytes", "restore"}

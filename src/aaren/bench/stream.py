@@ -3,13 +3,14 @@
 Every model runs in a process of its own; they take turns of a few dozen tokens in one run. Against the
 number of tokens: bytes of the state, memory of the process above its level with the weights loaded, time per
 token, cumulative time. Then how many tokens per second a step carries when many streams are stepped together:
-an eager step costs dispatch, not arithmetic. `stream_view` draws and judges the record.
+an eager step costs dispatch, not arithmetic. Then the same step without torch (`stream_engines`).
+`stream_view` draws and judges the record.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing.connection import Connection
 from typing import NamedTuple, cast
@@ -31,6 +32,7 @@ from aaren.bench.stream_contenders import (
     count_parameters,
     size_title,
 )
+from aaren.bench.stream_engines import EngineSettings, measure_engines
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderState
@@ -262,6 +264,7 @@ class StreamSettings:
     window_tokens: int = 2 * TURN_TOKENS  # time per token is the median over this many latest ones
     streams: tuple[int, ...] = (1, 32, 1024)  # stepped together
     streams_seconds: float = 8.0  # for the timing of all of them
+    engines: EngineSettings = field(default_factory=EngineSettings)
 
     def __post_init__(self) -> None:
         for lane in self.lanes:
@@ -281,6 +284,7 @@ QUICK = StreamSettings(
     window_tokens=TURN_TOKENS,
     streams=(1, 64),
     streams_seconds=0.5,
+    engines=EngineSettings(budget_seconds=0.4, streams=64, has_wasm=False),
 )
 LONG = StreamSettings(lanes=lanes({PAPER: 32_768, SMALL: 2048}, folded_tokens=1_000_000))
 
@@ -295,6 +299,7 @@ def measure(settings: StreamSettings, on_step: OnStep = silent) -> BenchRecord:
         done = _run_lanes(chosen, settings.window_tokens, rows, on_step, done, total)
     on_step(total, total, "many streams at once")
     rows += measure_many_streams(settings.streams, budget_seconds=settings.streams_seconds)
+    rows += measure_engines(settings.engines, lambda _done, _total, what: on_step(total, total, what))
     return BenchRecord(
         kind="stream",
         command=COMMAND,

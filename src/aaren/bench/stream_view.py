@@ -15,16 +15,28 @@ from aaren.bench.stream_contenders import (
     LSTM,
     PAPER,
     SIZES,
+    SMALL,
     TRANSFORMER,
     size_title,
 )
-from aaren.bench.target import Ratio, Target, at_least, doubt, judge, targets_table, time_ratio
+from aaren.bench.stream_engines import ENGINES, HAND, NATIVE, ONNX, READ, TORCH, WASM
+from aaren.bench.target import Ratio, Target, at_least, at_most, doubt, judge, targets_table, time_ratio
 from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 FLAT_WITHIN = 0.1
 LATE_TOKENS = 1_000_000
 CUMULATIVE_RATIOS = ((8192, 1.7), (32_768, 4.0))
 MANY_STREAMS, MANY_STREAMS_RATIO = 1024, 100.0
+# One step of one stream: what is divided by what, and how large the ratio may be (or, first, must be).
+FASTER_THAN_TORCH = 20.0
+ENGINE_LIMITS = (
+    (SMALL, NATIVE, HAND, 1.5),
+    (PAPER, NATIVE, READ, 1.5),
+    (SMALL, WASM, NATIVE, 4.0),
+    (SMALL, ONNX, NATIVE, 10.0),
+)
+MANY_NATIVE_RATIO = 2.0
+OVERHEAD_SECONDS, SAVED_SECONDS = 5e-6, 50e-6
 
 
 def targets(record: BenchRecord) -> list[Target]:
@@ -38,7 +50,41 @@ def targets(record: BenchRecord) -> list[Target]:
     found += _flatness(record)
     for size in SIZES:
         found += [_folded_is_faster(record, size, slower) for slower in (AAREN, CACHED_QUERY)]
-    return [*found, _many_streams(record)]
+    return [*found, _many_streams(record), *_engines(record)]
+
+
+def _engines(record: BenchRecord) -> list[Target]:
+    """Judge the step without torch, and what sessions add to it."""
+
+    def engine(size: str, name: str, streams: int = 1) -> Row | None:
+        row = record.find(what="engine", size=size, contender=name, streams=streams)
+        return None if row is None or "skipped" in row else row
+
+    field = "step_median_seconds"
+    ratio = time_ratio(record, engine(SMALL, TORCH), engine(SMALL, NATIVE), field=field)
+    found = [at_least("4 layers of width 64: one step, torch / native", ratio, FASTER_THAN_TORCH)]
+    for size, name, other, limit in ENGINE_LIMITS:
+        ratio = time_ratio(record, engine(size, name), engine(size, other), field=field)
+        title = "4 layers of width 64" if size == SMALL else "a block of width 512"
+        found.append(at_most(f"{title}: one step, {ENGINES[name]} / {ENGINES[other]}", ratio, limit))
+    many = (engine(SMALL, name, MANY_STREAMS) for name in (TORCH, NATIVE))
+    name = f"{MANY_STREAMS:,} streams in one call, 2 threads: tokens per second, native / torch"
+    found.append(at_least(name, time_ratio(record, *many, field=field), MANY_NATIVE_RATIO))
+    for item in ("array", "tensor", "list"):
+        row = record.find(what="session", item=item)
+        found.append(_seconds_below(record, f"session, per {item}", row, "overhead_seconds", "step_"))
+    for model in ("small", "decision"):
+        for call in ("to_bytes", "restore"):
+            row = record.find(what="saved_state", model=model, call=call)
+            found.append(_seconds_below(record, f"{call} of the {model} model", row, "median_seconds", ""))
+    return found
+
+
+def _seconds_below(record: BenchRecord, name: str, row: Row | None, field: str, prefix: str) -> Target:
+    limit = OVERHEAD_SECONDS if field == "overhead_seconds" else SAVED_SECONDS
+    value = None if row is None else Ratio(number(row, field), doubt(record, row, prefix=prefix))
+    wanted = f"below {format_seconds(limit)}"
+    return judge(name, wanted, value, lambda found: found < limit, format_seconds)
 
 
 def _row(record: BenchRecord, size: str, contender: str, tokens: int) -> Row | None:
@@ -117,7 +163,42 @@ def tables(record: BenchRecord) -> list[Table]:
         counts = sorted({int(number(row, "tokens")) for row in _stream_rows(record, size)})
         found += [_table(record, size, tokens) for tokens in _shown(counts)]
     judged = targets_table(targets(record), whole_run=f"{COMMAND} --long")
-    return [*found, _many_streams_table(record), judged]
+    return [*found, _many_streams_table(record), *_engine_tables(record), judged]
+
+
+def _engine_tables(record: BenchRecord) -> list[Table]:
+    """Return one table per size and number of streams, with the contenders that were skipped and why."""
+    rows = [row for row in record.measurements if row["what"] == "engine"]
+    found = []
+    for size, streams in dict.fromkeys((str(row["size"]), int(number(row, "streams"))) for row in rows):
+        chosen = [row for row in rows if row["size"] == size and row["streams"] == streams]
+        timed = {
+            str(row["contender"]): number(row, "step_median_seconds")
+            for row in chosen
+            if "skipped" not in row
+        }
+        missing = [
+            f"{ENGINES[str(row['contender'])]} skipped: {row['skipped']}"
+            for row in chosen
+            if "skipped" in row
+        ]
+        found.append(
+            text_table(
+                title=f"One step of {counted(streams, 'stream')}: {size_title(size)}",
+                columns=("", "one step", "/ native"),
+                rows=[
+                    (
+                        ENGINES[name],
+                        format_seconds(seconds),
+                        format_ratio(seconds / timed[NATIVE]) if NATIVE in timed else "",
+                    )
+                    for name, seconds in timed.items()
+                ],
+                bold_rows=[ENGINES[NATIVE]],
+                note=" ".join(missing),
+            )
+        )
+    return found
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:

@@ -61,6 +61,7 @@ from aaren.errors import ConfigError, DataError, MissingDependencyError, require
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn.conv import Conv
 from aaren.stream.saved import load_model, save_model
+from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -317,6 +318,19 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         axes.legend()
         return axes
 
+    def whole_step(self) -> WholeStep:
+        """Return what is exported: from a raw sample to the probabilities of the classes."""
+        check_is_fitted(self, "model_")
+        self.model_.preprocessing = self._learned()
+        return self.model_.whole_step()
+
+    def _learned(self) -> dict[str, list[str] | list[float]]:
+        return {
+            "classes": [str(label) for label in self.classes_.tolist()],
+            "mean": self.mean_.tolist(),
+            "deviation": self.deviation_.tolist(),
+        }
+
     def save(self, folder: str | Path) -> Path:
         """Write the fitted estimator into a folder, which is made if need be, and return the folder.
 
@@ -329,11 +343,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
                 f"labels that are saved must be text, numbers or booleans; got {type(labels[0]).__name__}. "
                 f"Fit with y.astype(str)."
             )
-        self.model_.preprocessing = {
-            "classes": [str(label) for label in labels],
-            "mean": self.mean_.tolist(),
-            "deviation": self.deviation_.tolist(),
-        }
+        self.model_.preprocessing = self._learned()
         folder = save_model(self.model_, folder)
         settings = self.get_params()
         if not isinstance(settings["random_state"], Integral | None):

@@ -1,14 +1,14 @@
 """`aaren export`: write a trained stream as C, WebAssembly or ONNX."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 
 def export(
     source: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A finished run, or a folder that save_model wrote.")
+        Path, typer.Argument(metavar="RUN", help="A finished run, a saved model or estimator.")
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write into.")
@@ -32,12 +32,9 @@ def export(
     [bold]aaren export runs/forecasting/... --to c -o sensor --check rows.npy[/]
     """
     from aaren.stream.export import export_stream, read_rows
-    from aaren.stream.saved import load_model
 
-    folder = source / "model" if (source / "model").is_dir() else source
     rows = None if check is None else read_rows(check)
-    model = load_model(folder)
-    written = export_stream(model, output, to=to, weights=weights, state=state, check=rows)
+    written = export_stream(_load(source), output, to=to, weights=weights, state=state, check=rows)
     print(f"{written.folder}: {', '.join(written.files)}")
     print(
         f"weights {written.manifest['weight_bytes']:,} bytes, state {written.manifest['state_bytes']:,} bytes"
@@ -47,3 +44,23 @@ def export(
             f"difference from torch, of the largest answer: at most {written.largest_difference:.1e}, "
             f"{written.loss:.1e} on the mean"
         )
+
+
+def _load(source: Path) -> Any:  # Any: a model or an estimator that knows its raw rows
+    """Return what is to be exported: an estimator knows more than its model."""
+    from aaren.events import AarenEventForecaster, EventModel
+    from aaren.forecasting import AarenForecaster
+    from aaren.forecasting.lagged import LagForecaster
+    from aaren.rl import AarenPolicy, DecisionModel
+    from aaren.stream.saved import load_model
+
+    model = load_model(source / "model" if (source / "model").is_dir() else source)
+    if (source / "estimator.json").is_file():
+        for kind, estimator in (
+            (LagForecaster, AarenForecaster),
+            (EventModel, AarenEventForecaster),
+            (DecisionModel, AarenPolicy),
+        ):
+            if isinstance(model, kind):
+                return estimator.load(source)
+    return model

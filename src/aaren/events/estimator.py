@@ -45,6 +45,7 @@ from aaren.events.sequences import EventSequences, Times
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn.conv import Conv
 from aaren.stream.saved import load_model, save_model
+from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
@@ -353,6 +354,30 @@ class AarenEventForecaster(Estimator):
             session.state = self.state_.select([self._place(sequence)])
         return session
 
+    def whole_step(self) -> WholeStep:
+        """Return what is exported: a new sequence, with times as `push` takes them.
+
+        Dates become seconds since 1970-01-01 in UTC, or, of dates without a time zone, by their own clocks.
+        """
+        self._require_fitted()
+        self.model_.preprocessing = self._learned()
+        whole, clock = self.model_.whole_step(), self.clock_
+        origin, inner = clock.origin / 1e9 if clock.is_date else float(clock.origin), whole.run
+
+        def run(given: list[Tensor], state: EventState) -> tuple[list[Tensor], EventState]:
+            outputs, new = inner([given[0] - origin, *given[1:]], state)
+            return outputs, new
+
+        whole.run = run
+        if clock.is_date:
+            whole.notes["time"] = (
+                "when the event came, in seconds since 1970-01-01; later than the one before"
+            )
+        return whole
+
+    def _learned(self) -> dict[str, list[str] | str]:
+        return {"mark_names": [str(kind) for kind in self.kinds_], "unit": self.clock_.time_unit}
+
     def save(self, folder: str | Path) -> Path:
         """Write model, states and names into a folder; `load` needs nothing else. Nothing is pickled."""
         self._require_fitted()
@@ -379,10 +404,9 @@ class AarenEventForecaster(Estimator):
             "gain": list(self.gain_),
             "num_updates": self.num_updates_,
         }
-        learned = {"mark_names": [str(kind) for kind in self.kinds_], "unit": clock.time_unit}
         save_model(self.model_, folder / MODEL)
         write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
-        write_text(folder / PREPROCESSING, json.dumps(learned, indent=1) + "\n")
+        write_text(folder / PREPROCESSING, json.dumps(self._learned(), indent=1) + "\n")
         write_text(folder / DESCRIPTION, json.dumps(described, indent=1) + "\n")
         return folder
 

@@ -44,7 +44,9 @@ from aaren.forecasting.frames import (
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagState
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import Choice, window_moments
+from aaren.forecasting.whole import lag_step
 from aaren.stream.saved import load_model, save_model
+from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
@@ -351,6 +353,11 @@ class AarenForecaster(Estimator, LiveSeries):
         ax.set_title(str(name))
         ax.legend(loc="upper left", ncols=2 + len(levels), fontsize="small")
         return ax
+
+    def whole_step(self) -> WholeStep:
+        """Return what is exported: forecasts with intervals, from where `stream()` begins."""
+        self._require_fitted()
+        return lag_step(self.model_, state=self.state_, columns=[str(name) for name in self.series_])
 
     def save(self, folder: str | Path) -> Path:
         """Write model, states and scales into a folder; `load` needs nothing else."""

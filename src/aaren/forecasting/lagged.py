@@ -13,7 +13,7 @@ scales of its intervals. Every series of a row may come or stay away (`mask`).
 import datetime
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,12 +24,15 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
 from aaren.forecasting.ridge import LAG_STEPS
+from aaren.forecasting.whole import lag_step
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.checks import check_model_state
 from aaren.nn.dropout import drop
 from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, describe_config, fingerprint_around, hash_weights
+from aaren.ops.tracing import is_traced
 from aaren.stream.session import Item, Session
+from aaren.stream.whole import WholeStep, names_in
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
@@ -171,10 +174,18 @@ class Correction(nn.Module):
         patches = z[:, -self.num_patches * self.config.patch_steps :]
         patches = patches.reshape(len(z), self.num_patches, self.config.patch_steps)
         about = self.series(series) + self.calendar(calendar.to(z.dtype))
-        hidden, _ = self.encoder(self.patch(patches) + self.position + about.unsqueeze(1))
-        read = hidden.flatten(1)
+        items = self.patch(patches) + self.position + about.unsqueeze(1)
+        read = (self._step_by_step(items) if is_traced() else self.encoder(items)[0]).flatten(1)
         found: Tensor = self.head(drop(read, 2 * self.config.dropout) if self.training else read)
         return found
+
+    def _step_by_step(self, items: Tensor) -> Tensor:
+        """Return what the encoder says, as exported programs compute it."""
+        state, hidden = self.encoder.init_state(len(items)), []
+        for place in range(self.num_patches):
+            said, state = self.encoder.step(items[:, place], state)
+            hidden.append(said)
+        return torch.stack(hidden, dim=1)
 
 
 class LagForecaster(nn.Module):
@@ -220,6 +231,7 @@ class LagForecaster(nn.Module):
 
     spread_steps: Tensor
     tracked: Tensor
+    preprocessing: Mapping[str, Any] | None = None  # of the run that it comes from: names of columns
 
     def extra_repr(self) -> str:
         return f"horizon_steps={self.config.horizon_steps}, lag_steps={self.config.lag_steps}"
@@ -528,6 +540,10 @@ class LagForecaster(nn.Module):
             batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
         """
         return LagSession(self.fold(), batch_size=batch_size)
+
+    def whole_step(self) -> WholeStep:
+        """Return the step from a raw row, and the time of its date, to forecasts with intervals."""
+        return lag_step(self, columns=names_in(self.preprocessing, "columns"))
 
     def fold(self) -> "LagForecaster":
         """Return a frozen copy for inference; states pass between it and the original."""

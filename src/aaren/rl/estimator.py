@@ -34,6 +34,7 @@ from aaren.rl.session import Actions, PolicySession, SessionPlayer
 from aaren.rl.training import ReturnLadder, WindowExperiment
 from aaren.stream.saved import load_model, save_model
 from aaren.stream.session import Item
+from aaren.stream.whole import WholeStep
 
 # A base class cannot wait until it is used; this module is imported only when its estimator is asked for.
 try:
@@ -339,6 +340,10 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         return (
             "the policy wins" if gap > 0 else "the clone wins: use the clone, policy.clone_.act(observation)"
         )
+
+    def whole_step(self) -> WholeStep:
+        """Return what is exported: the policy, asked for `target_return_`."""
+        return self.model_.whole_step(self.stream(engine="torch"))
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted policy and its clone into a folder, made if need be; nothing is pickled."""

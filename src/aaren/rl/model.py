@@ -369,12 +369,14 @@ class DecisionModel(nn.Module):
             engine=engine,
         )
 
-    def whole_step(self) -> WholeStep:
+    def whole_step(self, session: "PolicySession | None" = None) -> WholeStep:
         """Return the step from an observation, and the reward of the action before it, to the next action.
 
-        The return that is asked for is the model's `target_return`, in the first state.
+        Args:
+            session: one of a single stream on torch, which says what is asked for and how much of the past
+                is seen; default: the model's `target_return`, carried.
         """
-        session = self.stream(engine="torch")
+        session = self.stream(engine="torch") if session is None else session
         size, kind = (
             self.config.state_size,
             "which of the actions" if self.config.is_discrete else "the action",

@@ -29,7 +29,7 @@ from aaren.nn.state import convert
 from aaren.stream import onnx
 from aaren.stream.native.engine import compile_step
 from aaren.stream.native.lower import Leaf, Program
-from aaren.stream.whole import WholeStep, find_whole_step
+from aaren.stream.whole import Exportable, WholeStep, find_whole_step
 from aaren.version import __version__
 
 TARGETS = ("c", "wasm", "onnx")
@@ -62,7 +62,7 @@ class Exported:
 
 
 def export_stream(
-    model: nn.Module,
+    model: nn.Module | Exportable,
     folder: str | Path,
     *,
     to: str = "c",
@@ -74,7 +74,7 @@ def export_stream(
     """Write a model's stream as an artifact that needs neither Python nor torch.
 
     Args:
-        model: a model with a stream.
+        model: a model with a stream, or a fitted estimator.
         folder: where the files go; it is made if need be.
         to: "c", "wasm" or "onnx".
         example: one item of a model of your own, (1, ...).

@@ -31,7 +31,7 @@ TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}  # 
 UNARY = {
     "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh",
     "sigmoid": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "neg": "Neg", "abs": "Abs",
-    "floor": "Floor", "erf": "Erf", "sign": "Sign", "reciprocal": "Reciprocal", "elu": "Elu", "gelu": "Gelu",
+    "floor": "Floor", "round": "Round", "erf": "Erf", "sign": "Sign", "reciprocal": "Reciprocal", "elu": "Elu", "gelu": "Gelu",
 }  # fmt: skip
 BINARY = {
     "add": "Add",
@@ -503,7 +503,7 @@ class _Graph:
             return self.node(kind, parts, dtype)
 
         cube = (heads, width)
-        w = self.reshape(w, cube)
+        w = self.reshape(self.full(w, heads * width), cube)
         if log_decay is not None:
             decay = self.cast(self.read(log_decay, (heads,), (decay_stride,)), dtype)
             if real is not None:

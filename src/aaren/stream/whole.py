@@ -6,7 +6,7 @@ puts it there, and both the model's `stream()` and its `whole_step()` apply it.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -122,11 +122,11 @@ class Exportable(Protocol):
         """Return its step, with what its `preprocessing` says."""
 
 
-def find_whole_step(model: nn.Module, *, example: Tensor | None = None) -> WholeStep:
+def find_whole_step(model: nn.Module | Exportable, *, example: Tensor | None = None) -> WholeStep:
     """Return the whole step of any model with a stream.
 
     Args:
-        model: one of ours, or your own with `init_state` and `step`.
+        model: one of ours, fitted estimators too, or your own with `init_state` and `step`.
         example: one item of your own model, (1, ...), which shows its shape.
     """
     if example is None:
@@ -162,21 +162,25 @@ def names_in(preprocessing: Mapping[str, Any] | None, name: str) -> list[str]:
     return [str(text) for text in (preprocessing or {}).get(name, [])]
 
 
-def calendar_marks(seconds: Tensor) -> Tensor:
-    """Return hour, weekday, day of month and day of year of times (b,), each from -0.5 to 0.5: (b, 4).
+class CivilDate(NamedTuple):
+    """Parts of dates, each (b,) float64."""
 
-    In operations on tensors only, so that it can be recorded; as `aaren.forecasting.data.time_marks`.
+    days: Tensor  # since 1970-01-01
+    second: Tensor  # of the day
+    weekday: Tensor  # from 0, Monday
+    month: Tensor  # from 0, January
+    of_month: Tensor  # from 0
+    of_year: Tensor  # from 0
+
+
+def civil_date(seconds: Tensor) -> CivilDate:
+    """Return the date of times (b,), in operations on tensors only, so that it can be recorded.
 
     Args:
         seconds: since 1970-01-01, in the time zone of the data.
-
-    >>> calendar_marks(torch.tensor([1514764800.0], dtype=torch.float64)).tolist()  # 2018-01-01, a Monday
-    [[-0.5, -0.5, -0.5, -0.5]]
     """
     days = (seconds / 86400.0).floor()
-    hour = ((seconds - days * 86400.0) / 3600.0).floor()
     shifted = days + 3.0
-    weekday = shifted - (shifted / 7.0).floor() * 7.0
     # The civil calendar, in years that begin in March.
     since = days + 719468.0
     era = (since / 146097.0).floor()
@@ -185,10 +189,29 @@ def calendar_marks(seconds: Tensor) -> Tensor:
     year = ((day - leaps) / 365.0).floor()
     of_year = day - (365.0 * year + (year / 4.0).floor() - (year / 100.0).floor())
     month = ((5.0 * of_year + 2.0) / 153.0).floor()
-    of_month = of_year - ((153.0 * month + 2.0) / 5.0).floor()
     before = year + era * 400.0 + (month >= 10.0).double() - 1.0  # the last year that is over
     ages = (before / 400.0).floor()
     rest = before - ages * 400.0
     first = ages * 146097.0 + rest * 365.0 + (rest / 4.0).floor() - (rest / 100.0).floor() + 306.0 - 719468.0
-    parts = [hour / 23.0, weekday / 6.0, of_month / 30.0, (days - first) / 365.0]
+    return CivilDate(
+        days=days,
+        second=seconds - days * 86400.0,
+        weekday=shifted - (shifted / 7.0).floor() * 7.0,
+        month=month + 2.0 - 12.0 * (month >= 10.0).double(),
+        of_month=of_year - ((153.0 * month + 2.0) / 5.0).floor(),
+        of_year=days - first,
+    )
+
+
+def calendar_marks(seconds: Tensor) -> Tensor:
+    """Return hour, weekday, day of month and day of year of times (b,), each from -0.5 to 0.5: (b, 4).
+
+    As `aaren.forecasting.data.time_marks`.
+
+    >>> calendar_marks(torch.tensor([1514764800.0], dtype=torch.float64)).tolist()  # 2018-01-01, a Monday
+    [[-0.5, -0.5, -0.5, -0.5]]
+    """
+    date = civil_date(seconds)
+    hour = (date.second / 3600.0).floor()
+    parts = [hour / 23.0, date.weekday / 6.0, date.of_month / 30.0, date.of_year / 365.0]
     return torch.stack(parts, dim=-1) - 0.5

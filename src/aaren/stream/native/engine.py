@@ -215,7 +215,8 @@ class NativeStep(Generic[StateT]):
         given = (self._address, slab.address, buffers.input_address, buffers.output_address)
         rest = (buffers.scratch_address, buffers.code_address)
         pointers = [ctypes.c_void_p(address) for address in (*given, *rest)]
-        call: Callable[[], int] = functools.partial(self._function, *pointers, ctypes.c_int64(buffers.count))
+        call = functools.partial(self._function, *pointers, ctypes.c_int64(buffers.count))
+        call.alive = (self, slab, buffers)  # type: ignore[attr-defined]  # what the pointers point to
         return call
 
     def run_many(

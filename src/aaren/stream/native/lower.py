@@ -21,6 +21,7 @@ CODES = (
     "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
     "gelu", "gelu_tanh", "relu", "silu", "neg", "abs", "floor", "isnan", "isfinite", "addcmul", "lerp",
     "clamp", "expm1", "log1p", "remainder", "reciprocal", "elu", "erf", "sign", "log_sigmoid",
+    "round",
 )  # fmt: skip
 REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "logsumexp", "any", "all")
 TYPES = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bool: 3, torch.int8: 4}
@@ -50,7 +51,7 @@ UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",
     "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "neg": "neg", "abs": "abs", "floor": "floor",
     "isnan": "isnan", "isfinite": "isfinite", "expm1": "expm1", "log1p": "log1p", "reciprocal": "reciprocal",
-    "erf": "erf", "sign": "sign", "logical_not": "not", "bitwise_not": "not", "clone": "copy",
+    "erf": "erf", "sign": "sign", "round": "round", "logical_not": "not", "bitwise_not": "not", "clone": "copy",
     "_to_copy": "copy", "alias": "copy", "log_sigmoid_forward": "log_sigmoid", "contiguous": "copy",
 }  # fmt: skip
 BINARY = {
@@ -295,6 +296,12 @@ class Lowering:
             raise self.unsupported("a division with rounding_mode")
         self.elementwise(code, node.outputs[0], operands)
 
+    def lower_floor_divide(self, node: Node) -> None:
+        ratio = self.temporary(node.outputs[0].shape, torch.float64)
+        self.elementwise("div", ratio, list(node.args[:2]))
+        self.elementwise("floor", ratio, [ratio])
+        self.elementwise("copy", node.outputs[0], [ratio])
+
     def lower_gelu(self, node: Node) -> None:
         code = "gelu_tanh" if node.kwargs.get("approximate") == "tanh" else "gelu"
         self.elementwise(code, node.outputs[0], [node.args[0]])
@@ -412,14 +419,31 @@ class Lowering:
         self.gather(node.outputs[0], table, dim, index, wraps=True)
 
     def lower_gather(self, node: Node) -> None:
+        """Pick single numbers: a place in the whole table is the index times its stride, and the rest."""
         table, dim, index = node.args[:3]
         dim %= len(table.shape)
-        if any(size != 1 for at, size in enumerate(table.shape) if at != dim) or index.numel != 1:
-            raise self.unsupported("gather along more than one axis")
-        flat = Ref(table.storage, table.offset, (table.shape[dim],), (table.strides[dim],), table.dtype)
-        one = Ref(index.storage, index.offset, (1,), (1,), index.dtype)
-        out = node.outputs[0]
-        self.gather(Ref(out.storage, out.offset, (1,), (1,), out.dtype), flat, 0, one, wraps=False)
+        out = self.flat_view(node.outputs[0])
+        if all(size == 1 for at, size in enumerate(table.shape) if at != dim):
+            column = Ref(table.storage, table.offset, (table.shape[dim],), (table.strides[dim],), table.dtype)
+            self.gather(out, column, 0, self.flat(index), wraps=False)
+            return
+        span = 1 + sum((size - 1) * step for size, step in zip(table.shape, table.strides, strict=True))
+        offsets = torch.zeros(index.shape, dtype=torch.int64)
+        for at, size in enumerate(index.shape):
+            if at != dim:
+                steps = torch.arange(size) * table.strides[at]
+                offsets += steps.view(*[-1 if axis == at else 1 for axis in range(len(index.shape))])
+        place = self.temporary(index.shape, torch.int64)
+        self.elementwise("mul", place, [index, table.strides[dim]])
+        self.elementwise("add", place, [place, self.constant(offsets)])
+        whole = Ref(table.storage, table.offset, (span,), (1,), table.dtype)
+        self.gather(out, whole, 0, self.flat(place), wraps=False)
+
+    def flat_view(self, ref: Ref) -> Ref:
+        """Return a result that lies end to end with one axis."""
+        if not ref.is_contiguous:
+            raise self.unsupported("a result that does not lie end to end")
+        return Ref(ref.storage, ref.offset, (ref.numel,), (1,), ref.dtype)
 
     # Sums and products
 
@@ -541,6 +565,26 @@ class Lowering:
     def lower_mean(self, node: Node) -> None:
         self.reduction("mean", node)
 
+    def lower_var(self, node: Node) -> None:
+        """Add the mean of squared distances from the mean; torch divides by fewer than all by default."""
+        x, out = node.args[0], node.outputs[0]
+        dims = node.args[1] if len(node.args) > 1 and node.args[1] is not None else range(len(x.shape))
+        dims = [dim % len(x.shape) for dim in dims]
+        count = math.prod(x.shape[dim] for dim in dims)
+        given = node.kwargs.get("correction", 1)
+        shape = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+        mean, apart = self.temporary(shape, x.dtype), self.temporary(x.shape, x.dtype)
+        self.reduce("reduce", REDUCTIONS.index("mean"), mean, x, dims)
+        self.elementwise("sub", apart, [x, mean])
+        self.elementwise("mul", apart, [apart, apart])
+        self.reduce("reduce", REDUCTIONS.index("mean"), out, apart, dims)
+        if given:
+            self.elementwise("mul", out, [out, count / (count - float(given))])
+
+    def lower_std(self, node: Node) -> None:
+        self.lower_var(node)
+        self.elementwise("sqrt", node.outputs[0], [node.outputs[0]])
+
     def lower_amax(self, node: Node) -> None:
         self.reduction("amax", node)
 
@@ -580,7 +624,10 @@ class Lowering:
             m = joined
         decay_stride = 1
         if log_decay is not None:
-            log_decay = self.contiguous(log_decay) if not self.is_constant(log_decay) else log_decay
+            shape = node.args[0].shape
+            log_decay = log_decay._replace(shape=shape, strides=_broadcast(log_decay, shape))
+            is_row = math.prod(shape[:-1]) == 1  # then one stride says where all of them lie
+            log_decay = log_decay if is_row and self.is_constant(log_decay) else self.contiguous(log_decay)
             decay_stride = log_decay.strides[-1]
         new = Ref(new_m.storage, 0, (2 * heads + w.numel,), (1,), m.dtype)
         self.ops.append(

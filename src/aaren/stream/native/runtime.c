@@ -13,7 +13,7 @@ enum { LINEAR, ELEMENTWISE, NORM, SCAN, GATHER, REDUCE, SOFTMAX, MATMUL, REQUIRE
 enum {
   COPY, ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW, WHERE, EQ, NE, LT, LE, GT, GE, AND, OR, NOT,
   EXP, LOG, SQRT, RSQRT, SIN, COS, TANH, SIGMOID, SOFTPLUS, GELU, GELU_TANH, RELU, SILU, NEG, ABS, FLOOR,
-  IS_NAN, IS_FINITE, ADDCMUL, LERP, CLAMP, EXPM1, LOG1P, REMAINDER, RECIPROCAL, ELU, ERF, SIGN, LOG_SIGMOID
+  IS_NAN, IS_FINITE, ADDCMUL, LERP, CLAMP, EXPM1, LOG1P, REMAINDER, RECIPROCAL, ELU, ERF, SIGN, LOG_SIGMOID, ROUND
 };
 enum { SUM, MEAN, AMAX, AMIN, ARGMAX, LOGSUMEXP, ANY, ALL };
 
@@ -461,6 +461,7 @@ static double apply(int code, double a, double b, double c, const double *number
     case NEG: return -a;
     case ABS: return fabs(a);
     case FLOOR: return floor(a);
+    case ROUND: return nearbyint(a); /* halves to even */
     case IS_NAN: return a != a;
     case IS_FINITE: return a - a == 0.0;
     case ADDCMUL: return a + number[0] * b * c;
