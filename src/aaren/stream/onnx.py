@@ -31,7 +31,8 @@ TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}  # 
 UNARY = {
     "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh",
     "sigmoid": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "neg": "Neg", "abs": "Abs",
-    "floor": "Floor", "round": "Round", "erf": "Erf", "sign": "Sign", "reciprocal": "Reciprocal", "elu": "Elu", "gelu": "Gelu",
+    "floor": "Floor", "round": "Round", "erf": "Erf", "sign": "Sign",
+    "reciprocal": "Reciprocal", "elu": "Elu", "gelu": "Gelu",
 }  # fmt: skip
 BINARY = {
     "add": "Add",

@@ -51,8 +51,8 @@ UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",
     "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "neg": "neg", "abs": "abs", "floor": "floor",
     "isnan": "isnan", "isfinite": "isfinite", "expm1": "expm1", "log1p": "log1p", "reciprocal": "reciprocal",
-    "erf": "erf", "sign": "sign", "round": "round", "logical_not": "not", "bitwise_not": "not", "clone": "copy",
-    "_to_copy": "copy", "alias": "copy", "log_sigmoid_forward": "log_sigmoid", "contiguous": "copy",
+    "erf": "erf", "sign": "sign", "round": "round", "logical_not": "not", "bitwise_not": "not",
+    "clone": "copy", "_to_copy": "copy", "alias": "copy", "log_sigmoid_forward": "log_sigmoid", "contiguous": "copy",
 }  # fmt: skip
 BINARY = {
     "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "minimum": "minimum",
