@@ -52,7 +52,8 @@ UNARY = {
     "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "neg": "neg", "abs": "abs", "floor": "floor",
     "isnan": "isnan", "isfinite": "isfinite", "expm1": "expm1", "log1p": "log1p", "reciprocal": "reciprocal",
     "erf": "erf", "sign": "sign", "round": "round", "logical_not": "not", "bitwise_not": "not",
-    "clone": "copy", "_to_copy": "copy", "alias": "copy", "log_sigmoid_forward": "log_sigmoid", "contiguous": "copy",
+    "clone": "copy", "_to_copy": "copy", "alias": "copy", "contiguous": "copy",
+    "log_sigmoid_forward": "log_sigmoid",
 }  # fmt: skip
 BINARY = {
     "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "minimum": "minimum",
