@@ -12,6 +12,7 @@ from aaren.version import __version__
 write_reference(Path(__file__).parent / "reference")
 
 project = "aaren"
+copyright = "the aaren developers, Apache-2.0"
 release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]

@@ -1,10 +1,10 @@
-"""Ten seconds to a first result: load the trained streams of `examples/models`, and push a few items."""
+"""Ten seconds to a first result: load the four trained streams of `examples/models`, and push a few items."""
 
 from pathlib import Path
 
 import numpy as np
 
-from aaren import AarenClassifier, AarenEventForecaster, AarenForecaster
+from aaren import AarenClassifier, AarenEventForecaster, AarenForecaster, AarenPolicy
 
 MODELS = Path(__file__).parent / "models"
 
@@ -17,14 +17,17 @@ def main() -> None:
 
     sensor = AarenForecaster.load(MODELS / "sensor")
     sensor.push([20.0, 21.5, 19.0, 22.0])  # one reading of each room
-    print(f"sensor: the next half hours\n{sensor.predict(2, levels=[80]).round(1).to_string(index=False)}")
+    coming = sensor.predict(2, levels=[80])[["ds", "room0", "room0-lo-80", "room0-hi-80"]]
+    print(f"sensor: the next hour of a room\n{coming.to_string(index=False, float_format='%.1f')}")
 
     machines = AarenEventForecaster.load(MODELS / "machines").stream()
     for time, kind in ((0.0, "start"), (0.8, "work"), (1.8, "work"), (2.8, "work")):
         coming = machines.push(time, kind)
     print(f"machines: {coming}")
 
-    for name, session in {"strokes": strokes, "machines": machines}.items():
+    cartpole = AarenPolicy.load(MODELS / "cartpole").stream()
+    print(f"cartpole: the pole leans right, push {('left', 'right')[cartpole.push([0.0, 0.0, 0.1, 0.3])]}")
+    for name, session in {"strokes": strokes, "machines": machines, "cartpole": cartpole}.items():
         print(f"state of {name}: {session.state.nbytes:,} bytes, however long it runs")
 
 

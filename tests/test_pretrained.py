@@ -16,7 +16,7 @@ def known(name: str) -> dict[str, Any]:
 
 
 def test_all_are_there() -> None:
-    assert NAMES == ["machines", "sensor", "strokes"]
+    assert NAMES == ["cartpole", "machines", "sensor", "strokes"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,3 +61,14 @@ def test_machines() -> None:
     assert {str(kind): float(p) for kind, p in coming.probabilities.items()} == pytest.approx(
         want["probabilities"], abs=1e-4
     )
+
+
+def test_cartpole() -> None:
+    pytest.importorskip("sklearn")
+    from aaren import AarenPolicy
+
+    want = known("cartpole")
+    session, actions = AarenPolicy.load(MODELS / "cartpole").stream(), []
+    for place, observation in enumerate(want["observations"]):
+        actions.append(int(session.push(observation, 1.0 if place else None)))
+    assert actions == want["actions"]

@@ -124,8 +124,8 @@ def make_machines() -> tuple[Any, dict[str, str], dict[str, Any]]:
 
 def make_cartpole() -> tuple[Any, dict[str, str], dict[str, Any]]:
     """Balance a pole, learned from recorded episodes alone."""
-    model = AarenPolicy(updates=400, random_state=0, threads=1, comparison_episodes=0).fit("cartpole")
-    played = model.evaluate("CartPole-v1", episodes=20, seed=1)
+    model = AarenPolicy(updates=300, random_state=0, threads=1, comparison_episodes=0).fit("cartpole")
+    played = model.evaluate("CartPole-v1", episodes=10, seed=1)
     session, actions = model.stream(), []
     observations = np.random.default_rng(1).normal(0.0, 0.05, (12, 4)).tolist()
     for place, observation in enumerate(observations):
@@ -136,7 +136,7 @@ def make_cartpole() -> tuple[Any, dict[str, str], dict[str, Any]]:
         "code": 'policy = AarenPolicy.load("examples/models/cartpole")\nsession = policy.stream()\n'
         "action = session.push([0.0, 0.1, 0.02, 0.0])",
         "data": "episodes that good, clumsy and random scripted players rolled out",
-        "scores": f"{played.mean:.0f} ± {played.standard_error:.0f} of 500 steps in 20 fresh episodes",
+        "scores": f"{played.mean:.0f} ± {played.standard_error:.0f} of 500 steps in 10 fresh episodes",
     }
     return model, card, {"observations": observations, "actions": actions}
 
