@@ -33,7 +33,7 @@ CARD = """# {name}: {title}
 
 - **Learned from** {data}: generated, seed 0; no recorded person, place or device is in it.
   `python examples/models/make.py {name}` trains it again.
-- **Judged on** data of another seed: {scores}.
+- **Judged on** data that it did not see: {scores}.
 - **Meant for** trying the library and its tools. The generated world is simpler than yours: fit your own.
 - **Licence** Apache-2.0, as the library. Written by aaren {version}.
 """
