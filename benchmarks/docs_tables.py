@@ -19,6 +19,7 @@ import engine_overhead
 import event_training
 import forecaster
 import grid
+import live_forecaster
 import paths
 import policy
 import policy_estimator
@@ -448,6 +449,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     data_loading: "docs/data.md",
     grid: "docs/lab.md",
     forecaster: "docs/forecasting.md",
+    live_forecaster: "docs/forecasting.md",
     correction: "docs/forecasting.md",
     paths: "docs/extending.md",
     classifier: "docs/classification.md",

@@ -409,7 +409,9 @@ def lines(record: BenchRecord) -> list[Line]:
                 spread=str(
                     base.get("spread", "level, not chosen")
                 ),  # of parts from before there was a choice
-                kept=f"{len(kept)} of {len(ours)}" if ours else "not tried",
+                kept=f"{len(kept)} of {len(ours)}"
+                if ours
+                else ("none by design" if base["weights"] == "last" else "not tried"),
             )
         )
     return sorted(found, key=lambda line: (_place(line.dataset), line.horizon))
