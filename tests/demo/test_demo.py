@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from aaren.demo.figure import draw
 from aaren.demo.run import NEXT, _Bars, render
-from aaren.demo.tasks import TASKS, Line, Section, _void
+from aaren.demo.tasks import MIXERS, TASKS, Line, Section, _trained_network, _void
 
 
 def section(**more: object) -> Section:
@@ -78,6 +80,16 @@ def test_the_time_that_is_left_shrinks_and_ends(monkeypatch: pytest.MonkeyPatch)
     assert lefts == sorted(lefts, reverse=True)
     assert lefts[0] == sum(task.seconds / (1 if task.is_alone else 2) for task in TASKS)
     assert lefts[-1] == 0.0
+
+
+@pytest.mark.parametrize("mixer", MIXERS.values())
+def test_both_networks_forecast_two_years_from_what_was_known(mixer: str) -> None:
+    logs = 5.0 + 0.01 * np.arange(144.0) + 0.1 * np.sin(np.arange(144.0) * np.pi / 6.0)
+    with torch.random.fork_rng():
+        found = _trained_network(logs, 120, mixer, updates=2)
+        changed = _trained_network(np.where(np.arange(144) < 132, logs, 9.0), 120, mixer, updates=2)
+    assert found.shape == (24,)
+    np.testing.assert_allclose(found, changed, atol=1e-6)  # the last year is never looked at
 
 
 def test_every_task_is_named_once() -> None:

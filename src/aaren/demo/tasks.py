@@ -295,7 +295,7 @@ def forecast() -> Section:
     )
 
 
-def _trained_network(logs: np.ndarray, known: int, mixer: str) -> np.ndarray:
+def _trained_network(logs: np.ndarray, known: int, mixer: str, *, updates: int = 300) -> np.ndarray:
     """Train a small network on the first `known` months and forecast the rest, a year at a time.
 
     It reads how the logarithm of each month differs from the year before, one month after the other, and says
@@ -303,16 +303,16 @@ def _trained_network(logs: np.ndarray, known: int, mixer: str) -> np.ndarray:
     """
     from torch import nn
 
-    from aaren.nn import Encoder, TensorOnly
+    from aaren.nn import Conv, Encoder, TensorOnly
 
-    year, updates = 12, 300
+    year = 12
     torch.manual_seed(SEED)  # the process is ours alone
     changes = torch.tensor(logs[year:] - logs[:-year], dtype=torch.float32)
     start = known - year  # months of change that may be learned from
     mean, spread = changes[:start].mean(), changes[:start].std()
     given = ((changes - mean) / spread)[None, :, None]
     encoder = Encoder(
-        width=32, num_heads=4, num_layers=2, norm="pre", dropout=0.1, decay="learned", mixer=mixer
+        width=32, num_heads=4, num_layers=2, norm="pre", dropout=0.1, conv=Conv(kernel=4), mixer=mixer
     )
     model = nn.Sequential(nn.Linear(1, 32), TensorOnly(encoder), nn.LayerNorm(32), nn.Linear(32, year))
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1)
