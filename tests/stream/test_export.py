@@ -1,8 +1,10 @@
 """Exported C and WebAssembly: the numbers of torch, states that are checked, names that cannot break out."""
 
+import ctypes
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from aaren.nn import Encoder, EncoderConfig
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.export import Artifact, build_library, c_string, export_stream, identifier
-from aaren.stream.native.engine import BAD_INPUT, BAD_STATE, BAD_TIME, OK, compile_step
+from aaren.stream.native.engine import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK, compile_step
 from aaren.stream.whole import calendar_marks, find_whole_step
 
 pytestmark = pytest.mark.skipif(
@@ -136,27 +138,56 @@ def test_a_policy_acts_as_with_torch(actions: str, tmp_path: Path) -> None:
     assert artifact.step([torch.full((1, 3), 1e300, dtype=torch.float64), torch.zeros(1)])[0] == BAD_INPUT
 
 
-def test_damaged_and_foreign_states_and_bad_rows_are_refused(tmp_path: Path) -> None:
-    artifact = exported(forecaster(), tmp_path)
-    item = [torch.tensor([[1e-3, 50.0]], dtype=torch.float64), torch.tensor([1.5e9], dtype=torch.float64)]
-    assert artifact.step(item)[0] == OK
-    before = artifact.state.raw
-    bad = [torch.tensor([[float("nan"), 50.0]], dtype=torch.float64), item[1]]
-    assert artifact.step(bad)[0] == BAD_INPUT
-    assert artifact.state.raw == before
-    for place in range(8, len(before) - 8, 97):
-        damaged = bytearray(before)
-        damaged[place] ^= 4
-        artifact.state.raw = bytes(damaged)
-        assert artifact.step(item)[0] == BAD_STATE, place
-    artifact.state.raw = before
-    assert artifact.step(item)[0] == OK
-    torch.manual_seed(1)
-    other = StreamingForecaster(forecaster().config).eval()
-    other.preprocessing = LEARNED
-    foreign = exported(other, tmp_path / "other")
-    foreign.state.raw = artifact.state.raw
-    assert foreign.step(item)[0] == BAD_STATE
+def test_weights_in_a_file_of_their_own_are_checked_and_passed_in(tmp_path: Path) -> None:
+    model, given = forecaster(), rows(40)
+    plain = export_stream(model, tmp_path, check=given)
+    found = export_stream(model, tmp_path, weights_file=True, check=given)  # over the other one
+    assert "aaren_weights.c" in plain.files
+    assert not (tmp_path / "aaren_weights.c").exists()
+    assert found.manifest["weights_file"] == "weights.bin"
+    assert found.largest_difference == plain.largest_difference
+    content = (tmp_path / "weights.bin").read_bytes()
+    assert found.manifest["weight_bytes"] <= len(content) - 32 < found.manifest["weight_bytes"] + 32
+    subprocess.run(["make", "-s", "main", "libaaren_model.so", "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Werror"],
+                   cwd=tmp_path, check=True)  # fmt: skip
+    done = subprocess.run(["./main"], input=given.tobytes(), capture_output=True, cwd=tmp_path, check=True)
+    script = "import aaren_model as m; s = m.Stream()\n"
+    script += f"for row in {given.tolist()}: found = s.push(row=row[:2], time=row[2])\n"
+    script += "print(found['forecast'].tolist())"
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    np.testing.assert_array_equal(json.loads(said.stdout), np.frombuffer(done.stdout).reshape(40, 3, 2)[-1])
+    functions = ctypes.CDLL(str(tmp_path / "libaaren_model.so"))
+    check, step = functions.aaren_check_weights, functions.aaren_step
+    held = ctypes.create_string_buffer(len(content) + 16)
+    start = ctypes.addressof(held) + -ctypes.addressof(held) % 8
+    state, row, answer = (ctypes.create_string_buffer(100_000) for _ in range(3))
+
+    def codes(content: bytes, place: int = 0) -> tuple[int, int]:
+        ctypes.memmove(start + place, content, len(content))
+        at = ctypes.c_void_p(start + place)
+        return check(at, ctypes.c_size_t(len(content))), step(at, state, row, answer)
+
+    functions.aaren_init(state)
+    assert codes(content) == (OK, OK)
+    assert codes(content, place=4) == (BAD_WEIGHTS, BAD_WEIGHTS)  # not aligned
+    for damage in (0, 9, 17, 25):  # in the header, which every step looks at
+        damaged = bytearray(content)
+        damaged[damage] ^= 1
+        assert codes(bytes(damaged)) == (BAD_WEIGHTS, BAD_WEIGHTS)
+    damaged = bytearray(content)
+    damaged[-40] ^= 1  # in the weights
+    assert codes(bytes(damaged))[0] == BAD_WEIGHTS
+    assert codes(content[:-8])[0] == BAD_WEIGHTS
+    assert step(None, state, row, answer) == BAD_WEIGHTS
+    (tmp_path / "weights.bin").write_bytes(bytes(damaged))
+    done = subprocess.run(["./main"], input=b"", capture_output=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (1, b"no weights of this model: main weights.bin\n")
+    with pytest.raises(ConfigError, match="are for c; onnx is one file already"):
+        export_stream(model, tmp_path, to="onnx", weights_file=True)
+    export_stream(model, tmp_path)
+    assert not (tmp_path / "weights.bin").exists()
 
 
 def test_dates_become_the_marks_of_training() -> None:

@@ -1,5 +1,6 @@
 """The native engine: the answers and states of torch, bad items refused, what cannot be lowered named."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -126,6 +127,25 @@ def test_a_position_beyond_the_table_is_refused() -> None:
     slab, buffers = step.slab(1), step.buffers(1)
     step.pack(encoder.init_state(1), slab)
     assert [step.run(slab, buffers) for _ in range(4)] == [OK, OK, OK, BAD_INDEX]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_index_beyond_its_own_axis_is_refused_though_the_table_goes_on(dim: int) -> None:
+    table = torch.arange(6.0).view(2, 3)
+
+    def run(inputs: list[Tensor], state: tuple[Tensor]) -> tuple[list[Tensor], tuple[Tensor]]:
+        return [table.gather(dim, inputs[0].view(2, 1)).view(1, 2)], state
+
+    step = compile_step(run, [torch.zeros(1, 2, dtype=torch.int64)], (torch.zeros(1, 1),), largest=9.0)
+    slab, buffers = step.slab(1), step.buffers(1)
+    size = table.shape[dim]
+    for first, second in itertools.product(range(-1, 5), repeat=2):
+        given = torch.tensor([[first, second]])
+        buffers.inputs[0].copy_(given)
+        is_there = {first, second} <= set(range(size))
+        assert step.run(slab, buffers) == (OK if is_there else BAD_INDEX)
+        if is_there:
+            assert torch.equal(buffers.outputs[0], run([given], (given,))[0][0])
 
 
 def sessions(model: nn.Module, **options: object) -> tuple[Session, Session]:

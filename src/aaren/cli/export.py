@@ -20,6 +20,9 @@ def export(
     state: Annotated[
         str, typer.Option(metavar="TYPE", help="f64, or f32: half of it, for short streams.")
     ] = "f64",
+    weights_file: Annotated[
+        bool, typer.Option("--weights-file", help="C: weights in weights.bin, which the caller loads.")
+    ] = False,
     check: Annotated[
         Path | None,
         typer.Option(
@@ -34,7 +37,9 @@ def export(
     from aaren.stream.export import export_stream, read_rows
 
     rows = None if check is None else read_rows(check)
-    written = export_stream(_load(source), output, to=to, weights=weights, state=state, check=rows)
+    written = export_stream(
+        _load(source), output, to=to, weights=weights, state=state, weights_file=weights_file, check=rows
+    )
     print(f"{written.folder}: {', '.join(written.files)}")
     print(
         f"weights {written.manifest['weight_bytes']:,} bytes, state {written.manifest['state_bytes']:,} bytes"

@@ -26,7 +26,7 @@ class ScanRecorder(Protocol):
 
 
 RECORDER: ContextVar[ScanRecorder | None] = ContextVar("aaren step recorder", default=None)
-BAD_INPUT, BAD_TIME = 1, 5  # codes of refused items, as in runtime.h
+BAD_INPUT, BAD_INDEX, BAD_TIME = 1, 2, 5  # codes of refused items, as in runtime.h
 
 
 def require(fine: Tensor, *, code: int = BAD_INPUT) -> None:

@@ -9,6 +9,7 @@ import json
 import keyword
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -23,11 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from aaren.errors import ConfigError, DataError, MissingDependencyError, unknown_name
+from aaren.errors import ConfigError, DataError, MissingDependencyError, StateError, unknown_name
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn.state import convert
 from aaren.stream import onnx
-from aaren.stream.native.engine import compile_step
+from aaren.stream.native.engine import NativeStep, compile_step
 from aaren.stream.native.lower import Leaf, Program
 from aaren.stream.whole import Exportable, WholeStep, find_whole_step
 from aaren.version import __version__
@@ -57,6 +58,7 @@ class Exported:
     folder: Path
     files: list[str]
     manifest: dict[str, Any]
+    states: "StateBlocks"
     largest_difference: float | None = None
     loss: float | None = None  # mean difference, of the largest answer
 
@@ -69,6 +71,7 @@ def export_stream(
     example: Tensor | None = None,
     weights: str = "float32",
     state: str = "f64",
+    weights_file: bool = False,
     check: NDArray[np.float64] | None = None,
 ) -> Exported:
     """Write a model's stream as an artifact that needs neither Python nor torch.
@@ -80,6 +83,7 @@ def export_stream(
         example: one item of a model of your own, (1, ...).
         weights: "float32", or "int8" with a scale per row.
         state: "f64", or "f32", which halves it and is for short streams.
+        weights_file: of C, whether the weights go into `weights.bin`, which the caller loads.
         check: rows (n, numbers of all inputs end to end) to replay through torch and the artifact.
     """
     for kind, given, known in (
@@ -89,6 +93,8 @@ def export_stream(
     ):
         if given not in known:
             raise unknown_name(kind, given, known)
+    if weights_file and to != "c":
+        raise ConfigError(f"weights in a file of their own are for c; {to} is one file already.")
     whole = find_whole_step(model, example=example)
     whole.state = convert(whole.state, dtype=torch.float32) if state == "f32" else whole.state
     folder = Path(folder)
@@ -97,17 +103,19 @@ def export_stream(
     program = step.program
     leaves = [leaf.detach() for leaf in pytree.tree_leaves(whole.state)]
     manifest = describe(whole, program, to=to, weights=weights)
+    if weights_file:
+        manifest["weights_file"] = WEIGHTS_FILE
     if to == "onnx":
         onnx.refuse_narrow(weights)
         folder.mkdir(parents=True, exist_ok=True)
         onnx.write_onnx(folder / onnx.FILE, whole, manifest)
         written = [onnx.FILE]
     else:
-        written = _write_c(folder, whole, program, leaves, manifest)
+        written = _write_c(folder, whole, program, leaves, has_file=weights_file)
     if to == "wasm":
         written += _write_wasm(folder, whole, program)
     write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-    exported = Exported(folder, [*written, "manifest.json"], manifest)
+    exported = Exported(folder, [*written, "manifest.json"], manifest, StateBlocks(step, whole.fingerprint))
     if check is not None:
         exported.largest_difference, exported.loss = _check(whole, folder, program, check, to=to)
         if weights == "float32" and exported.largest_difference > TOLERANCE:
@@ -149,7 +157,58 @@ def describe(whole: WholeStep, program: Program, *, to: str, weights: str) -> di
     }
 
 
-HEADER_BYTES = 32  # magic, version, fingerprint, checksum, count of steps
+HEADER = struct.Struct("<IIQQQ")  # magic, version, fingerprint, checksum, count of steps or bytes
+HEADER_BYTES = HEADER.size
+STATE_MAGIC, WEIGHTS_MAGIC = 0x4E524141, 0x57524141  # "AARN" and "AARW"
+WEIGHTS_FILE = "weights.bin"
+
+
+def sum_words(*parts: bytes) -> int:
+    """Return the checksum of exported C: of words of 8 bytes, little end first."""
+    found = 0x9E3779B97F4A7C15
+    for word in np.frombuffer(b"".join(parts), "<u8").tolist():
+        found = ((found ^ word) * 0xFF51AFD7ED558CCD) % 2**64
+        found ^= found >> 32
+    return found
+
+
+def _number_of(fingerprint: str) -> int:
+    return int.from_bytes(hashlib.sha256(fingerprint.encode()).digest()[:8], "big")
+
+
+class StateBlocks:
+    """States between torch and exported C or WebAssembly, in mid-stream.
+
+    Args:
+        step: the compiled step.
+        fingerprint: of the model.
+    """
+
+    def __init__(self, step: NativeStep[Any], fingerprint: str) -> None:  # Any: the model's own state
+        self.step, self._fingerprint = step, _number_of(fingerprint)
+
+    def seal(self, state: Any, *, count: int = 0) -> bytes:
+        """Return a state of one stream as the block that exported C takes; count: items so far."""
+        slab = self.step.slab(1)
+        self.step.pack(state, slab)
+        payload = slab.memory.numpy().tobytes()
+        start, end = struct.pack("<IIQ", STATE_MAGIC, 1, self._fingerprint), struct.pack("<Q", count)
+        return start + struct.pack("<Q", sum_words(start, end, payload)) + end + payload
+
+    def open(self, block: bytes) -> Any:
+        """Return the state in a block; refuses one that is damaged or of another model."""
+        slab = self.step.slab(1)
+        is_ours = len(block) == HEADER_BYTES + slab.memory.shape[1]
+        if is_ours:
+            magic, version, fingerprint, checksum, _ = HEADER.unpack_from(block)
+            is_ours = (magic, version, fingerprint) == (STATE_MAGIC, 1, self._fingerprint)
+            is_ours = is_ours and checksum == sum_words(block[:16], block[24:])
+        if not is_ours:
+            raise StateError(
+                "the state is damaged, or of another model: only the model that made it takes it."
+            )
+        slab.memory.copy_(torch.frombuffer(bytearray(block[HEADER_BYTES:]), dtype=torch.uint8).unsqueeze(0))
+        return self.step.unpack(slab)
 
 
 def identifier(name: str) -> str:
@@ -185,16 +244,15 @@ def _member(name: str, leaf: Leaf) -> str:
 
 
 def _write_c(
-    folder: Path, whole: WholeStep, program: Program, leaves: list[Tensor], manifest: dict[str, Any]
+    folder: Path, whole: WholeStep, program: Program, leaves: list[Tensor], *, has_file: bool
 ) -> list[str]:
     """Write sources, an example, a Makefile and a wrapper for Python."""
     native = resources.files("aaren.stream.native")
     files = {
         "aaren_runtime.h": (native / "runtime.h").read_text(encoding="utf-8"),
         "aaren_runtime.c": (native / "runtime.c").read_text(encoding="utf-8"),
-        "aaren_model.h": _header(whole, program),
-        "aaren_model.c": _tables(whole, program, leaves),
-        "aaren_weights.c": _weights(program.weights),
+        "aaren_model.h": _header(whole, program, has_file=has_file),
+        "aaren_model.c": _tables(whole, program, leaves, has_file=has_file),
         "main.c": _template("main.c.txt"),
         "Makefile": _template("Makefile.txt"),
         "CMakeLists.txt": _template("CMakeLists.txt"),
@@ -202,17 +260,32 @@ def _write_c(
         "aaren_model.py": _template("wrapper.py.txt"),
     }
     files["aaren_runtime.c"] = files["aaren_runtime.c"].replace('"runtime.h"', '"aaren_runtime.h"')
+    if has_file:
+        for name in ("Makefile", "CMakeLists.txt"):
+            files[name] = files[name].replace("aaren_weights.c ", "")
+    else:
+        files["aaren_weights.c"] = _weights(program.weights)
     for name, text in files.items():
         write_text(folder / name, text)
-    del manifest
-    return list(files)
+    for name in {"aaren_weights.c", WEIGHTS_FILE} - files.keys():
+        (folder / name).unlink(missing_ok=True)  # of another export
+    if has_file:
+        write_bytes(folder / WEIGHTS_FILE, _weight_block(whole, program))
+    return [*files, *[WEIGHTS_FILE] * has_file]
+
+
+def _weight_block(whole: WholeStep, program: Program) -> bytes:
+    """Return the weights behind their header."""
+    content = _padded(program.weights)
+    head = (WEIGHTS_MAGIC, 1, _number_of(whole.fingerprint), sum_words(content), len(content))
+    return HEADER.pack(*head) + content
 
 
 def _template(name: str) -> str:
     return (resources.files("aaren.stream.native") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _header(whole: WholeStep, program: Program) -> str:
+def _header(whole: WholeStep, program: Program, *, has_file: bool) -> str:
     inputs = "\n".join(_member(*pair) for pair in zip(whole.inputs, program.inputs, strict=True))
     outputs = "\n".join(_member(*pair) for pair in zip(whole.outputs, program.outputs, strict=True))
     counts = "\n".join(
@@ -226,10 +299,15 @@ def _header(whole: WholeStep, program: Program) -> str:
         names=counts,
         state_bytes=program.state_bytes + HEADER_BYTES,
         fingerprint=c_string(whole.fingerprint),
+        weights_file=f"#define AAREN_WEIGHT_BYTES {len(_padded(program.weights)) + HEADER_BYTES} "
+        f"/* of weights.bin */\n" * has_file,
+        given="const void *weights, " * has_file,
+        check_weights="/* Once, after weights.bin was read or mapped to a place aligned to 8: AAREN_OK, or "
+        "AAREN_BAD_WEIGHTS. */\nint aaren_check_weights(const void *weights, size_t bytes);\n" * has_file,
     )
 
 
-def _tables(whole: WholeStep, program: Program, leaves: list[Tensor]) -> str:
+def _tables(whole: WholeStep, program: Program, leaves: list[Tensor], *, has_file: bool) -> str:
     def braces(values: Sequence[object]) -> str:
         return "{" + ", ".join(map(str, values)) + "}"
 
@@ -267,7 +345,7 @@ def _tables(whole: WholeStep, program: Program, leaves: list[Tensor]) -> str:
         if names
     )
     inputs, outputs = program.input_fields(), program.output_fields()
-    digest = int.from_bytes(hashlib.sha256(whole.fingerprint.encode()).digest()[:8], "big")
+    check = _template("weights_file.c.txt").format(weight_sum=f"0x{sum_words(_padded(program.weights)):016x}")
     return _template("aaren_model.c.txt").format(
         ops="\n".join(rows),
         num_ops=len(program.ops),
@@ -281,8 +359,15 @@ def _tables(whole: WholeStep, program: Program, leaves: list[Tensor]) -> str:
         output_bytes=program.output_bytes,
         scratch_bytes=program.scratch_bytes,
         output_at=program.output_at,
-        fingerprint=f"0x{digest:016x}",
+        fingerprint=f"0x{_number_of(whole.fingerprint):016x}",
         labels=labels,
+        weights="" if has_file else "extern const uint32_t aaren_weights[];",
+        check_weights=check * has_file,
+        given="const void *weights, " * has_file,
+        weights_at="weights ? (const unsigned char *)weights + sizeof(header) : NULL"
+        if has_file
+        else "(const unsigned char *)aaren_weights",
+        fits="weights_fit(weights) ? AAREN_BAD_WEIGHTS : " * has_file,
     )
 
 
@@ -292,9 +377,12 @@ def _words(content: bytes) -> str:
     return ",".join(f"0x{word:x}u" for word in np.frombuffer(padded, "<u4"))
 
 
+def _padded(weights: bytes) -> bytes:
+    return weights + b"\0" * (-len(weights) % 32)
+
+
 def _weights(content: bytes) -> str:
-    padded = content + b"\0" * (-len(content) % 32)
-    words = np.frombuffer(padded, "<u4")
+    words = np.frombuffer(_padded(content), "<u4")
     lines = [
         ",".join(f"0x{word:x}u" for word in words[start : start + 12]) for start in range(0, len(words), 12)
     ]
@@ -359,7 +447,7 @@ def _write_wasm(folder: Path, whole: WholeStep, program: Program) -> list[str]:
     return ["aaren_model.wasm", "aaren_model.js", "aaren_model.d.ts", "package.json"]
 
 
-def build_library(folder: Path) -> Path:
+def build_library(folder: Path, *, flags: Sequence[str] = ("-O2",)) -> Path:
     """Compile exported C sources into a shared library, with gcc, clang or zig."""
     compiler = next(([name] for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
     if compiler is None:
@@ -372,8 +460,8 @@ def build_library(folder: Path) -> Path:
             ) from error
         compiler = [str(Path(ziglang.__file__).parent / "zig"), "cc"]
     target = Path(tempfile.mkdtemp(prefix="aaren-export-")) / "model.so"
-    sources = [str(folder / name) for name in ("aaren_model.c", "aaren_weights.c", "aaren_runtime.c")]
-    command = [*compiler, "-std=c99", "-O2", "-fPIC", "-shared", *sources, "-o", str(target), "-lm"]
+    sources = [str(path) for path in sorted(folder.glob("aaren_*.c"))]
+    command = [*compiler, "-std=c99", *flags, "-fPIC", "-shared", *sources, "-o", str(target), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"the exported sources do not compile: {done.stderr.strip()[-2000:]}")
@@ -383,8 +471,13 @@ def build_library(folder: Path) -> Path:
 class Artifact:
     """Exported C, compiled and loaded: raw numbers in, answers out. For checks and tests."""
 
-    def __init__(self, library: Path, program: Program) -> None:
+    def __init__(self, library: Path, program: Program, *, weights: bytes = b"") -> None:
         self._functions = ctypes.CDLL(str(library))
+        self._weights = [np.frombuffer(weights, np.uint64).copy()] if weights else []
+        for block in self._weights:
+            given = ctypes.c_void_p(block.ctypes.data), ctypes.c_size_t(block.nbytes)
+            if self._functions.aaren_check_weights(*given):
+                raise DataError("the weights are damaged, or of another model.")
         self._functions.aaren_state_bytes.restype = ctypes.c_size_t
         self.program = program
         self.state = ctypes.create_string_buffer(self._functions.aaren_state_bytes() + 8)
@@ -394,6 +487,17 @@ class Artifact:
     def reset(self) -> None:
         """Forget all items."""
         self._functions.aaren_init(ctypes.c_void_p(self._start))
+
+    @property
+    def block(self) -> bytes:
+        """The state, as it may be saved."""
+        return ctypes.string_at(self._start, len(self.state) - 8)
+
+    @block.setter
+    def block(self, content: bytes) -> None:
+        if self._functions.aaren_check(content, ctypes.c_size_t(len(content))):
+            raise StateError("the state is damaged, or of another model.")
+        ctypes.memmove(self._start, content, len(content))
 
     def step(self, inputs: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
         """Take in one item and return the code and the answers, without the stream's axis."""
@@ -405,7 +509,10 @@ class Artifact:
                 value.to(leaf.dtype).contiguous().view(-1).view(torch.uint8)
             )
         code = self._functions.aaren_step(
-            ctypes.c_void_p(self._start), ctypes.c_void_p(given.data_ptr()), ctypes.c_void_p(found.data_ptr())
+            *(ctypes.c_void_p(block.ctypes.data) for block in self._weights),
+            ctypes.c_void_p(self._start),
+            ctypes.c_void_p(given.data_ptr()),
+            ctypes.c_void_p(found.data_ptr()),
         )
         outputs = [
             found[leaf.offset : leaf.offset + leaf.count * leaf.dtype.itemsize]
@@ -477,7 +584,8 @@ Answers = list[tuple[int, list[Tensor]]]  # of every row: the code, and the outp
 
 def _replay_c(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
     del whole
-    artifact = Artifact(build_library(folder), program)
+    file = folder / WEIGHTS_FILE
+    artifact = Artifact(build_library(folder), program, weights=file.read_bytes() if file.is_file() else b"")
     return [artifact.step(inputs) for inputs in items]
 
 

@@ -25,7 +25,7 @@ from aaren.stream.native.record import LoweringError, Recording, record
 
 LANES = 8  # AAREN_LANES
 FEW = 48  # streams: to wake another thread takes as long as to step them
-OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME = range(6)
+OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME, BAD_WEIGHTS = range(7)
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 # From the inputs, in leaves, and a state to the outputs, in leaves, and the state after them.
 Step = Callable[[list[Tensor], StateT], tuple[list[Tensor], StateT]]

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aaren.ops.tracing import BAD_INDEX
 from aaren.stream.native.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
 
 KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul", "require")
@@ -428,6 +429,7 @@ class Lowering:
             column = Ref(table.storage, table.offset, (table.shape[dim],), (table.strides[dim],), table.dtype)
             self.gather(out, column, 0, self.flat(index), wraps=False)
             return
+        self.require_below(index, table.shape[dim])  # on its own axis: a place in the table is not enough
         span = 1 + sum((size - 1) * step for size, step in zip(table.shape, table.strides, strict=True))
         offsets = torch.zeros(index.shape, dtype=torch.int64)
         for at, size in enumerate(index.shape):
@@ -439,6 +441,14 @@ class Lowering:
         self.elementwise("add", place, [place, self.constant(offsets)])
         whole = Ref(table.storage, table.offset, (span,), (1,), table.dtype)
         self.gather(out, whole, 0, self.flat(place), wraps=False)
+
+    def require_below(self, index: Ref, size: int) -> None:
+        """Refuse items with an index that is not from 0 to size - 1."""
+        is_above, is_below, fine = (self.temporary(index.shape, torch.bool) for _ in range(3))
+        self.elementwise("ge", is_above, [index, self.constant(torch.tensor(0))])
+        self.elementwise("lt", is_below, [index, self.constant(torch.tensor(size))])
+        self.elementwise("and", fine, [is_above, is_below])
+        self.ops.append(Op("require", [fine], (fine.numel, 0, 0, 0), code=BAD_INDEX, num_written=0))
 
     def flat_view(self, ref: Ref) -> Ref:
         """Return a result that lies end to end with one axis."""

@@ -25,7 +25,8 @@ enum { /* what a step returns */
   AAREN_BAD_INDEX = 2,  /* a kind, a class or a position that the model does not have: the state is untouched */
   AAREN_BAD_OUTPUT = 3, /* the answer would not be finite: the state is untouched */
   AAREN_BAD_STATE = 4,  /* damaged, or of another model or version */
-  AAREN_BAD_TIME = 5    /* not later than the item before: the state is untouched */
+  AAREN_BAD_TIME = 5,   /* not later than the item before: the state is untouched */
+  AAREN_BAD_WEIGHTS = 6 /* a weights file that is damaged, not aligned to 8 bytes, or of another model */
 };
 
 enum { AAREN_WEIGHTS, AAREN_STATE, AAREN_SCRATCH, AAREN_INPUT }; /* blocks that operands lie in */
