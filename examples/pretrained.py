@@ -16,8 +16,8 @@ def main() -> None:
     print(f"strokes: after 40 points, {strokes.label}")
 
     sensor = AarenForecaster.load(MODELS / "sensor")
-    sensor.push([20.0, 21.5, 19.0, 22.0])  # one reading of each room
-    coming = sensor.predict(2, levels=[80])[["ds", "room0", "room0-lo-80", "room0-hi-80"]]
+    sensor.push([20.0])
+    coming = sensor.predict(2, levels=[80])
     print(f"sensor: the next hour of a room\n{coming.to_string(index=False, float_format='%.1f')}")
 
     machines = AarenEventForecaster.load(MODELS / "machines").stream()

@@ -6,6 +6,7 @@ const AHEAD = 6; // the band is judged by the reading that comes so many later
 const READINGS_PER_SECOND = 10;
 const SECONDS_SHOWN = { past: 14, future: 8 };
 const LANES = { start: "two", work: "one", check: "three", stop: "four" }; // kinds of events, and their colours
+const CACHE_BYTES = 2 * 2 * 32 * 4; // keys and values of an item: two layers of width 32, in float32
 const LONGEST_FRAME = 0.25; // seconds; a page that was hidden does not catch up
 
 const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -153,7 +154,7 @@ class Card {
       items: count(this.items),
       micros: this.micros === undefined ? "–" : this.micros.toFixed(this.micros < 10 ? 1 : 0),
       ours: bytes(this.stream.state.length),
-      theirs: bytes(this.items * this.manifest.cache_bytes_per_item),
+      theirs: bytes(this.items * CACHE_BYTES),
     };
     for (const [key, words] of Object.entries(shown)) {
       if (this.figures[key].textContent !== words) this.figures[key].textContent = words;
@@ -193,13 +194,10 @@ class Bars {
 
 // ---- A sensor ----------------------------------------------------------------------------------------------
 
-/** A room with a daily rhythm, a slow drift, noise, and a window; as draw_sensors in make_models.py. */
+/** The room that the model knows, from its last known reading on; as Room in examples/models/generators.py. */
 class Room {
-  constructor() {
-    this.level = 17 + 6 * Math.random();
-    this.swing = 1.5 + 2.5 * Math.random();
-    this.phase = 2 * Math.PI * Math.random();
-    this.time = this.drift = this.cold = 0;
+  constructor({ level, swing, phase, time, drift, cold }) {
+    Object.assign(this, { level, swing, phase, time, drift, cold });
   }
 
   open() {
@@ -218,7 +216,7 @@ class Room {
 class SensorCard extends Card {
   constructor(stream) {
     super("sensor", stream, "readings so far");
-    this.room = new Room();
+    this.room = new Room(this.manifest.room);
     this.readings = [];
     this.bands = []; // what was said of readings that have not come yet
     this.inside = this.judged = this.owed = 0;
@@ -226,16 +224,16 @@ class SensorCard extends Card {
   }
 
   take() {
+    const { first_seconds: first, seconds_per_reading: every } = this.manifest;
+    const time = first + every * this.room.time; // by the room's clock
     const reading = this.room.read();
     if (this.bands.length === AHEAD) {
       const [low, high] = this.bands.shift();
-      if (this.items > 100) {
-        this.judged += 1;
-        this.inside += low <= reading && reading <= high;
-      }
+      this.judged += 1;
+      this.inside += low <= reading && reading <= high;
     }
-    this.forecast = this.push({ item: [reading] }).output;
-    this.bands.push([this.forecast[3 * (AHEAD - 1)], this.forecast[3 * (AHEAD - 1) + 2]]);
+    this.found = this.push({ row: [reading], time });
+    this.bands.push([this.found.lower_80[AHEAD - 1], this.found.upper_80[AHEAD - 1]]);
     this.readings.push(reading);
     if (this.readings.length > HISTORY) this.readings.shift();
   }
@@ -257,10 +255,11 @@ class SensorCard extends Card {
   }
 
   draw() {
-    const { sheet, forecast, readings } = this;
+    const { sheet, readings } = this;
+    const { forecast, lower_80: lower, upper_80: upper } = this.found;
     const pen = sheet.clear();
-    const horizon = this.manifest.horizon;
-    const all = [...readings, ...forecast];
+    const horizon = forecast.length;
+    const all = [...readings, ...lower, ...upper];
     const wanted = { low: Math.min(...all) - 0.5, high: Math.max(...all) + 0.5 };
     // The axis follows slowly, or the chart would jump.
     this.axis ??= { ...wanted };
@@ -276,10 +275,10 @@ class SensorCard extends Card {
       sheet.line([[left, y(tick)], [sheet.width, y(tick)]], colours.line, 1);
       sheet.text(`${tick}°`, left - 6, y(tick) + 4, { align: "right" });
     }
-    const part = (which) => Array.from({ length: horizon }, (_, step) => [x(step + 1), y(forecast[3 * step + which])]);
+    const ahead = (values) => Array.from(values, (value, step) => [x(step + 1), y(value)]);
     const start = [x(0), y(readings.at(-1))];
-    sheet.area([start, ...part(0), ...part(2).reverse()], colours.band);
-    sheet.line([start, ...part(1)], colours.main, 2);
+    sheet.area([start, ...ahead(lower), ...ahead(upper).reverse()], colours.band);
+    sheet.line([start, ...ahead(forecast)], colours.main, 2);
     const seen = readings.slice(-wide);
     sheet.line(seen.map((value, place) => [x(place - seen.length + 1), y(value)]), colours.ink, 1.8);
     pen.beginPath();
@@ -288,7 +287,7 @@ class SensorCard extends Card {
     pen.fill();
     sheet.text("readings", left + 4, sheet.height - 4);
     sheet.text("forecast", sheet.width - 6, sheet.height - 4, { colour: colours.main, align: "right" });
-    const [from, middle, to] = [0, 1, 2].map((which) => forecast[3 * (AHEAD - 1) + which].toFixed(1));
+    const [from, middle, to] = [lower, forecast, upper].map((values) => values[AHEAD - 1].toFixed(1));
     const held = this.judged > 200 ? ` · band held ${percent(this.inside / this.judged)} so far` : "";
     this.answer.textContent = `In ${AHEAD} readings: ${middle}° (${from}° to ${to}°)${held}`;
   }
@@ -296,7 +295,7 @@ class SensorCard extends Card {
 
 // ---- Strokes -----------------------------------------------------------------------------------------------
 
-/** Turns a pointer's points into steps of equal length: direction and turn; as follow in make_models.py. */
+/** Turns a pointer's points into steps of equal length: direction and turn; as follow in examples/models/generators.py. */
 class Pen {
   constructor(spacing) {
     this.spacing = spacing;
@@ -425,7 +424,8 @@ class StrokeCard extends Card {
 
 // ---- A process ---------------------------------------------------------------------------------------------
 
-/** A machine that starts, works three times, checks, and now and then stops; as draw_log in make_models.py. */
+/** A machine that starts, works three times, checks, and now and then stops; as draw_log in
+ * examples/models/generators.py. */
 class Machine {
   constructor() {
     this.kind = "stop";
@@ -469,10 +469,10 @@ class Gap {
   }
 }
 
-class ProcessCard extends Card {
+class MachineCard extends Card {
   constructor(stream) {
-    super("process", stream, "events so far");
-    this.kinds = this.manifest.kinds;
+    super("machines", stream, "events so far");
+    this.kinds = this.manifest.outputs.find(({ name }) => name === "mark_probabilities").names;
     this.bars = new Bars(this.root.querySelector(".bars"), Object.keys(LANES));
     this.bars.colour(Object.values(LANES));
     for (const [kind, colour] of Object.entries(LANES)) {
@@ -585,7 +585,7 @@ async function main() {
   readColours();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColours);
   const cards = {};
-  for (const [name, type] of Object.entries({ sensor: SensorCard, strokes: StrokeCard, process: ProcessCard })) {
+  for (const [name, type] of Object.entries({ sensor: SensorCard, strokes: StrokeCard, machines: MachineCard })) {
     cards[name] = new type(await aarenModels[name].load());
   }
   if (!isStill) cards.strokes.show();

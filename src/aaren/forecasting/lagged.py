@@ -450,13 +450,15 @@ class LagForecaster(nn.Module):
         covariates: Tensor | None = None,
     ) -> Tensor:
         """Return quantiles of each stream's forecast, (b, horizon steps, series, probabilities)."""
-        centre = self.forecast_lags(state.lags, state.slot)  # (b, series, h)
-        bands = self.spread(state.lags).unsqueeze(-1).unsqueeze(-1) * torch.einsum(
+        forecast = self.predict(state, slots=slots, covariates=covariates)
+        return forecast.unsqueeze(-1) + self.residuals(state, probabilities)
+
+    def residuals(self, state: LagState, probabilities: Tensor) -> Tensor:
+        """Return quantiles of what the forecast will miss, in raw units; shape as `predict_quantiles`."""
+        found = self.spread(state.lags).unsqueeze(-1).unsqueeze(-1) * torch.einsum(
             "hj,bsjq->bshq", self.spread_steps, self.bands(state.log_scale, probabilities)
         )
-        scaled = (centre.unsqueeze(-1) + bands).permute(3, 0, 2, 1)  # (q, b, h, series)
-        restored = [self._restore(some, state.slot, slots, covariates) for some in scaled]
-        return torch.stack(restored, dim=-1)
+        return found.transpose(1, 2) * self.deviation.unsqueeze(-1)
 
     def bands(self, log_scale: Tensor, probabilities: Tensor) -> Tensor:
         """Return quantiles of residuals at the tracked steps, in spreads, (..., series, tracked, q)."""

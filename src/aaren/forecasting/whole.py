@@ -40,10 +40,10 @@ def lag_step(
     def run(given: list[Tensor], held: "LagState") -> tuple[list[Tensor], "LagState"]:
         named = dict(zip(inputs, given, strict=True))
         slot = find_slot(named["time"], config.clock, config.slot_seconds) if "time" in named else None
-        _, held = model.step(named["row"], held, slot=slot, covariates=named.get("covariates"))
-        later = named.get("future_covariates")
-        forecast = model.predict(held, covariates=later)
-        bounds = model.predict_quantiles(held, probabilities, covariates=later)
+        forecast, held = model.step(named["row"], held, slot=slot, covariates=named.get("covariates"))
+        if "future_covariates" in named:
+            forecast = model.predict(held, covariates=named["future_covariates"])
+        bounds = forecast.unsqueeze(-1) + model.residuals(held, probabilities)
         return [forecast, *bounds.unbind(-1)], held
 
     names = [f"{side}_{level}" for side in ("lower", "upper") for level in LEVELS]

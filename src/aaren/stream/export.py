@@ -353,7 +353,7 @@ def _tables(whole: WholeStep, program: Program, leaves: list[Tensor], *, has_fil
         num_inputs=len(inputs),
         outputs=checks(outputs),
         num_outputs=len(outputs),
-        image=_words(bytes(image)) or "0u",
+        image=_runs(bytes(image)),
         state_bytes=program.state_bytes,
         input_bytes=program.input_bytes,
         output_bytes=program.output_bytes,
@@ -371,10 +371,21 @@ def _tables(whole: WholeStep, program: Program, leaves: list[Tensor], *, has_fil
     )
 
 
-def _words(content: bytes) -> str:
-    """Return bytes as a list of 32-bit words, little end first."""
-    padded = content + b"\0" * (-len(content) % 4)
-    return ",".join(f"0x{word:x}u" for word in np.frombuffer(padded, "<u4"))
+def _runs(content: bytes) -> str:
+    """Return bytes as 32-bit words, little end first: a count of zeros, of others, these, and so on.
+
+    >>> _runs(bytes(12) + bytes([7, 0, 0, 0]) + bytes(4))
+    '3u,1u,0x7u,1u,0u'
+    """
+    words = np.frombuffer(content + b"\0" * (-len(content) % 4), "<u4")
+    borders = np.flatnonzero(np.diff(words != 0, prepend=False)).tolist()
+    parts, end = [], 0
+    for begin, after in zip(borders[::2], [*borders[1::2], len(words)], strict=False):
+        parts += [f"{begin - end}u", f"{after - begin}u", *(f"0x{word:x}u" for word in words[begin:after])]
+        end = after
+    if end < len(words) or not parts:
+        parts += [f"{len(words) - end}u", "0u"]
+    return ",".join(parts)
 
 
 def _padded(weights: bytes) -> bytes:
@@ -403,7 +414,6 @@ def _write_wasm(folder: Path, whole: WholeStep, program: Program) -> list[str]:
         "aaren_reset",
         "aaren_check",
         "malloc",
-        "free",
     )
     command = [
         str(zig), "cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-Os", "-s",
