@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from aaren.classification import Classifier, ClassifierConfig
 from aaren.errors import ConfigError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
-from aaren.nn import Encoder, EncoderConfig
+from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.export import export_stream
 from aaren.stream.onnx import OnnxStream, write_onnx
@@ -36,6 +37,28 @@ def test_every_encoder_agrees_with_torch_in_a_batch(options: dict, tmp_path: Pat
         assert codes.tolist() == [0] * count
         with torch.no_grad():
             wanted, state = encoder.step(items, state)
+        np.testing.assert_allclose(found["output"], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_mask_is_an_input_of_truths(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderConfig(**SMALL)).eval().fold()
+    whole = find_whole_step(encoder, example=torch.zeros(1, encoder.config.width))
+    whole.inputs["mask"] = torch.ones(1, dtype=torch.bool)
+
+    def run(inputs: list[Tensor], state: EncoderState) -> tuple[list[Tensor], EncoderState]:
+        output, state = encoder.step(inputs[0], state, mask=inputs[1])
+        return [output], state
+
+    whole.run = run
+    write_onnx(tmp_path / "model.onnx", whole, {})
+    stream, state = OnnxStream(tmp_path / "model.onnx", count=4), encoder.init_state(4)
+    for _ in range(20):
+        items, mask = torch.randn(4, encoder.config.width), torch.rand(4) < 0.7
+        codes, found = stream.step({"item": items.numpy(), "mask": mask.numpy()})
+        assert codes.tolist() == [0] * 4
+        with torch.no_grad():
+            (wanted,), state = run([items, mask], state)
         np.testing.assert_allclose(found["output"], wanted, rtol=1e-5, atol=1e-5)
 
 

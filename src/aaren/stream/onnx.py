@@ -67,7 +67,7 @@ def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
         return outputs, pytree.tree_leaves(new)
 
     recording = record(
-        run, [tensor + 0 for tensor in whole.inputs.values()], [leaf.detach() for leaf in leaves]
+        run, [tensor.clone() for tensor in whole.inputs.values()], [leaf.detach() for leaf in leaves]
     )
     graph = _Graph(recording, whole.largest)
     names = state_names(whole.state)
