@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState
+from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState, to_probabilities
 from aaren.errors import ConfigError, DataError, ShapeError, StateError
 from aaren.nn.embedding import position_encoding
 from aaren.stream.saved import load_model, save_model
@@ -343,3 +343,13 @@ def test_what_does_not_fit_is_said(values: Tensor) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             ClassifierConfig(**{**SMALL, **wrong})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_probabilities_of_a_stream_do_not_depend_on_its_neighbours(dtype: torch.dtype) -> None:
+    scores = (30.0 * torch.randn(257, 9, generator=torch.Generator().manual_seed(0))).to(dtype)
+    found = to_probabilities(scores)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, scores.softmax(-1))
+    for row in (0, 23, 256):
+        assert torch.equal(to_probabilities(scores[row]), found[row])

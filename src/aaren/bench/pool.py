@@ -6,6 +6,7 @@ items. Durable: a commit after each of them, synced to the disk. The server and 
 """
 
 import asyncio
+import ctypes
 import importlib.util
 import itertools
 import json
@@ -48,6 +49,7 @@ CONNECTIONS = 24
 ROWS_PER_REQUEST = 256
 FLAT = 0.02
 EVENTS = ("width=64", "num_layers=4", "num_heads=4", "ff_width=256")
+_SET_CHILD_SUBREAPER = 36  # of prctl(2)
 SPARK_BATCHES, SPARK_ROWS = 3, 10  # of every key, in each of the batches
 # What a user's driver does: a streaming table of files, one file a batch.
 SPARK = """
@@ -241,6 +243,12 @@ def _events(folder: Path, settings: PoolSettings) -> list[Row]:
     return rows
 
 
+def _adopt_orphans() -> None:
+    """Count what Spark's driver leaves running as ours: it does not wait for its JVM."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def _spark(folder: Path, settings: PoolSettings) -> list[Row]:
     """Stream batches of rows through Spark on two threads; the first has the start of workers in it."""
     if importlib.util.find_spec("pyspark") is None:
@@ -257,6 +265,7 @@ def _spark(folder: Path, settings: PoolSettings) -> list[Row]:
         path.write_text("\n".join(lines) + "\n")
         os.utime(path, (1.7e9 + batch, 1.7e9 + batch))  # files are taken in the order of their times
     words = [folder / "run", source, folder / "spark-checkpoint", folder / "spark-out"]
+    _adopt_orphans()
     done = subprocess.run(
         [sys.executable, "-c", SPARK, *map(str, words)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -390,12 +391,25 @@ class ClassifierSession(Session[StateT]):
             item: (b, channels), or without b in a session of one stream.
             **extras: `mask`, (b,) bool: streams with False got no step and repeat their answer.
         """
-        return super().push(item, **extras).softmax(dim=-1)
+        return to_probabilities(super().push(item, **extras))
 
     def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Tensor] | None:
         names = tuple(sorted(extras))
         found = self._run_turns(turns, [item, *(extras[name] for name in names)], names)
-        return None if found is None else found[0].softmax(dim=-1).unbind()
+        return None if found is None else to_probabilities(found[0]).unbind()
+
+
+def to_probabilities(scores: Tensor) -> Tensor:
+    """Return the softmax of the scores of streams, the same bits for one row as among many.
+
+    On a CPU it is NumPy's: torch divides two dozen rows among its threads, and where other processes use the
+    cores they wait for each other for milliseconds.
+    """
+    if not scores.is_cpu or scores.dtype not in (torch.float32, torch.float64):
+        return scores.softmax(-1)
+    values = scores.detach().numpy()
+    found = np.exp(values - values.max(-1, keepdims=True))
+    return torch.from_numpy(found / found.sum(-1, keepdims=True))
 
 
 def classify_raw(model: Any, num_channels: int) -> WholeStep:
