@@ -107,7 +107,8 @@ def _is_loopback(host: str) -> bool:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        opened = socket.socket(family)
+        # With its protocol: asyncio sends small answers at once (TCP_NODELAY) only where it is named.
+        opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(address)
     except (OSError, OverflowError) as error:
