@@ -122,6 +122,13 @@ def test_the_trade_off_is_drawn(model: AarenClassifier) -> None:
     assert len(axes.lines) == 3
 
 
+def test_nothing_of_a_model_that_was_saved_before_is_read(tmp_path: Path) -> None:
+    model = AarenClassifier(size="small", random_state=0).fit(*waves())
+    model.save(tmp_path / "model")
+    model.left_out_ = None  # as of a trained network
+    assert AarenClassifier.load(model.save(tmp_path / "model")).left_out_ is None
+
+
 @pytest.mark.parametrize("labels", [str, int, bool])
 def test_saved_estimators_come_back(tmp_path: Path, labels: type) -> None:
     panel, names = waves()

@@ -357,6 +357,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             "num_iterations": self.n_iter_,
             "num_features": getattr(self, "n_features_in_", None),
         }
+        (folder / LEFT_OUT_FILE).unlink(missing_ok=True)  # of a model that was saved here before
         if self.left_out_ is not None:
             tensors = {name: getattr(self.left_out_, name).contiguous() for name in LeftOut.__slots__}
             write_bytes(folder / LEFT_OUT_FILE, safetensors.torch.save(tensors))
