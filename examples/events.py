@@ -32,7 +32,7 @@ def draw_log(num_machines: int, rng: np.random.Generator) -> pd.DataFrame:
 def main() -> None:
     rng = np.random.default_rng(0)
     train, test = draw_log(60, rng), draw_log(20, rng)
-    model = AarenEventForecaster(kind="what", width=32, updates=300, patience=4).fit(train)
+    model = AarenEventForecaster(kind="what", width=32, updates=600, patience=4).fit(train)
     print(model.table(), model.predict(levels=[90]).head(3).to_string(index=False), sep="\n\n")
 
     session = model.stream()  # one machine, live: constant memory
