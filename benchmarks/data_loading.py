@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -259,23 +259,26 @@ def _first_batches(epoch: Callable[[int], Iterator[Batch]]) -> Callable[[], list
 
 def tables(record: BenchRecord) -> list[Table]:
     """Return the tables."""
-    times: list[list[str]] = []
-    shares: list[list[str]] = []
-    for row in record.measurements:
-        if row["what"] == "batch":
-            shares.append(_share_row(record, row))
-        else:
-            times.append(_time_row(record, row))
+    batches = [row for row in record.measurements if row["what"] == "batch"]
+    others = [row for row in record.measurements if row["what"] != "batch"]
     return [
         text_table(
-            title="Loading and rolling out", columns=("what", "seconds", "at most", "met"), rows=times
+            title="Loading and rolling out",
+            columns=("what", "seconds", "at most", "met"),
+            rows=[_time_row(record, row) for row in others],
+            note=_not_measured(others),
         ),
         text_table(
             title="Loading one batch beside one training step, one thread",
             columns=("setting", "dataset", "model", "one batch", "one step", "share", "at most", "met"),
-            rows=shares,
+            rows=[_share_row(record, row) for row in batches],
+            note=_not_measured(batches),
         ),
     ]
+
+
+def _not_measured(rows: Sequence[Row]) -> str:
+    return "; ".join(f"not measured: {row['reason']}" for row in rows if "reason" in row)
 
 
 def _time_row(record: BenchRecord, row: Row) -> list[str]:
@@ -285,14 +288,14 @@ def _time_row(record: BenchRecord, row: Row) -> list[str]:
         steps = row.get("steps", row["asked_steps"])
         name = f"{steps:,} environment steps of Hopper, 2 processes"
     if "reason" in row:
-        return [name, f"not measured: {row['reason']}", "", ""]
+        return [name, "–", "", ""]
     seconds, limit = number(row, "seconds"), number(row, "target_seconds")
     return [name, format_seconds(seconds), format_seconds(limit), _met(record, seconds <= limit)]
 
 
 def _share_row(record: BenchRecord, row: Row) -> list[str]:
     if "reason" in row:
-        return [str(row["setting"]), f"not measured: {row['reason']}", "", "", "", "", "", ""]
+        return [str(row["setting"]), *("–",) * 7]
     share, limit = number(row, "share"), number(row, "target_share")
     return [
         str(row["setting"]),

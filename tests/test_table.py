@@ -68,3 +68,14 @@ def test_a_long_first_column_is_broken_between_words_before_a_table_is_parted() 
     Console(file=out, width=60).print(to_rich(tall))
     assert out.getvalue().count("target") == 1
     assert max(map(len, out.getvalue().splitlines())) <= 60
+
+
+def test_a_long_cell_beside_a_long_first_column_cuts_no_other() -> None:
+    rows = [
+        ("a name of many words " * 3, "1.00 s", "void: busy machine"),
+        ("short", "not measured: " + "x" * 44, ""),
+    ]
+    out = io.StringIO()
+    Console(file=out, width=120).print(to_rich(text_table("Long", ("what", "seconds", "met"), rows)))
+    assert "void: busy machine" in out.getvalue()
+    assert "not measured: " + "x" * 44 in out.getvalue()

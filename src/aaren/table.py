@@ -147,7 +147,10 @@ class _Fitted(NamedTuple):
             column = self.table.columns[place]
             justify: Literal["left", "right"] = "left" if column.kind == "text" else "right"
             least = widths[place] if place else first
-            drawn.add_column(Text(_head(column)), justify=justify, overflow="fold", min_width=least)
+            most = None if place else first  # else rich takes from all and gives the others their least again
+            drawn.add_column(
+                Text(_head(column)), justify=justify, overflow="fold", min_width=least, max_width=most
+            )
         for row, is_dim in zip(self.table.rows, self.table.is_dim, strict=True):
             drawn.add_row(*(_rich_cell(row[place]) for place in [0, *part]), style="dim" if is_dim else None)
         return drawn
