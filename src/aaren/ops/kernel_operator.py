@@ -34,7 +34,6 @@ _INPUTS = (
 )
 _SAVED = "Tensor outputs, Tensor gates, Tensor forgets, Tensor final_u"
 _SIX = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-_NO_STATE = (None, None, None)
 
 
 def scan_with(engine: str) -> Scan:
@@ -43,22 +42,24 @@ def scan_with(engine: str) -> Scan:
     def scan(items: Items, initial: ScanState | None) -> tuple[Values, ScanState]:
         scores, values, mask, log_decay, bounds = items
         dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
-        scores, values = scores.to(dtype), values.to(dtype)
+        if not scores.dtype == values.dtype == dtype:
+            scores, values = scores.to(dtype), values.to(dtype)
         if log_decay is not None:
             log_decay = log_decay.to(dtype)
-        tensors = (scores, values, mask, log_decay, bounds, *(initial or _NO_STATE))
+        tensors = (scores, values, mask, log_decay, bounds, *(initial or fused.NO_STATE))
+        given = [x for x in tensors if x is not None]
         function: Any = prefix_attention
-        if _is_watched(engine, tensors):
+        if _is_watched(engine, given):
             function = torch.ops.aaren.prefix_attention
-        elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        elif torch.is_grad_enabled() and any(x.requires_grad for x in given):
             function = _PrefixAttention.apply
-        outputs, m, u, w, _, _ = function(*tensors, engine)
-        return outputs, ScanState(m.detach(), u, w)
+        outputs, *final = function(*tensors, engine)[:4]
+        return outputs, ScanState(*final)
 
     return scan
 
 
-def _is_watched(engine: str, tensors: Sequence[Tensor | None]) -> bool:
+def _is_watched(engine: str, tensors: Sequence[Tensor]) -> bool:
     """Tell whether a call must go through torch's dispatcher."""
     return (
         engine != "fused"
@@ -66,7 +67,7 @@ def _is_watched(engine: str, tensors: Sequence[Tensor | None]) -> bool:
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch._C._autograd._profiler_enabled()
-        or any(x is not None and (type(x) not in PLAIN or not x.is_cpu) for x in tensors)
+        or not all(type(x) in PLAIN and x.is_cpu for x in tensors)
     )
 
 
@@ -97,10 +98,12 @@ def _arrange(tensors: Sequence[Any]) -> tuple[Items, ScanState | None]:
 
 def _empty_results(*inputs: Any) -> Tensors:
     scores, values, _, _, bounds, *_ = inputs
-    rows = (values.shape[0] if bounds is None else bounds.shape[0] - 1, values.shape[2])
-    shapes = (rows, rows, (*rows, values.shape[3]), scores.shape, scores.shape)
-    others = [torch.empty(shape, dtype=torch.float64, device=scores.device) for shape in shapes]
-    return uninitialised(values), *others
+    batch, _, heads, width = values.shape
+    num_streams = batch if bounds is None else bounds.shape[0] - 1
+    m = torch.empty((num_streams, heads), dtype=torch.float64, device=values.device)
+    w = torch.empty((num_streams, heads, width), dtype=torch.float64, device=values.device)
+    gates = torch.empty_like(scores, dtype=torch.float64, memory_format=torch.contiguous_format)
+    return uninitialised(values), m, torch.empty_like(m), w, gates, torch.empty_like(gates)
 
 
 def _empty_gradients(*inputs: Any) -> Tensors:
@@ -116,22 +119,22 @@ def _save(ctx: Any, inputs: Tensors, output: Tensors) -> None:  # Any: torch's o
     outputs, _, final_u, _, gates, forgets = output
     *tensors, ctx.engine = inputs
     ctx.set_materialize_grads(False)  # spares zeros for all that was not used
+    ctx.mark_non_differentiable(output[1])  # m is a normaliser, not a quantity
     ctx.save_for_backward(*tensors, outputs, gates, forgets, final_u)
 
 
 def _differentiate(ctx: Any, *of_results: Tensor | None) -> Tensors:
-    # m is a normaliser, not a quantity; gates and forgets never leave the operators.
-    grad_outputs, _, grad_u, grad_w, _, _ = of_results
+    grad_outputs, _, grad_u, grad_w = of_results[:4]  # gates and forgets never leave the operators
     saved = ctx.saved_tensors
     grads = (torch.zeros_like(saved[1]) if grad_outputs is None else grad_outputs, grad_u, grad_w)
     if torch.is_grad_enabled():
         return *_differentiate_plainly(grads, saved[:8]), None
     function: Any = prefix_attention_backward
-    if _is_watched(ctx.engine, (*grads, *saved)):
+    if _is_watched(ctx.engine, [x for x in (*grads, *saved) if x is not None]):
         function = torch.ops.aaren.prefix_attention_backward
     of_scores, of_values, of_decay, *of_state = function(*grads, *saved, ctx.engine)
     of_decay = None if saved[3] is None else of_decay
-    of_state = _NO_STATE if saved[5] is None else of_state
+    of_state = fused.NO_STATE if saved[5] is None else of_state
     return of_scores, of_values, None, of_decay, None, *of_state, None
 
 
@@ -162,7 +165,7 @@ class _PrefixAttention(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Any) -> Tensors:
         results = prefix_attention(*inputs)
         _save(ctx, inputs, results)
-        return results
+        return results[:4]
 
     backward = staticmethod(_differentiate)
 

@@ -139,9 +139,10 @@ def _is_streamed(result: Tensor) -> bool:
 
     The last-level cache is shared by all cores: writing past it leaves it to the values, which are read.
     """
+    if result.nbytes < STREAMED_BYTES:
+        return False
     row_bytes = result.shape[-1] * result.element_size()
-    is_aligned = result.data_ptr() % LINE_BYTES == 0 and row_bytes % LINE_BYTES == 0
-    return is_aligned and result.nbytes >= STREAMED_BYTES
+    return result.data_ptr() % LINE_BYTES == 0 and row_bytes % LINE_BYTES == 0
 
 
 class Blocks(NamedTuple):

@@ -26,11 +26,10 @@ _lock = threading.RLock()  # reentrant: a finalizer may run at any moment, also 
 
 def uninitialised(like: Tensor) -> Tensor:
     """Return a contiguous tensor to be filled; its content is arbitrary."""
-    num_bytes = like.numel() * like.element_size()
-    is_ours = num_bytes >= LARGE and type(like) in PLAIN and like.device.type == "cpu"
+    is_ours = type(like) in PLAIN and like.is_cpu and like.nbytes >= LARGE
     if not is_ours or torch.are_deterministic_algorithms_enabled():  # which also fills what is empty
-        return like.new_empty(like.shape)
-    block = _take(-(-num_bytes // HUGE_PAGE) * HUGE_PAGE)  # Linux puts whole ones where such a page begins
+        return torch.empty_like(like, memory_format=torch.contiguous_format)
+    block = _take(-(-like.nbytes // HUGE_PAGE) * HUGE_PAGE)  # Linux puts whole ones where such a page begins
     view = memoryview(block)
     # The tensor's storage holds `view`, and nothing else does: when one dies, so does the other.
     weakref.finalize(view, _give_back, block).atexit = False
