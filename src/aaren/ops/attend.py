@@ -66,7 +66,7 @@ def attend(
         mask = mask.unsqueeze(1)
     with full_precision(values.device.type):  # scores are exponents
         precise = torch.promote_types(torch.promote_types(query.dtype, keys.dtype), torch.float32)
-        query = query.to(precise) * scale
+        query = query.to(precise) * scale  # in the inputs' own precision, float32 at least
         final = settle_empty(state.to(dtype))
         # A block begins right after the last token of the one before; the paper's appendix A starts its block
         # sums one token too early, so that a border token counts twice. A block of one token is `update`.
@@ -82,10 +82,8 @@ def _summarise(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dtype: torch.dtype
 ) -> ScanState:
     """Return the state of these tokens alone, for every query."""
-    # Scores in the inputs' own precision (at least float32), sums in the state's.
-    precise = torch.promote_types(torch.promote_types(query.dtype, keys.dtype), torch.float32)
-    query, keys, values = query.to(precise), keys.to(precise), values.to(dtype)
-    query, keys, values = (x.transpose(1, 2) for x in (query, keys, values))  # heads before time
+    # Heads before time; scores in the query's precision, sums in the state's.
+    query, keys, values = (x.transpose(1, 2) for x in (query, keys.to(query.dtype), values.to(dtype)))
     is_per_query = mask is not None and mask.shape[1] > 1
     if mask is not None:
         is_padding = ~mask.any(1)[:, None, :, None]  # it may hold anything, even NaN

@@ -11,13 +11,24 @@ from torch import Tensor
 
 from aaren.errors import ShapeError, StateError
 from aaren.ops.state import Items, ScanState, may_read
-from aaren.shapes import LogDecay, Scores, SequenceBounds, Values
+from aaren.shapes import LogDecay, Scores, SequenceBounds
 
 
 def check_scan(items: Items, initial_state: ScanState | None) -> None:
     """Raise ShapeError or StateError unless all arguments of `scan_attention` fit together."""
     scores, values, mask, log_decay, cu_seqlens = items
-    _check_items(scores, values)
+    if scores.ndim != 3:
+        raise ShapeError(
+            f"scores must be (b, t, h), one number per item and head; got {tuple(scores.shape)}. "
+            f"For one head, use scores.unsqueeze(-1)."
+        )
+    if values.ndim != 4 or values.shape[:3] != scores.shape:
+        raise ShapeError(
+            f"values must be (b, t, h, d) with the (b, t, h) of scores, {tuple(scores.shape)}; got "
+            f"{tuple(values.shape)}. Split the heads first: values.unflatten(-1, (h, d))."
+        )
+    check_floating("scores", scores)
+    check_floating("values", values)
     batch, length, heads, width = values.shape
     others = {"values": values, "mask": mask, "log_decay": log_decay, "cu_seqlens": cu_seqlens}
     check_mask(mask, (batch, length), "(b, t)")
@@ -103,21 +114,6 @@ def check_bounds(bounds: SequenceBounds, length: int) -> None:
             f"cu_seqlens must start at 0, never decrease and end at t = {length}; got {bounds.tolist()[:8]}"
             f"{' ...' if len(bounds) > 8 else ''}. Build it as cat([0, lengths.cumsum(0)])."
         )
-
-
-def _check_items(scores: Scores, values: Values) -> None:
-    if scores.ndim != 3:
-        raise ShapeError(
-            f"scores must be (b, t, h), one number per item and head; got {tuple(scores.shape)}. "
-            f"For one head, use scores.unsqueeze(-1)."
-        )
-    if values.ndim != 4 or values.shape[:3] != scores.shape:
-        raise ShapeError(
-            f"values must be (b, t, h, d) with the (b, t, h) of scores, {tuple(scores.shape)}; got "
-            f"{tuple(values.shape)}. Split the heads first: values.unflatten(-1, (h, d))."
-        )
-    check_floating("scores", scores)
-    check_floating("values", values)
 
 
 def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -18,8 +18,8 @@ from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
 BACKENDS: dict[str, Scan] = {
     "naive": through_padding(naive.scan),
     "recurrent": through_padding(scans.scan_recurrent),
-    "hillis_steele": through_padding(scans.scan_hillis_steele),
-    "ladner_fischer": through_padding(scans.scan_ladner_fischer),
+    "hillis_steele": through_padding(partial(scans.scan, scans.hillis_steele)),
+    "ladner_fischer": through_padding(partial(scans.scan, scans.ladner_fischer)),
     "chunked": through_padding(chunked.scan),
     **{name: scan_with(name) for name in ENGINES},
 }

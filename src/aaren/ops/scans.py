@@ -1,8 +1,8 @@
 """Attention over every prefix by a scan over states, as in the paper: item by item, or by a parallel tree.
 
-    scan_recurrent        t updates, one after the other
-    scan_hillis_steele    ceil(log2 N) rounds, O(N log N) combinations (the paper's Algorithm 1, corrected)
-    scan_ladner_fischer   at most 2 ceil(log2 N) rounds, at most 2 N combinations
+    scan_recurrent    t updates, one after the other
+    hillis_steele     ceil(log2 N) rounds, O(N log N) combinations (the paper's Algorithm 1, corrected)
+    ladner_fischer    at most 2 ceil(log2 N) rounds, at most 2 N combinations
 
 In the trees an element is the state of a run of items; with decay it also carries λ, the decay that the whole
 run does to what came before it:  A·B = (λA + λB, combine(A decayed by λB, B)), associative and not
@@ -37,14 +37,13 @@ def scan_recurrent(items: Items, initial: ScanState) -> tuple[Values, ScanState]
     return (torch.stack(outputs, dim=1) if outputs else values), state
 
 
-def scan_hillis_steele(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
-    """Attend to every prefix in ceil(log2 (t + 1)) rounds."""
-    return _scan(hillis_steele, items, initial)
-
-
-def scan_ladner_fischer(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
-    """Attend to every prefix with O(t) combinations."""
-    return _scan(ladner_fischer, items, initial)
+def scan(algorithm: PrefixScan, items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+    """Attend to every prefix by a parallel tree, `hillis_steele` or `ladner_fischer`."""
+    mask = None if items.mask is None else items.mask.unsqueeze(-1)
+    leaves = leaf(items.scores.to(initial.m.dtype), items.values, mask)
+    states = prefix_states(algorithm, initial, leaves, items.log_decay)
+    final = ScanState(*(part[:, -1] for part in states))
+    return read(ScanState(*(part[:, 1:] for part in states))), final
 
 
 def prefix_states(
@@ -96,9 +95,8 @@ def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
     if length < 2:
         return elements
     evens, odds = _slice(elements, 0, length, 2), _slice(elements, 1, length, 2)
-    at_odds = ladner_fischer(
-        operator, operator(_slice(evens, 0, length // 2), odds)
-    )  # prefixes that end there
+    pairs = operator(_slice(evens, 0, length // 2), odds)
+    at_odds = ladner_fischer(operator, pairs)  # prefixes that end there
     num_between = (length - 1) // 2  # even places after the first
     at_evens = _slice(evens, 0, 1)
     if num_between:
@@ -107,14 +105,6 @@ def ladner_fischer(operator: Operator, elements: Elements) -> Elements:
     both = zip(_slice(at_evens, 0, length // 2), at_odds, strict=True)
     interleaved = tuple(torch.stack(parts, dim=2).flatten(1, 2) for parts in both)
     return _concatenate(interleaved, _slice(at_evens, length // 2, length))
-
-
-def _scan(algorithm: PrefixScan, items: Items, initial: ScanState) -> tuple[Values, ScanState]:
-    mask = None if items.mask is None else items.mask.unsqueeze(-1)
-    leaves = leaf(items.scores.to(initial.m.dtype), items.values, mask)
-    states = prefix_states(algorithm, initial, leaves, items.log_decay)
-    final = ScanState(*(part[:, -1] for part in states))
-    return read(ScanState(*(part[:, 1:] for part in states))), final
 
 
 def _slice(elements: Elements, start: int, stop: int, stride: int = 1) -> Elements:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aaren.ops.checks import check_bounds
 from aaren.ops.cpu import library, threads
+from aaren.ops.packing import pad_index
 from aaren.ops.scans import hillis_steele, prefix_states
 from aaren.ops.state import Items, ScanState
 
@@ -37,21 +38,15 @@ def forward(items: Items, initial: ScanState | None, results: Sequence[Tensor]) 
     own = ScanState.empty((len(blocks.ends) - 1, heads), width)
     _run("scan_forward", outputs, blocks.ends, (*given, *NO_STATE, *own, *found), is_for_state=True)
     decays = None if items.log_decay is None else _reduce(items.log_decay.double(), "sum", blocks.ends)
-    before = ScanState(*(torch.empty_like(part) for part in own))
-    initial = initial or ScanState.empty((len(blocks.of_sequences), heads), width)
-    for n, (first, last) in enumerate(blocks.of_sequences):
-        these = slice(first, last + 1)
-        start, leaves = (
-            ScanState(*(part[some].unsqueeze(0) for part in x)) for x, some in ((initial, n), (own, these))
-        )
-        prefixes = prefix_states(
-            hillis_steele, start, leaves, None if decays is None else decays[None, these]
-        )
-        for part, prefix in zip(before, prefixes, strict=True):
-            part[these] = prefix[0, :-1]
+    # All sequences at once: padding stands behind a sequence's blocks, where no prefix that is read sees it.
+    index, is_real = pad_index(blocks.of_sequences)
+    initial = initial or ScanState.empty((len(index), heads), width)
+    leaves = ScanState(*(part[index] for part in own))
+    prefixes = prefix_states(hillis_steele, initial, leaves, None if decays is None else decays[index])
+    before = ScanState(*(part[:, :-1][is_real] for part in prefixes))
     _run("scan_forward", outputs, blocks.ends, (*given, *before, *before, *found))
     for target, part in zip(final, before, strict=True):
-        target.copy_(part[[last for _, last in blocks.of_sequences]])
+        target.copy_(part[blocks.of_sequences[1:] - 1])
     return None
 
 
@@ -81,18 +76,18 @@ def backward(
     kept = _reduce(forgets, "prod", blocks.ends)
     empty = ScanState.empty(tuple(final_u.shape), width)
     grad_u, grad_w = (zeros if x is None else x for x, zeros in zip(grads[1:], empty[1:], strict=True))
-    for n, (first, last) in enumerate(blocks.of_sequences):
-        _, u[first], w[first] = (part[n] for part in initial or empty)
-        these = slice(first, last + 1)
-        of_final = (torch.ones_like(grad_u[n]), grad_u[n] * final_u[n], grad_w[n] * final_u[n].unsqueeze(-1))
-        of_blocks = (kept[these], *(part[these] for part in grad_own[1:]))
-        both = zip(of_blocks, of_final, strict=True)
-        found = hillis_steele(_send_back, tuple(torch.cat([x, y[None]]).flip(0)[None] for x, y in both))
-        for part, arriving in zip(at_end, found[1:], strict=False):
-            part[these] = arriving[0, :-1].flip(0)
+    firsts, ends = blocks.of_sequences[:-1], blocks.of_sequences[1:]
+    _, u[firsts], w[firsts] = initial or empty
+    of_final = (torch.ones_like(final_u), grad_u * final_u, grad_w * final_u.unsqueeze(-1))
+    index, is_real = pad_index(blocks.of_sequences)
+    index = ((firsts + ends - 1).unsqueeze(1) - index).clamp(min=0)  # last block first
+    both = zip(of_final, (kept, *grad_own[1:]), strict=True)
+    found = hillis_steele(_send_back, tuple(torch.cat([x.unsqueeze(1), y[index]], dim=1) for x, y in both))
+    for part, arriving in zip(at_end, found[1:], strict=False):
+        part[index[is_real]] = arriving[:, :-1][is_real]
     _run("scan_backward", grad_values, blocks.ends, fields)
     for grad, part in zip(grad_state if initial else (), grad_own, strict=False):
-        grad.copy_(part[[first for first, _ in blocks.of_sequences]])
+        grad.copy_(part[firsts])
     return None
 
 
@@ -149,14 +144,14 @@ class Blocks(NamedTuple):
     """Blocks of time."""
 
     ends: Tensor  # (blocks + 1,) where they begin and end on the flat time axis
-    of_sequences: list[tuple[int, int]]  # the first and the last block of each
+    of_sequences: Tensor  # (n + 1,) the first block of each sequence, and how many there are
 
 
 def cut_time(bounds: Tensor | None, shape: torch.Size) -> Blocks | None:
     """Cut long sequences at multiples of TIME_BLOCK when there are few rows, (n, h), to divide among threads.
 
     >>> cut_time(None, torch.Size((1, 5000, 2, 64)))
-    Blocks(ends=tensor([   0, 4096, 5000]), of_sequences=[(0, 1)])
+    Blocks(ends=tensor([   0, 4096, 5000]), of_sequences=tensor([0, 2]))
     """
     batch, length, heads, _ = shape
     if bounds is not None:
@@ -166,9 +161,8 @@ def cut_time(bounds: Tensor | None, shape: torch.Size) -> Blocks | None:
         return None
     ends = [length * n for n in range(batch + 1)] if bounds is None else bounds.tolist()
     starts: list[int] = []
-    of_sequences = []
+    of_sequences = [0]
     for start, stop in pairwise(ends):
-        first = len(starts)
         starts += range(start, max(stop, start + 1), TIME_BLOCK)  # a sequence without items is a block
-        of_sequences.append((first, len(starts) - 1))
-    return Blocks(torch.tensor([*starts, ends[-1]]), of_sequences)
+        of_sequences.append(len(starts))
+    return Blocks(torch.tensor([*starts, ends[-1]]), torch.tensor(of_sequences))

@@ -6,7 +6,6 @@ run on a GPU is on record, `auto` does not choose this backend.
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -70,31 +69,25 @@ def backward(
         grad.copy_(part.masked_fill(is_empty if part.ndim == 2 else is_empty.unsqueeze(-1), 0.0))
 
 
-def _load_kernels(device: torch.device) -> ModuleType:
-    """Import the kernels, at the first call, or say what is missing."""
-    require_extra("triton", extra="triton", purpose="backend='triton'")
-    from aaren.ops.triton import kernels as triton_kernels
-
-    if device.type != "cuda" and not triton_kernels.IS_INTERPRETED:
-        raise ShapeError(
-            f"backend='triton' needs tensors on a CUDA device; got {device}. Use backend='fused' on a CPU, "
-            f"'chunked' elsewhere. (For tests, TRITON_INTERPRET=1 in the environment before triton is "
-            f"imported lets it run on a CPU, slowly.)"
-        )
-    return triton_kernels
-
-
 def _launch(
     name: str, values: Tensor, num_rows: int, tensors: tuple[Tensor, ...], switches: dict[str, bool]
 ) -> None:
     """Run one program per row of (n, h) and block of the head's width, on the device of the values."""
-    kernel = getattr(_load_kernels(values.device), name)
+    require_extra("triton", extra="triton", purpose="backend='triton'")
+    from aaren.ops.triton import kernels
+
+    if not values.is_cuda and not kernels.IS_INTERPRETED:
+        raise ShapeError(
+            f"backend='triton' needs tensors on a CUDA device; got {values.device}. Use backend='fused' on a "
+            f"CPU, 'chunked' elsewhere. (For tests, TRITON_INTERPRET=1 in the environment before triton is "
+            f"imported lets it run on a CPU, slowly.)"
+        )
     if num_rows == 0:
         return
     batch, length, heads, width = values.shape
     # Triton launches on the current device.
     with torch.cuda.device(values.device) if values.is_cuda else nullcontext():
-        kernel[num_rows, _num_width_blocks(width)](
+        getattr(kernels, name)[num_rows, _num_width_blocks(width)](
             *tensors,
             num_items=batch * length,
             heads=heads,
