@@ -247,7 +247,7 @@ def test_metrics_are_prometheus_text_on_loopback(rows: RowPath, tmp_path: Path) 
         with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/")
         refused.value.close()
-        with pytest.raises(ConfigError, match=f"--metrics {port}"), serving(metrics.text, port):
+        with pytest.raises(ConfigError, match=f"metrics on port {port}"), serving(metrics.text, port):
             pass
     for line in ("items_total 30", "outputs_total 30", "streams 7", "lag_bytes 0", "latency_seconds_count 1"):
         assert f"\naaren_stream_{line}\n" in text
@@ -310,7 +310,7 @@ def test_the_command_answers_a_pipe(tmp_path: Path) -> None:
         for k in range(4)
     ]
     words = [sys.executable, "-m", "aaren", "stream", str(run), "--state", str(tmp_path / "states.db")]
-    words += ["--key", "sensor", "--time", "ts", "--metrics", "0"]
+    words += ["--key", "sensor", "--set", "time=ts", "--set", "metrics=0"]
     done = subprocess.run(words, input="\n".join(lines), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["offset"] for line in done.stdout.splitlines()] == [0, 1, 2, 3]

@@ -46,6 +46,7 @@ class LineOptions:
         threshold: a probability.
         batch: lines that are taken in and committed together.
         capacity: streams in memory.
+        metrics: the port of 127.0.0.1 that answers with Prometheus metrics; 0: a free one; None: no metrics.
     """
 
     key: str = "id"
@@ -55,6 +56,7 @@ class LineOptions:
     threshold: float = 0.9
     batch: int = 512
     capacity: int = 65_536
+    metrics: int | None = None
 
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
@@ -62,7 +64,7 @@ class LineOptions:
         if self.key == "offset":
             raise ConfigError("--key offset: answers have a field of this name. Rename the key.")
         if not 1 <= self.batch <= LARGEST_BATCH:
-            raise ConfigError(f"--batch must be from 1 to {LARGEST_BATCH}; got {self.batch}.")
+            raise ConfigError(f"batch must be from 1 to {LARGEST_BATCH}; got {self.batch}.")
         if (self.emit == "on-alarm") != bool(self.alarms):
             raise ConfigError("--emit on-alarm and --alarm NAME go together: say which answers are alarms.")
 

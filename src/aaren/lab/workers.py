@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import NamedTuple, Protocol, cast
 
 from aaren.errors import ConfigError
-from aaren.fields import Text, build, faults_error
+from aaren.fields import build_assigned
 from aaren.lab import worker
 from aaren.lab.plan import PlannedRun, parse_shard
 from aaren.lab.worker import Exit
@@ -202,13 +202,7 @@ class Resources:
         >>> Resources.of(2, ["threads=1", "timeout=90"]).timeout
         90.0
         """
-        faults = [f"{text!r} is no assignment: write key=value" for text in assignments if "=" not in text]
-        values = dict(text.split("=", 1) for text in assignments if "=" in text)
-        texts = {key.strip(): Text(value.strip()) for key, value in values.items()}
-        found = build(cls, texts, faults, given={"workers": workers})
-        if found is None or faults:
-            raise faults_error(faults, "--set")
-        return found
+        return build_assigned(cls, assignments, workers=workers)
 
     def sized(self, waiting: int) -> "Resources":
         """Fit to the cores and to the work: one thread each as soon as runs can share the cores."""

@@ -85,7 +85,7 @@ def serving(text: Callable[[], str], port: int) -> Iterator[int]:
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Answer)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"--metrics {port}: {error}. Choose another port, or 0 for a free one.") from error
+        raise ConfigError(f"metrics on port {port}: {error}. Choose another, or 0 for a free one.") from error
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
