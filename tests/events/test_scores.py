@@ -59,7 +59,8 @@ def test_the_likelihood_at_unit_mean_gap_does_not_depend_on_the_unit(
     model: EventReference, censoring: str
 ) -> None:
     events = EventSequences.from_lists(TIMES, MARKS, observed_until=6.0)
-    seconds = events.rescaled(3600.0, unit="seconds")
+    later = [[3600.0 * time for time in times] for times in TIMES]
+    seconds = EventSequences.from_lists(later, MARKS, observed_until=6.0 * 3600.0)
     slow = EventReference(EventReferenceConfig(distribution="poisson", num_marks=2))
     slow.load_state_dict(model.state_dict())
     slow.numbers[0] *= 3600.0

@@ -39,15 +39,6 @@ def test_select_keeps_everything_of_the_chosen(marked: EventSequences) -> None:
     assert marked.select(np.array([False, True])).times.tolist() == [0.5, 3.0]
 
 
-def test_rescaling_moves_times_ends_and_the_unit(marked: EventSequences) -> None:
-    hours = marked.rescaled(1 / 60, unit="hours")
-    np.testing.assert_allclose(hours.gaps, marked.gaps / 60)
-    np.testing.assert_allclose(hours.final_gaps, [1 / 60, 2 / 60])
-    assert hours.unit == "hours"
-    with pytest.raises(DataError, match=r"must be positive; got -1\.0"):
-        marked.rescaled(-1.0, unit="?")
-
-
 @pytest.mark.parametrize(
     ("times", "words"),
     [

@@ -5,7 +5,6 @@ import torch
 
 from aaren.errors import ConfigError
 from aaren.events.distribution import Events
-from aaren.events.forecaster import simulate
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.references import EventReference, EventReferenceConfig
 
@@ -82,7 +81,7 @@ def test_a_limit_on_events_is_told(poisson: EventReference, rng: torch.Generator
 def test_a_horizon_before_every_event_gives_empty_futures(
     poisson: EventReference, rng: torch.Generator
 ) -> None:
-    futures = simulate(poisson, poisson.init_state(1), num_branches=2, horizon=1e-12, generator=rng)
+    futures = poisson.simulate(poisson.init_state(1), num_branches=2, horizon=1e-12, generator=rng)
     assert futures.times.shape == (1, 2, 0)
     assert (futures.counts == 0).all()
 

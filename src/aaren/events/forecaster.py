@@ -140,6 +140,7 @@ class EventForecaster(nn.Module):
         check_model_state(state, EventState)
         return self.decode(state.output)
 
+    @torch.no_grad()
     def simulate(
         self,
         state: EventState,
@@ -149,15 +150,44 @@ class EventForecaster(nn.Module):
         max_events: int = 1_000,
         generator: torch.Generator | None = None,
     ) -> Futures:
-        """Draw whole futures from a state, which is branched and stays as it is; see `simulate`."""
+        """Draw futures of every stream of a state.
+
+        Args:
+            state: Where to begin, of b streams; it is branched and stays as it is.
+            num_branches: Futures of each stream.
+            horizon: How far to go, in time since the last event; None: max_events are drawn, however long it
+                takes.
+            max_events: Where to stop if the horizon does not come.
+            generator: Of the randomness.
+        """
         check_model_state(state, EventState)
-        return simulate(
-            self,
-            state,
-            num_branches=num_branches,
-            horizon=horizon,
-            max_events=max_events,
-            generator=generator,
+        if num_branches < 1 or max_events < 1 or (horizon is not None and not horizon > 0.0):
+            raise ConfigError(
+                f"num_branches and max_events must be at least 1 and horizon positive or None; got "
+                f"{num_branches}, {max_events} and {horizon}."
+            )
+        state = state.select(torch.arange(len(state.time)).repeat_interleave(num_branches))
+        limit = float("inf") if horizon is None else horizon
+        clock = torch.zeros(len(state.time), dtype=torch.float64, device=state.time.device)
+        is_going = torch.ones_like(clock, dtype=torch.bool)
+        times, marks, masks = [], [], []
+        for _ in range(max_events):
+            drawn = self.next_event(state).sample(1, generator=generator)
+            event = Events(drawn.gaps[0], drawn.marks[0])
+            clock = clock + event.gaps
+            is_going = is_going & (clock <= limit)
+            if not bool(is_going.any()):
+                break
+            times.append(clock.masked_fill(~is_going, 0.0))
+            marks.append(event.marks.masked_fill(~is_going, 0))
+            masks.append(is_going)
+            # Futures that are over are stepped too: their state is never read.
+            _, state = self.encode_one(event, state)
+        return Futures(
+            times=_join(times, clock, num_branches),
+            marks=_join(marks, torch.zeros_like(clock, dtype=torch.int64), num_branches),
+            mask=_join(masks, is_going, num_branches),
+            is_cut=(is_going & (horizon is not None)).view(-1, num_branches),
         )
 
     def stream(
@@ -492,57 +522,6 @@ def _split(like: NextEvent, tensors: list[Tensor]) -> list[NextEvent]:
         gap = kind(**dict(zip(names[:logits], parts, strict=False)), **rest)
         found.append(NextEvent(gap=gap, mark_logits=None if logits is None else parts[logits]))
     return found
-
-
-@torch.no_grad()
-def simulate(
-    model: "EventForecaster",
-    state: EventState,
-    *,
-    num_branches: int = 1,
-    horizon: float | None = None,
-    max_events: int = 1_000,
-    generator: torch.Generator | None = None,
-) -> Futures:
-    """Draw futures of every stream of a state.
-
-    Args:
-        model: What steps.
-        state: Where to begin, of b streams; it is branched and stays as it is.
-        num_branches: Futures of each stream.
-        horizon: How far to go, in time since the last event; None: max_events are drawn, however long it
-            takes.
-        max_events: Where to stop if the horizon does not come.
-        generator: Of the randomness.
-    """
-    if num_branches < 1 or max_events < 1 or (horizon is not None and not horizon > 0.0):
-        raise ConfigError(
-            f"num_branches and max_events must be at least 1 and horizon positive or None; got "
-            f"{num_branches}, {max_events} and {horizon}."
-        )
-    state = state.select(torch.arange(len(state.time)).repeat_interleave(num_branches))
-    limit = float("inf") if horizon is None else horizon
-    clock = torch.zeros(len(state.time), dtype=torch.float64, device=state.time.device)
-    is_going = torch.ones_like(clock, dtype=torch.bool)
-    times, marks, masks = [], [], []
-    for _ in range(max_events):
-        drawn = model.next_event(state).sample(1, generator=generator)
-        event = Events(drawn.gaps[0], drawn.marks[0])
-        clock = clock + event.gaps
-        is_going = is_going & (clock <= limit)
-        if not bool(is_going.any()):
-            break
-        times.append(clock.masked_fill(~is_going, 0.0))
-        marks.append(event.marks.masked_fill(~is_going, 0))
-        masks.append(is_going)
-        # Futures that are over are stepped too: their state is never read.
-        _, state = model.encode_one(event, state)
-    return Futures(
-        times=_join(times, clock, num_branches),
-        marks=_join(marks, torch.zeros_like(clock, dtype=torch.int64), num_branches),
-        mask=_join(masks, is_going, num_branches),
-        is_cut=(is_going & (horizon is not None)).view(-1, num_branches),
-    )
 
 
 def _join(columns: list[Tensor], like: Tensor, num_branches: int) -> Tensor:

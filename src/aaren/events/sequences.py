@@ -176,22 +176,6 @@ class EventSequences:
         """Give the sequences a split of their own: 0 train, 1 validation, 2 test."""
         return replace(self, split=split)
 
-    def rescaled(self, factor: float, *, unit: str) -> "EventSequences":
-        """Multiply all times by a factor, for example 1/3600 from seconds to hours.
-
-        The log-likelihood per event of the same model moves by -log(factor).
-        """
-        if not (np.isfinite(factor) and factor > 0):
-            raise DataError(f"{self.name}: the factor between time units must be positive; got {factor}.")
-        return replace(
-            self,
-            times=self.times * factor,
-            observed_from=None if self.observed_from is None else self.observed_from * factor,
-            observed_until=None if self.observed_until is None else self.observed_until * factor,
-            resolution=self.resolution * factor,
-            unit=unit,
-        )
-
     def _check_layout(self) -> None:
         if self.times.ndim != 1 or self.times.dtype != np.float64:
             raise DataError(

@@ -7,7 +7,6 @@ import contextlib
 import sys
 import time
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from aaren.datasets.catalogue import lookup
@@ -70,12 +69,7 @@ class GridDisplay(Display, AbstractContextManager["GridDisplay"]):
         """Begin to show."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave what was shown last."""
 
 
@@ -117,12 +111,7 @@ class LiveTable(GridDisplay):
             self.live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the table as it stands at the end."""
         self._draw()
         with contextlib.suppress(OSError, ValueError):
