@@ -35,7 +35,7 @@ SOURCES = ROOT / "src/aaren/ops/cpu"
 KERNELS = ("scan.c", "dropout.c")  # compiled for every type and instruction set
 RUNTIME = ROOT / "src/aaren/stream/native"  # runs exported programs; compiled for every instruction set
 MODES = ("auto", "cc", "zig", "none")
-# The extra does not exist. It is what pip prints if ziglang cannot be had, and says what else can be done.
+# The extra does not exist. It is what pip prints if ziglang is unavailable, and says what else can be done.
 ZIG_REQUIREMENT = "ziglang[or-set-AAREN_KERNEL-to-none]>=0.14"
 WITHOUT = "To install without the kernel (slower on CPUs, otherwise the same), set AAREN_KERNEL=none."
 

@@ -1,4 +1,4 @@
-"""Where attention over a good linear base helps: generated series whose law is known.
+"""Where attention over a good linear base helps: generated series of known processes.
 
     python benchmarks/correction.py [--record FILE]     # about five minutes of one core
 
@@ -26,7 +26,7 @@ Numbers = NDArray[np.float64]
 
 
 def seasons(noise: np.random.Generator) -> list[Numbers]:
-    """Days, weeks and noise that remembers: a linear law."""
+    """Days, weeks and autoregressive noise: a linear process."""
     t, found = np.arange(4000), []
     for place in range(4):
         rest = np.zeros(4000)
@@ -37,7 +37,7 @@ def seasons(noise: np.random.Generator) -> list[Numbers]:
 
 
 def threshold(noise: np.random.Generator) -> list[Numbers]:
-    """One autoregression above zero and another below: a law in two pieces."""
+    """One autoregression above zero and another below: piecewise linear."""
     values = np.zeros((4, 4000))
     for row in range(1, 4000):
         last = values[:, row - 1]

@@ -42,7 +42,7 @@ QUICK = SoakSettings(seconds=2.0, fast_seconds=1.0, looks=2, keys=2_000)
 
 
 def measure(settings: SoakSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Push, and look at the memory of this process now and then."""
+    """Push, and measure the memory of this process now and then."""
     if not memory.can_measure():
         raise ConfigError("the memory of a process cannot be read here: this benchmark needs /proc.")
     generator = np.random.default_rng(0)

@@ -31,7 +31,7 @@ METRICS = MappingProxyType(
     }
 )
 MODELS = ("aaren", "transformer")
-NUM_SEEDS = 5  # behind every published mean and deviation
+NUM_SEEDS = 5  # behind every published mean and standard deviation
 
 # Which pairs the paper prints with one side bold, read from its tables: all others have both.
 PRINTED_ONE_SIDED = MappingProxyType(

@@ -228,7 +228,7 @@ class Position(nn.Module):
             precise = moments.to(default_state_dtype(moments.device))
             frequencies = self._frequencies.to(precise.device, precise.dtype)
             return encode_waves(precise, frequencies, self.width)
-        # A traced step does not look at data: there, the table itself refuses an index that it does not have.
+        # A traced step does not read data: there, the table itself refuses an index that it does not have.
         if not is_traced() and moments.numel():
             last = int(moments.max())
             if last >= self.table.shape[0]:

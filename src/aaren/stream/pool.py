@@ -623,12 +623,12 @@ def _rebuild(like: object, tensors: Iterator[Tensor]) -> Any:
 
 
 def _as_bytes(block: Words) -> Tensor:
-    """Look at states (b, words) as the bytes (b, nbytes) that they are."""
+    """View states (b, words) as their bytes (b, nbytes)."""
     return torch.from_numpy(block.view(np.uint8))
 
 
 def _as_words(content: Tensor) -> Words:
-    """Look at bytes (b, nbytes) as words, which are moved faster."""
+    """View bytes (b, nbytes) as words, which are copied faster."""
     found: Words = content.numpy().view(np.uint64)
     return found
 

@@ -2,7 +2,7 @@
 
 Self-describing: `load_model` needs the folder alone. Nothing is unpickled and no code comes from it: only the
 classes listed here are built. A checksum ties the two files together, so that a half-written folder is
-noticed.
+detected.
 """
 
 import hashlib
