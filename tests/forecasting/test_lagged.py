@@ -11,15 +11,13 @@ from aaren.errors import ConfigError, ShapeError
 from aaren.forecasting.fitting import (
     CorrectionTraining,
     History,
-    Residuals,
     add_correction,
-    choose_spread,
     fit_base,
     judge_correction,
     replay,
-    set_quantiles,
 )
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.residuals import Residuals, choose_spread, set_quantiles
 from aaren.forecasting.ridge import (
     choose,
     fit_joint,

@@ -8,8 +8,6 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +16,17 @@ from torch import Tensor, nn
 
 from aaren.forecasting.calendar import count_slots
 from aaren.forecasting.lagged import (
-    LEAST_SPREAD,
-    PROBABILITIES,
     CorrectionConfig,
     LagForecaster,
     LagForecasterConfig,
     LagState,
+)
+from aaren.forecasting.residuals import (
+    Residuals,
+    choose_spread,
+    join_residuals,
+    measure_residuals,
+    set_quantiles,
 )
 from aaren.forecasting.ridge import (
     JOINT_STEPS,
@@ -43,8 +46,6 @@ ORIGINS = (
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
 BLOCKS = 6  # of unseen rows by which a correction is judged
 JUDGED_WINDOWS = 300  # of them
-FEW_RESIDUALS = 100  # of a series; fewer are joined by those of others
-MOST_RESIDUALS = 4000  # windows of each origin whose residuals make the quantiles
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
 LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year", "none": "season"}
 NOISE = 2.0  # standard errors that a gain must exceed
@@ -77,17 +78,6 @@ class CorrectionTraining:
     learning_rate: float = 1e-3
     seed: int = 0
     most_seconds: float = 60.0  # of processor time
-
-
-class Residuals(NamedTuple):
-    """Errors of a series' forecasts of unseen rows, and every kind of spread of the rows before them."""
-
-    errors: Numbers  # (n, tracked)
-    spreads: Mapping[str, Numbers]  # (n,) each
-
-    def relative(self, kind: str) -> Numbers:
-        """Return the errors in spreads."""
-        return self.errors / self.spreads[kind][:, None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -216,10 +206,10 @@ def fit_base(
         parts: list[list[Residuals]] = []
         for ends, nexts in itertools.pairwise(begins):
             rest = solve(model, ends)
-            parts.append(_residuals(model, rest, ends, nexts))
+            parts.append(measure_residuals(model, rest, ends, nexts))
         held_out = compare(model, rest, series, fit_ends, judge_ends)
         model.config = replace(config, spread=choose_spread(parts))
-        set_quantiles(model, [_join_residuals(some) for some in zip(*parts, strict=True)])
+        set_quantiles(model, [join_residuals(some) for some in zip(*parts, strict=True)])
         # The weights are now those of the third origin, for which the rows after it are new.
         first = [max(0, end - lag_steps) for end in fit_ends]
         state = replay(model, history, first, judge_ends)
@@ -292,61 +282,6 @@ def compare(
                 sums[name] += float(((repeated - truth) ** 2).sum())
         count += truth.size
     return {name: total / count for name, total in sums.items()} if count else {}
-
-
-def choose_spread(parts: Sequence[Sequence[Residuals]]) -> str:
-    """Return the spread whose quantiles, taken from earlier parts, have the least CRPS on the next ones.
-
-    Args:
-        parts: residuals of each series after each rolling origin, in the order of time.
-    """
-    scores: dict[str, list[float]] = {kind: [] for kind in LEAST_SPREAD}
-    for place in range(1, len(parts)):
-        known = [_join_residuals(some) for some in zip(*parts[:place], strict=True)]
-        for kind, found in scores.items():
-            losses = []
-            for before, now in zip(known, parts[place], strict=True):
-                if len(before.errors) and len(now.errors):
-                    some = slice(None, None, max(1, len(now.errors) // JUDGED_WINDOWS))
-                    table = np.quantile(before.relative(kind), PROBABILITIES, axis=0).T
-                    said = table * now.spreads[kind][some, None, None]
-                    losses.append(mean_crps(said, now.errors[some]))
-            if losses:
-                found.append(np.log(np.mean(losses) + 1e-12))
-    return min(scores, key=lambda kind: float(np.mean(scores[kind] or [0.0])))  # a tie: the first
-
-
-def mean_crps(found: Numbers, truth: Numbers) -> float:
-    """Return the mean CRPS of quantiles (..., PROBABILITIES): twice their pinball loss, by trapezoids."""
-    p, error = np.array(PROBABILITIES), truth[..., None] - found
-    return float(2.0 * np.trapezoid(np.maximum(p * error, (p - 1.0) * error), p, axis=-1).mean())
-
-
-def set_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) -> None:
-    """Set the quantiles of each series from its residuals; few ones are joined by the others'.
-
-    If these are few, too, quantiles are wider, as Student's are than the normal ones; windows overlap, so
-    that residuals of step h say as much as one in h of them.
-    """
-    steps = np.array(model.config.tracked_steps)
-    relative = [some.relative(model.config.spread) for some in residuals]
-    pooled = np.concatenate(relative) if len(relative) else np.zeros((0, 1))
-    for place, some in enumerate(relative):
-        chosen = some if len(some) >= FEW_RESIDUALS else np.concatenate([some, pooled])
-        if len(chosen):
-            table = np.quantile(chosen, PROBABILITIES, axis=0).T
-            if len(pooled) < FEW_RESIDUALS:
-                centre = table[:, PROBABILITIES.index(0.5), None]
-                table = centre + (table - centre) * _widening(np.maximum(len(pooled) / steps, 2.0))
-            model.quantiles[place] = torch.from_numpy(table)
-
-
-def _widening(freedom: Numbers) -> Numbers:
-    """Return Student's quantiles in units of the normal ones, (freedom, PROBABILITIES), nearly."""
-    z = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
-    v = freedom[:, None]
-    found: Numbers = 1.0 + (z**2 + 1) / (4 * v) + (5 * z**4 + 16 * z**2 + 3) / (96 * v**2)
-    return found
 
 
 @torch.no_grad()
@@ -589,50 +524,6 @@ def _set_residual_scale(
         for place in range(model.config.num_series):
             mine = residuals[series == place].clamp(-CLIP, CLIP)
             model.residual[place] = mine.square().mean().sqrt().clamp(min=1e-2) if len(mine) else overall
-
-
-def _residuals(
-    model: LagForecaster, values: Sequence[Numbers], begins: Sequence[int], ends: Sequence[int]
-) -> list[Residuals]:
-    """Return residuals at the tracked steps, and the spreads of the rows before them, of each series."""
-    config = model.config
-    tracked = np.array(config.tracked_steps)
-    found = []
-    for place, (column, begin, end) in enumerate(zip(values, begins, ends, strict=True)):
-        first = max(begin - 1, config.lag_steps - 1)
-        origins = np.arange(first, max(first, end - config.horizon_steps))
-        if len(origins) > MOST_RESIDUALS:
-            origins = origins[np.linspace(0, len(origins) - 1, MOST_RESIDUALS).astype(np.int64)]
-        if not len(origins):
-            nothing = np.zeros((0, len(tracked)))
-            found.append(Residuals(nothing, dict.fromkeys(LEAST_SPREAD, nothing[:, 0])))
-            continue
-        past = np.arange(-config.lag_steps + 1, 1)
-        spreads = {kind: np.empty(len(origins)) for kind in LEAST_SPREAD}
-        forecasts = np.empty((len(origins), len(tracked)))
-        for part in np.array_split(np.arange(len(origins)), max(1, len(origins) // 512)):
-            if model.joint is None:
-                lags = torch.from_numpy(column[origins[part][:, None] + past])
-                weight = model.weight[place % len(model.weight)][:, tracked - 1]
-                last = lags[:, -1:]
-                said = (lags[:, :-1] - last) @ weight[:-1] + weight[-1] + last
-            else:
-                rows = np.stack([some[origins[part][:, None] + past] for some in values], axis=1)
-                lags = torch.from_numpy(rows)
-                said = model.base_lags(lags)[:, place, tracked - 1]
-                lags = lags[:, place]
-            forecasts[part] = said.numpy()
-            for kind, spread in spreads.items():
-                spread[part] = model.spread(lags, kind).numpy()
-        found.append(Residuals(column[origins[:, None] + tracked] - forecasts, spreads))
-    return found
-
-
-def _join_residuals(parts: Sequence[Residuals]) -> Residuals:
-    return Residuals(
-        np.concatenate([some.errors for some in parts]),
-        {kind: np.concatenate([some.spreads[kind] for some in parts]) for kind in LEAST_SPREAD},
-    )
 
 
 def _scale(values: Numbers) -> tuple[float, float]:

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aaren.forecasting.fitting import History, mean_crps
+from aaren.forecasting.fitting import History
 from aaren.forecasting.lagged import PROBABILITIES, LagForecaster
+from aaren.forecasting.residuals import mean_crps
 
 MOST_ORIGINS = 1500  # at which intervals are looked at, about
 LEVELS = {80: (0.1, 0.9), 95: (0.025, 0.975)}
