@@ -17,7 +17,7 @@ from aaren.forecasting.fitting import (
     replay,
 )
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
-from aaren.forecasting.residuals import Residuals, choose_spread, set_quantiles
+from aaren.forecasting.residuals import Residuals, choose_spread, set_student_quantiles
 from aaren.forecasting.ridge import (
     choose,
     fit_joint,
@@ -329,17 +329,27 @@ def test_intervals_are_relative_to_what_goes_with_the_errors(kind: str) -> None:
     assert choose_spread(parts[:1]) == "level"  # nothing to judge by
 
 
-def test_few_residuals_make_wide_intervals() -> None:
-    """Quantiles of a handful, most of which overlap, would hold far less than they say."""
+def test_few_residuals_make_wide_intervals_that_grow_with_the_horizon() -> None:
+    """Quantiles read from a handful, most of which overlap, would hold far less than they say."""
     model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=6, lag_steps=4, spread="fixed"))
     noise, widths = np.random.default_rng(0), {}
-    for count in (12, 99, 100):
-        errors = np.repeat(noise.permutation(np.linspace(-1, 1, count))[:, None], 6, axis=1)
-        set_quantiles(model, [Residuals(errors, {"fixed": np.ones(count)})])
+    for count in (1, 12, 99):
+        errors = np.sqrt(np.arange(1, 7)) * noise.choice([-1.0, 1.0], size=count)[:, None]  # a random walk
+        set_student_quantiles(model, [Residuals(errors, {"fixed": np.ones(count)})])
         widths[count] = (model.quantiles[0, :, -2] - model.quantiles[0, :, 1]).numpy()
-    np.testing.assert_allclose(widths[100], 1.9, rtol=0.01)
-    assert 1.9 < widths[99][0] < 2.0 < widths[99][-1] < 2.3
-    assert 2.0 < widths[12][0] < 2.6 < widths[12][-1] < 4.0
+    normal = 2 * 1.96 * np.sqrt(np.arange(1, 7))
+    np.testing.assert_allclose(widths[99], normal, rtol=0.08)
+    assert (widths[12] > 1.1 * normal).all()
+    assert (widths[1] > 1.3 * normal).all()
+
+
+def test_the_scale_of_a_series_with_few_residuals_lies_between_its_own_and_that_of_all() -> None:
+    model = LagForecaster(LagForecasterConfig(num_series=3, horizon_steps=2, lag_steps=4, spread="fixed"))
+    sizes, nothing = (np.full((10, 2), 0.5), np.full((10, 2), 2.0)), np.zeros((0, 2))
+    given = [Residuals(some, {"fixed": np.ones(len(some))}) for some in (*sizes, nothing)]
+    set_student_quantiles(model, given)
+    small, large, unknown = (model.quantiles[:, 0, -2] - model.quantiles[:, 0, 1]).tolist()
+    assert 0 < small < unknown < large  # of a series without residuals nothing else is known
 
 
 def test_covariates_are_taken_away_and_put_back() -> None:

@@ -22,11 +22,13 @@ from aaren.forecasting.lagged import (
     LagState,
 )
 from aaren.forecasting.residuals import (
+    FEW_RESIDUALS,
     Residuals,
     choose_spread,
     join_residuals,
     measure_residuals,
     set_quantiles,
+    set_student_quantiles,
 )
 from aaren.forecasting.ridge import (
     JOINT_STEPS,
@@ -44,6 +46,7 @@ ORIGINS = (
     1 / 2,
     3 / 4,
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
+MOST_REFITS = 24  # of the base, where residuals are few
 BLOCKS = 6  # of unseen rows by which a correction is judged
 JUDGED_WINDOWS = 300  # of them
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
@@ -208,8 +211,16 @@ def fit_base(
             rest = solve(model, ends)
             parts.append(measure_residuals(model, rest, ends, nexts))
         held_out = compare(model, rest, series, fit_ends, judge_ends)
-        model.config = replace(config, spread=choose_spread(parts))
-        set_quantiles(model, [join_residuals(some) for some in zip(*parts, strict=True)])
+        if sum(len(some.errors) for part in parts for some in part) >= FEW_RESIDUALS:
+            model.config = replace(config, spread=choose_spread(parts))
+            set_quantiles(model, [join_residuals(some) for some in zip(*parts, strict=True)])
+        else:  # forecast from every row, as it would have been, as far as the truth is known
+            model.config, parts = replace(config, spread="fixed"), []
+            for ends, nexts in itertools.pairwise(_refit_ends(begins[0], judge_ends, config, base)):
+                rest = solve(model, ends)
+                parts.append(measure_residuals(model, rest, ends, nexts, judge_ends))
+            set_student_quantiles(model, [join_residuals(some) for some in zip(*parts, strict=True)])
+            solve(model, fit_ends)
         # The weights are now those of the third origin, for which the rows after it are new.
         first = [max(0, end - lag_steps) for end in fit_ends]
         state = replay(model, history, first, judge_ends)
@@ -217,6 +228,23 @@ def fit_base(
         if is_refitted:
             solve(model, judge_ends)
     return Fitted(model=model, choice=choice, factor=0.0, gain=0.0, held_out=held_out)
+
+
+def _refit_ends(
+    begins: Sequence[int], ends: Sequence[int], config: LagForecasterConfig, base: str
+) -> list[list[int]]:
+    """Return where the base is fitted again to measure few residuals, rows of every series, the ends too.
+
+    Not before there are some windows: weights of one or two say little of those that all rows will give.
+    """
+    least = 0 if base == "last" else config.lag_steps + config.horizon_steps + config.horizon_steps // 2
+    firsts = [
+        max(begin, min(least, end - config.horizon_steps)) for begin, end in zip(begins, ends, strict=True)
+    ]
+    return [
+        [int(first + share * (end - first)) for first, end in zip(firsts, ends, strict=True)]
+        for share in np.linspace(0.0, 1.0, MOST_REFITS + 1)
+    ]
 
 
 def compare(
