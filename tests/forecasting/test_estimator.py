@@ -690,3 +690,24 @@ def test_refits_follow_a_new_law_and_equal_a_fit_to_all_rows(tmp_path: Path) -> 
     rows = (np.concatenate([known, new[:40]]) - mean) / scale
     want = fit_shared(window_moments([rows], again.model_.config.lag_steps, 3))
     assert np.abs(again.model_.weight.numpy() - want).max() < 0.05 * np.abs(before - want).max()
+
+
+def test_columns_that_nothing_names_are_told() -> None:
+    frame = long_frame(120).assign(promo=1.0, region="south")
+    with pytest.warns(UserWarning, match="'promo', 'region' are not used. Name those .* in covariates="):
+        AarenForecaster(horizon=6, **TINY).fit(frame)
+    with pytest.warns(UserWarning, match="'region' are not used"):
+        AarenForecaster(horizon=6, covariates=["promo"], **TINY).cross_validation(frame)
+
+
+def test_shares_are_no_levels(fitted: AarenForecaster) -> None:
+    """Some libraries want 0.8 for 80 %: an interval of 0.8 % would be a surprise."""
+    with pytest.raises(ConfigError, match=r"in percent, at least 1 and below 100, as .80, 95.; got 0.8"):
+        fitted.predict(levels=[0.8])
+
+
+def test_text_among_covariates_is_no_gap_to_fill() -> None:
+    with pytest.raises(
+        DataError, match=r"expected a finite number; got cheap .120 such.. Make numbers of text"
+    ):
+        AarenForecaster(horizon=6, covariates=["price"], **TINY).fit(long_frame(120).assign(price="cheap"))

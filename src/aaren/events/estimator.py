@@ -233,9 +233,11 @@ class AarenEventForecaster(Estimator):
             now: a time until which nothing has come: the next event comes after it. None: nothing is known
                 since each last event.
         """
-        wrong = [level for level in levels if not 0 < level < 100]
+        wrong = [level for level in levels if not 1 <= level < 100]
         if wrong:
-            raise ConfigError(f"levels are in percent, above 0 and below 100, as [80, 95]; got {wrong[0]!r}.")
+            raise ConfigError(
+                f"levels are in percent, at least 1 and below 100, as [80, 95]; got {wrong[0]!r}."
+            )
         names, state, coming = self._coming(events)
         last = state.time.numpy()
         quiet = self._quiet(last, now, names)

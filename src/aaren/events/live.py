@@ -41,8 +41,8 @@ class Coming:
 
     def interval(self, level: float = 80) -> tuple[Any, Any]:
         """Return two times between which the next event comes with a probability in percent."""
-        if not 0 < level < 100:
-            raise DataError(f"a level is in percent, above 0 and below 100; got {level!r}.")
+        if not 1 <= level < 100:
+            raise DataError(f"a level is in percent, at least 1 and below 100; got {level!r}.")
         return self.quantile(0.5 - level / 200.0), self.quantile(0.5 + level / 200.0)
 
     @property

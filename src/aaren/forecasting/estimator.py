@@ -154,6 +154,7 @@ class AarenForecaster(Estimator, LiveSeries):
         take_threads()
         settings = self._settings()
         panel = read_frame(frame, replace(self._columns(), static=tuple(self.static)), fill=self.fill)
+        self._warn_of_unused(frame, panel)
         series = panel.series
         horizon, longest = settings["horizon"], max(len(rows.values) for rows in series.values())
         if longest < 2 * horizon + SHORTEST_PAST:
@@ -206,6 +207,18 @@ class AarenForecaster(Estimator, LiveSeries):
             print(self.table())
         return self
 
+    def _warn_of_unused(self, frame: object, panel: Panel) -> None:
+        """Warn of columns of a long frame that nothing names: elsewhere they would count as inputs."""
+        used = {self.id_column, self.time_column, self.target_column, *self.covariates, *self.static}
+        unused = [name for name in getattr(frame, "columns", ()) if name not in used]
+        if unused and panel.layout == "long":
+            warnings.warn(
+                f"column(s) {', '.join(map(repr, unused[:8]))} are not used. Name those that are known of "
+                f"the future too in covariates=, those that say what kind of series it is in static=, or "
+                f"drop them.",
+                stacklevel=3,
+            )
+
     def _sums(self, history: History) -> NDArray[np.float64] | None:
         """Return the sums of the base's features over all windows, which refits start from."""
         if self.choice_.weights == "last":
@@ -241,6 +254,7 @@ class AarenForecaster(Estimator, LiveSeries):
         require_whole("n_windows", n_windows)
         columns = replace(self._columns(), static=tuple(self.static))
         panel = read_frame(frame, columns, fill=self.fill)
+        self._warn_of_unused(frame, panel)
         long = replace(panel, layout="long")
         model = type(self)(**self.get_params())
         found = []

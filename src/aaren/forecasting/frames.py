@@ -313,11 +313,13 @@ class _Reader:
         if len(wrong):
             row = int(wrong[0])
             where = f", {column!r}" if column in self.columns.covariates else ""
+            cure = "Fill or drop these rows first, or let fill='interpolate' or fill='seasonal' do it."
+            if isinstance(values.iloc[row], str):
+                cure = "Make numbers of text first: pandas.to_numeric, or pandas.get_dummies for names."
             self.faults.append(
                 f"{title}{where}, row {row} ({self.columns.time} = "
                 f"{show_time(self.times[rows][row], self.time_zone)}): expected a finite number; got "
-                f"{values.iloc[row]} ({len(wrong)} such). Fill or drop these rows first, or let "
-                f"fill='interpolate' or fill='seasonal' do it."
+                f"{values.iloc[row]!s} ({len(wrong)} such). {cure}"
             )
         return numbers
 

@@ -77,9 +77,11 @@ class LiveSeries:
         self._require_fitted()
         horizon = self.model_.config.horizon_steps
         h = horizon if h is None else require_whole("h", h)
-        wrong = [level for level in levels if not 0 < level < 100]
+        wrong = [level for level in levels if not 1 <= level < 100]
         if wrong:
-            raise ConfigError(f"levels are in percent, above 0 and below 100, as [80, 95]; got {wrong[0]!r}.")
+            raise ConfigError(
+                f"levels are in percent, at least 1 and below 100, as [80, 95]; got {wrong[0]!r}."
+            )
         if h > horizon:
             warnings.warn(
                 f"h = {h} is beyond the fitted horizon of {horizon}: forecasts are fed back as if they had "
