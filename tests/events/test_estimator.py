@@ -119,7 +119,9 @@ def test_a_session_resumes_a_fitted_sequence(fitted: AarenEventForecaster) -> No
         session.push(last - pd.Timedelta("1s"), "view")
     with pytest.raises(DataError, match="the kind 'sell' was not fitted"):
         session.push(last, "sell")
-    with pytest.raises(DataError, match="times without a time zone"):
+    with pytest.raises(
+        DataError, match=r"2026-05-01: times without a time zone; .* tz_localize\('Europe/Paris'\) first"
+    ):
         session.push("2026-05-01", "view")
     with pytest.raises(DataError, match="no sequence 'nobody' was fitted"):
         fitted.stream("nobody")
@@ -255,3 +257,18 @@ def test_the_markov_baseline_finds_its_own_process() -> None:
     assert tables is not None
     assert np.allclose(tables.marks[1:].exp(), chain, atol=0.02)
     assert np.allclose(tables.gaps[1:], [[0.0, 0.5], [2.0, 0.5]], atol=0.03)
+
+
+def test_the_only_column_of_words_left_holds_the_kinds() -> None:
+    """They were left out, with a line that was easy to miss."""
+    frame = pd.DataFrame(
+        {"customer": ["a", "b"] * 30, "when": np.arange(60.0), "what": ["view", "view", "buy"] * 20}
+    )
+    columns, said = guess_columns(frame, sequence=None, time=None, kind=None)
+    assert columns.kind == "what"
+    assert "kinds in 'what'" in said
+    for other in (frame.assign(what=np.arange(60) % 3), frame.assign(what=[f"note {n}" for n in range(60)])):
+        columns, said = guess_columns(other, sequence=None, time=None, kind=None)
+        assert columns.kind is None  # numbers may be amounts, and no word comes again
+        assert "no column of kinds found among 'what'" in said
+    assert guess_columns(frame.assign(price=1.0), sequence=None, time=None, kind=None)[0].kind is None

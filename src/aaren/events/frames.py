@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -50,6 +51,7 @@ KIND_NAMES = (
 )
 ROUND = 1e-3  # how far, of a resolution, times may lie from its multiples
 FEW_GAPS = 20
+FEWEST_OF_A_KIND = 5  # events on average, where a column of text is guessed to hold kinds
 FINE = 1e-3  # a resolution below so much of the median gap does not matter
 
 
@@ -76,9 +78,10 @@ class Clock:
         """Return the unit of all numbers, in words."""
         return "seconds" if self.is_date else "time units"
 
-    def read(self, column: "pandas.Series", name: Hashable) -> Times:
-        """Turn a column into numbers, (rows,) float64."""
+    def read(self, column: "pandas.Series", name: Hashable | None) -> Times:
+        """Turn a column into numbers, (rows,) float64; without a name it is one time, not a column."""
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
+        what, name = (f"{column.iloc[0]}" if name is None else f"column {name!r}"), name or TIME
         if not self.is_date:
             numbers = pandas.to_numeric(column, errors="coerce")
             _refuse_missing(column, numbers.isna(), name, "a number, as those that were fitted")
@@ -86,14 +89,14 @@ class Clock:
                 return np.asarray(numbers.to_numpy() - np.int64(self.origin), dtype=np.float64)
             return np.asarray(numbers, dtype=np.float64) - float(self.origin)
         if column.dtype.kind in "iuf":
-            raise DataError(f"column {name!r} holds numbers, but the model was fitted on dates. Give dates.")
+            raise DataError(f"{what} holds numbers, but the model was fitted on dates. Give dates.")
         dates = read_dates(column, name)
         if (dates.dt.tz is None) != (self.zone is None):
             given = "without a time zone" if dates.dt.tz is None else f"in {dates.dt.tz}"
             wanted = "without one" if self.zone is None else f"in {self.zone}"
             raise DataError(
-                f"column {name!r} has times {given}, the model was fitted on times {wanted}. Give them one "
-                f"with dt.tz_localize(...), or take it away with dt.tz_localize(None)."
+                f"{what}: times {given}; the model was fitted on times {wanted}. Use "
+                f"tz_localize({self.zone!r}) first."
             )
         return (_nanoseconds(dates) - np.int64(self.origin)) / 1e9
 
@@ -102,7 +105,7 @@ class Clock:
         if not self.is_date and isinstance(value, Real):
             return float(value) - float(self.origin)
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
-        return float(self.read(pandas.Series([value]), TIME)[0])
+        return float(self.read(pandas.Series([value]), None)[0])
 
     def write(self, numbers: Times) -> "pandas.Series":
         """Turn numbers into dates, or numbers as they were; a date that no calendar holds becomes NaT."""
@@ -215,6 +218,9 @@ def guess_columns(
     found_kind = kind
     if kind is None:
         found_kind = _find(frame, KIND_NAMES, taken)
+        others = [name for name in frame.columns if name not in taken]
+        if found_kind is None and found_sequence is not None and len(others) == 1:
+            found_kind = others[0] if _are_names(pandas, frame[others[0]]) else None
         if found_kind is not None:
             guessed.append(f"kinds in {found_kind!r}")
     none = [word for word, name in (("sequence", found_sequence), ("kind", found_kind)) if name is None]
@@ -224,9 +230,18 @@ def guess_columns(
     if guessed and (left or not is_plain):
         message = f"reading {', '.join(guessed)}"
         if none and left:
-            message += f"; no column of {' or '.join(f'{word}s' for word in none)} found"
+            message += (
+                f"; no column of {' or '.join(f'{word}s' for word in none)} found among {_listed(left)}"
+            )
         message += f" (set {', '.join(f'{word}=' for word in ('sequence', 'time', 'kind'))} to choose)"
     return Columns(time=found_time, sequence=found_sequence, kind=found_kind), message
+
+
+def _are_names(pandas: ModuleType, column: "pandas.Series") -> bool:
+    """Tell whether a column holds words that come again and again, as kinds of events do."""
+    is_text = not pandas.api.types.is_numeric_dtype(column) or pandas.api.types.is_bool_dtype(column)
+    is_date = pandas.api.types.is_datetime64_any_dtype(column)
+    return bool(is_text and not is_date and column.nunique() * FEWEST_OF_A_KIND <= len(column))
 
 
 def read_events(
