@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from aaren.demo.figure import draw
-from aaren.demo.run import NEXT, _Bars, render
+from aaren.demo.run import NEXT, _Bars, _Finished, render
 from aaren.demo.tasks import MIXERS, TASKS, Line, Section, _trained_network, _void
 
 
@@ -43,6 +43,26 @@ def test_the_page_shows_every_row_and_asks_for_nothing() -> None:
 def test_a_task_below_its_level_is_said() -> None:
     assert "below the level" in render({"task": section(is_learned=False)}, seconds=1.0)
     assert "below the level" not in render({"task": section()}, seconds=1.0)
+
+
+def test_what_a_stopped_demo_finished_is_kept(tmp_path: Path) -> None:
+    first, second = TASKS[:2]
+    found = section(lines=(Line("a", [0.0], [1.0]), Line("b", [0.0], [1.0], [0.5], [1.5])), axes=("x", "y"))
+    _Finished(tmp_path).keep(first, found)
+    (tmp_path / f"{second.name}.json").write_text('{"versions": ')  # killed while it was written
+    again = _Finished(tmp_path)
+    assert again.sections == {first.name: found}
+    assert [task.name for task in again.tasks] == [first.name]
+    assert again.earlier_seconds > 0.0
+    again.forget()
+    assert not _Finished(tmp_path).sections
+
+
+def test_what_other_versions_finished_is_not_kept(tmp_path: Path) -> None:
+    _Finished(tmp_path).keep(TASKS[0], section())
+    path = tmp_path / f"{TASKS[0].name}.json"
+    path.write_text(path.read_text().replace('"aaren": "', '"aaren": "0'))
+    assert not _Finished(tmp_path).sections
 
 
 def test_a_figure_has_its_lines_and_band() -> None:

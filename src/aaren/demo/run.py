@@ -1,5 +1,6 @@
 """Run the demo's tasks, two at a time, with the time that is left; write one page and one record."""
 
+import json
 import multiprocessing
 import shutil
 import time
@@ -7,19 +8,20 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from aaren.demo.figure import draw
-from aaren.demo.tasks import TASKS, Section, Task
+from aaren.demo.tasks import TASKS, Line, Section, Task
 from aaren.engine.progress import duration
 from aaren.engine.record import machine, now, strict_json, versions
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import write_text
 
-PAGE, RECORD, LIVE = "index.html", "demo.json", "live"
+PAGE, RECORD, LIVE, FINISHED = "index.html", "demo.json", "live", "finished"
 LIVE_FILES = ("index.html", "demo.css", "demo.js", "models")  # of the page with exported models
 WORKERS = 2
 NEXT = (  # what to do next, and the command
@@ -32,22 +34,26 @@ NEXT = (  # what to do next, and the command
 
 
 def run(folder: Path, *, console: Console) -> tuple[dict[str, Section], float]:
-    """Run everything; return what was found, by task, and the seconds. Page and record are in `folder`."""
+    """Run everything; return what was found, by task, and the seconds. Page and record are in `folder`.
+
+    What a run that was stopped had finished there is kept, if it was of the same versions.
+    """
     if folder.is_file():
         raise ConfigError(f"{folder} is a file: --out needs a folder.")
     for package, extra in (("sklearn", "demo"), ("aeon", "demo"), ("gymnasium", "demo"), ("jinja2", "demo")):
         require_extra(package, extra=extra, purpose="the demo")
     begin = time.perf_counter()
-    sections: dict[str, Section] = {}
+    finished = _Finished(folder / FINISHED)
     with _Bars(console) as bars:
+        for task in finished.tasks:
+            bars.skip(task)
         for task in (task for task in TASKS if task.is_alone and task.name == "operator"):
-            _run_some([task], sections, bars, threads=0)
-        _run_some([task for task in TASKS if not task.is_alone], sections, bars, threads=1)
+            _run_some([task], finished, bars, threads=0)
+        _run_some([task for task in TASKS if not task.is_alone], finished, bars, threads=1)
         for task in (task for task in TASKS if task.is_alone and task.name != "operator"):
-            _run_some([task], sections, bars, threads=0)
-    sections = {task.name: sections[task.name] for task in TASKS}
-    seconds = time.perf_counter() - begin
-    folder.mkdir(parents=True, exist_ok=True)
+            _run_some([task], finished, bars, threads=0)
+    sections = {task.name: finished.sections[task.name] for task in TASKS}
+    seconds = finished.earlier_seconds + time.perf_counter() - begin
     record = {
         "kind": "demo",
         "when": now(),
@@ -59,7 +65,50 @@ def run(folder: Path, *, console: Console) -> tuple[dict[str, Section], float]:
     write_text(folder / RECORD, strict_json(record))
     has_live = _copy_live(folder / LIVE)
     write_text(folder / PAGE, render(sections, seconds, has_live=has_live))
+    finished.forget()
     return sections, seconds
+
+
+class _Finished:
+    """What tasks found, each in a file until the page is written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._begin = folder, time.perf_counter()
+        self.sections: dict[str, Section] = {}
+        self.earlier_seconds = 0.0  # of the run that was stopped
+        folder.mkdir(parents=True, exist_ok=True)
+        for task in TASKS:
+            try:
+                found = json.loads((folder / f"{task.name}.json").read_text(encoding="utf-8"))
+                if found["versions"] == versions():
+                    self.sections[task.name] = _read_section(found["section"])
+                    self.earlier_seconds = max(self.earlier_seconds, float(found["seconds"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # not there, or not whole: the task runs again
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Return those that are done."""
+        return [task for task in TASKS if task.name in self.sections]
+
+    def keep(self, task: Task, section: Section) -> None:
+        """Write down what a task found."""
+        self.sections[task.name] = section
+        spent = self.earlier_seconds + time.perf_counter() - self._begin
+        found = {"versions": versions(), "seconds": spent, "section": asdict(section)}
+        write_text(self._folder / f"{task.name}.json", strict_json(found))
+
+    def forget(self) -> None:
+        """Remove the files: the next run measures again."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _read_section(found: dict[str, Any]) -> Section:
+    """Return a section from its JSON."""
+    found["lines"] = tuple(Line(*line) for line in found["lines"])
+    found["rows"] = tuple(tuple(row) for row in found["rows"])
+    found["columns"], found["axes"] = tuple(found["columns"]), tuple(found["axes"])
+    return Section(**found)
 
 
 def _copy_live(target: Path) -> bool:
@@ -100,8 +149,11 @@ def render(sections: dict[str, Section], seconds: float, *, has_live: bool = Fal
     )
 
 
-def _run_some(tasks: list[Task], sections: dict[str, Section], bars: "_Bars", *, threads: int) -> None:
+def _run_some(tasks: list[Task], finished: _Finished, bars: "_Bars", *, threads: int) -> None:
     """Run tasks in processes of their own; a task that fails ends the demo with its own words."""
+    tasks = [task for task in tasks if task.name not in finished.sections]
+    if not tasks:
+        return
     context = multiprocessing.get_context("spawn")
     waiting = sorted(tasks, key=lambda task: task.seconds)  # the longest is taken first
     with ProcessPoolExecutor(min(WORKERS, len(tasks)), mp_context=context, max_tasks_per_child=1) as pool:
@@ -114,7 +166,7 @@ def _run_some(tasks: list[Task], sections: dict[str, Section], bars: "_Bars", *,
             bars.tick(list(running.values()))
             for future in done:
                 task = running.pop(future)
-                sections[task.name] = future.result()
+                finished.keep(task, future.result())
                 bars.finish(task)
 
 
@@ -145,6 +197,7 @@ class _Bars:
         self._start = time.perf_counter()
         self._began: dict[str, float] = {}
         self._taken: dict[str, float] = {}
+        self._kept: set[str] = set()  # done by an earlier run
 
     def __enter__(self) -> "_Bars":
         self._progress.start()
@@ -197,7 +250,15 @@ class _Bars:
         if not self._console.is_terminal:
             self._console.print(f"{task.name}: done in {duration(spent)}", highlight=False)
 
+    def skip(self, task: Task) -> None:
+        """Fill the bar of a task that an earlier run finished."""
+        self._kept.add(task.name)
+        self._taken[task.name] = 0.0
+        self._progress.update(self._rows[task.name], total=1.0, completed=1.0, state="done before")
+        if not self._console.is_terminal:
+            self._console.print(f"{task.name}: done before", highlight=False)
+
     def _pace(self) -> float:
         """Return how much longer tasks take here than expected, by those that are done."""
-        expected = sum(task.seconds for task in TASKS if task.name in self._taken)
+        expected = sum(task.seconds for task in TASKS if task.name in self._taken.keys() - self._kept)
         return sum(self._taken.values()) / expected if expected else 1.0
