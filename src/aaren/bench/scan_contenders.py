@@ -120,18 +120,13 @@ def _build_kernel(name: str, shape: Shape, direction: str, dtype: torch.dtype, e
 def _build_scan(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:
     values, grad = _values_and_gradient(shape, dtype, entries)
     scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
-    return _as_user(
-        lambda *inputs: scan_attention(inputs[0], inputs[1], backend=name)[0],
-        (scores, values),
-        grad,
-        direction,
-    )
 
+    def run(scores: Tensor, values: Tensor) -> Tensor:
+        if name == "paper_scan":
+            return paper_scan(scores, values)
+        return scan_attention(scores, values, backend=name)[0]
 
-def _build_paper_scan(name: str, shape: Shape, direction: str, dtype: torch.dtype, entries: int) -> Call:  # noqa: ARG001
-    values, grad = _values_and_gradient(shape, dtype, entries)
-    scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
-    return _as_user(lambda *inputs: paper_scan(inputs[0], inputs[1]), (scores, values), grad, direction)
+    return _as_user(run, (scores, values), grad, direction)
 
 
 def paper_scan(scores: Tensor, values: Tensor) -> Tensor:
@@ -219,7 +214,7 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "fused": Contender(label="fused", build=_build_scan, goes_long=True),
     "chunked": Contender(label="chunked", build=_build_scan, goes_long=True),
-    "paper_scan": Contender(label="paper's scan", build=_build_paper_scan),
+    "paper_scan": Contender(label="paper's scan", build=_build_scan),
     "hillis_steele": Contender(label="hillis_steele", build=_build_scan),
     "ladner_fischer": Contender(label="ladner_fischer", build=_build_scan),
     "recurrent": Contender(label="recurrent", build=_build_scan),
@@ -236,6 +231,6 @@ CONTENDERS: dict[str, Contender] = {
 
 def truth_name(name: str, shape: Shape) -> str:
     """Return who, in float64, is the truth for a contender: itself, or for scans the definition if short."""
-    if CONTENDERS[name].build not in (_build_scan, _build_kernel, _build_paper_scan):
+    if CONTENDERS[name].build not in (_build_scan, _build_kernel):
         return name
     return "naive" if shape.length <= NAIVE_TRUTH_LENGTH else "fused"

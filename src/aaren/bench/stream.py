@@ -27,7 +27,6 @@ from aaren.bench.stream_contenders import (
     PAPER,
     SEED,
     SMALL,
-    TRANSFORMER,
     build,
     count_parameters,
     size_title,
@@ -356,15 +355,3 @@ def _run_lanes(
                 compared = worker.compare(rounds=_COMPARE_ROUNDS, tokens=_COMPARE_TOKENS)
                 rows.append({"what": "flatness", "size": lane.size, "contender": FOLDED, **compared})
     return done
-
-
-def longest(record: BenchRecord, size: str, contender: str = TRANSFORMER) -> int:
-    """Return how many tokens a model of a record took in; 0 if it did not take part."""
-    return max(
-        (
-            int(row["tokens"] or 0)
-            for row in record.measurements
-            if row["what"] == "stream" and row["size"] == size and row["contender"] == contender
-        ),
-        default=0,
-    )

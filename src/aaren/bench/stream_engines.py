@@ -82,16 +82,18 @@ def _one_stream(size: str, settings: EngineSettings) -> list[Row]:
     encoder = build(size, FOLDED).eval()
     items = torch.randn(STEPS, 1, encoder.config.width, generator=torch.Generator().manual_seed(SEED))
     step = _native(encoder)
-    makers: dict[str, Callable[[Path], Call]] = {
-        TORCH: lambda _: _torch_steps(encoder, items),
-        NATIVE: lambda _: _native_steps(step, encoder, items),
-        HAND: lambda folder: _hand_steps(encoder, items, folder),
-        READ: lambda folder: _read(len(step.program.weights), folder),
-    }
-    if size == SMALL:
-        makers[ONNX] = lambda folder: _onnx_steps(encoder, items, folder)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="aaren-bench-") as scratch, ExitStack() as stack:
+        makers: dict[str, Callable[[Path], Call]] = {
+            TORCH: lambda _: _torch_steps(encoder, items),
+            NATIVE: lambda _: _native_steps(step, encoder, items),
+            HAND: lambda folder: _hand_steps(encoder, items, folder),
+            READ: lambda folder: _read(len(step.program.weights), folder),
+        }
+        if size == SMALL:
+            makers[ONNX] = lambda folder: _onnx_steps(encoder, items, folder)
+        if size == SMALL and settings.has_wasm:
+            makers[WASM] = lambda folder: stack.enter_context(_wasm_steps(encoder, items, folder))
         calls: dict[str, Call] = {}
         skipped: dict[str, str] = {}
         for name, make in makers.items():
@@ -103,12 +105,6 @@ def _one_stream(size: str, settings: EngineSettings) -> list[Row]:
                 skipped[name] = str(error)
         if size == SMALL and not settings.has_wasm:
             skipped[WASM] = "left out of a quick run."
-        elif size == SMALL:
-            folder = Path(scratch, WASM)
-            try:
-                calls[WASM] = stack.enter_context(_wasm_steps(encoder, items, folder))
-            except AarenError as error:
-                skipped[WASM] = str(error)
         with torch.inference_mode():
             timings = time_interleaved(calls, budget_seconds=settings.budget_seconds, max_repeats=1000)
         for name, timing in timings.items():
@@ -180,14 +176,24 @@ def _native_steps(step: NativeStep[tuple[object, ...]], encoder: Encoder, items:
     return call
 
 
-def _hand_steps(encoder: Encoder, items: Tensor, folder: Path) -> Call:
-    """Compile the hand-written network for this processor and give it the weights."""
+def _compile(code: str, folder: Path, **defines: object) -> ctypes.CDLL:
+    """Compile C for this processor, as fast as the compiler can make it, and load it."""
     compiler = next((name for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
     if compiler is None:
         raise MissingDependencyError("needs a C compiler: install gcc or clang.")
+    source, library = folder / "code.c", folder / "code.so"
+    source.write_text(code, encoding="utf-8")
+    command = [compiler, "-std=c99", "-O3", "-march=native", "-ffast-math", "-fPIC", "-shared"]
+    command += [*(f"-D{name}={value}" for name, value in defines.items()), str(source), "-o", str(library)]
+    done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AarenError(f"C written by hand does not compile: {done.stderr.strip()[-500:]}")
+    return ctypes.CDLL(str(library))
+
+
+def _hand_steps(encoder: Encoder, items: Tensor, folder: Path) -> Call:
+    """Give the hand-written network the weights."""
     config = encoder.config
-    source = folder / "hand_written.c"
-    source.write_text((resources.files("aaren.bench") / "hand_written.c").read_text(encoding="utf-8"))
     sizes = {
         "WIDTH": config.width,
         "HEADS": config.num_heads,
@@ -195,15 +201,8 @@ def _hand_steps(encoder: Encoder, items: Tensor, folder: Path) -> Call:
         "INNER": config.inner_width,
         "EPSILON": f"{config.norm_eps}f",
     }
-    flags = ["-std=c99", "-O3", "-march=native", "-ffast-math", "-fPIC", "-shared"]
-    command = [compiler, *flags, *(f"-D{name}={value}" for name, value in sizes.items())]
-    library_path = folder / "hand.so"
-    done = subprocess.run(
-        [*command, str(source), "-o", str(library_path), "-lm"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise AarenError(f"the hand-written C does not compile: {done.stderr.strip()[-500:]}")
-    library = ctypes.CDLL(str(library_path))
+    code = (resources.files("aaren.bench") / "hand_written.c").read_text(encoding="utf-8")
+    library = _compile(code, folder, **sizes)
     weights = _aligned(np.concatenate([_hand_weights(block) for block in encoder.layers]))
     heads = config.num_heads
     state = _aligned(np.zeros(config.num_layers * (2 * heads + config.width)))
@@ -247,20 +246,14 @@ def _hand_weights(block: nn.Module) -> np.ndarray:
 
 def _read(num_bytes: int, folder: Path) -> Call:
     """Return a call that reads so many bytes once, as fast as a loop of C can."""
-    compiler = next((name for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
-    if compiler is None:
-        raise MissingDependencyError("needs a C compiler: install gcc or clang.")
-    source = folder / "read.c"
-    source.write_text(
+    code = (
         "float read_once(const float *x, long n) {\n"
         "  float s[64] = {0}, all = 0.0f; long i; int k;\n"
         "  for (i = 0; i < n; i += 64) for (k = 0; k < 64; k++) s[k] += x[i + k];\n"
         "  for (k = 0; k < 64; k++) all += s[k];\n"
         "  return all;\n}\n"
     )
-    flags = ["-std=c99", "-O3", "-march=native", "-ffast-math", "-fPIC", "-shared"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(folder / "read.so")], check=True)
-    read = ctypes.CDLL(str(folder / "read.so")).read_once
+    read = _compile(code, folder).read_once
     read.restype = ctypes.c_float
     count = math.ceil(num_bytes / 256) * 64
     block = _aligned(np.ones(count, np.float32))

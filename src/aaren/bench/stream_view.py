@@ -5,7 +5,7 @@ from pathlib import Path
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark
 from aaren.bench.record import BenchRecord, Row, counted, number
-from aaren.bench.stream import COMMAND, LONG, QUICK, StreamSettings, longest, measure
+from aaren.bench.stream import COMMAND, LONG, QUICK, StreamSettings, measure
 from aaren.bench.stream_contenders import (
     AAREN,
     CACHED_QUERY,
@@ -223,6 +223,11 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     threads = counted(record.machine["threads"], "thread")
     caption = f"{size_title(PAPER)}; one stream; CPU, {threads}"
     return figure.draw(panels, base, caption=caption, is_logarithmic=False)
+
+
+def longest(record: BenchRecord, size: str, contender: str = TRANSFORMER) -> int:
+    """Return how many tokens a model took in; 0 if it did not take part."""
+    return max((int(number(row, "tokens")) for row in _stream_rows(record, size, contender)), default=0)
 
 
 def _stream_rows(record: BenchRecord, size: str, contender: str | None = None) -> list[Row]:

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from aaren.bench.record import BenchRecord, describe, number
 from aaren.bench.record import Row as Measurement
-from aaren.bench.stream import longest
 from aaren.bench.stream_contenders import AAREN as AAREN_NAME
 from aaren.bench.stream_contenders import FOLDED, GRU, LSTM, PAPER
 from aaren.bench.stream_contenders import TRANSFORMER as TRANSFORMER_NAME
+from aaren.bench.stream_view import longest
 from aaren.engine.experiment import Json
 from aaren.engine.metrics import curve_of
 from aaren.lab.margins import WORDS
