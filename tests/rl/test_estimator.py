@@ -83,7 +83,10 @@ def test_episodes_that_are_wrong_are_named(change: dict[str, Any], message: str)
     [
         ([], "episodes must be a dataset's name, a file, a Minari dataset, or a list .* got list of 0"),
         (7, "got int"),
-        ([{"observations": np.zeros((3, 1)), "rewards": np.zeros(3)}], "actions missing in dict of 2"),
+        (
+            [{"observations": np.zeros((3, 1)), "rewards": np.zeros(3)}],
+            "actions missing in dict of 'observations', 'rewards'",
+        ),
         ("no/such/set-v0", "minari download"),
     ],
 )
@@ -107,6 +110,12 @@ def test_an_environment_of_other_spaces_is_refused(fitted: AarenPolicy) -> None:
         fitted.evaluate("CartPole-v1", episodes=1)
     with pytest.raises(DataError, match="they are of another environment"):
         AarenPolicy().fit(record(), environment="Pendulum-v1")
+    coded = [
+        {"observations": np.zeros((9, 4)), "actions": np.arange(9) % 2 + 0.0, "rewards": np.ones(9)}
+        for _ in range(4)
+    ]
+    with pytest.raises(DataError, match=r"give discrete actions as whole numbers, actions.astype\(int\)"):
+        AarenPolicy().fit(coded, environment="CartPole-v1")
     with pytest.raises(ConfigError, match="which environment"):
         fitted.evaluate()
     with pytest.raises(ConfigError, match="a Gymnasium id such as 'CartPole-v1', or one that is built"):

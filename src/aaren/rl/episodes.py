@@ -117,5 +117,7 @@ def _names() -> set[str]:
 
 
 def _kind(given: object) -> str:
-    size = f" of {len(given)}" if isinstance(given, Sequence | Mapping | np.ndarray) else ""
+    if isinstance(given, Mapping):
+        return f"{type(given).__name__} of {', '.join(map(repr, given)) or 'nothing'}"
+    size = f" of {len(given)}" if isinstance(given, Sequence | np.ndarray) else ""
     return f"{type(given).__name__}{size}"

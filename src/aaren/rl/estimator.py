@@ -596,10 +596,13 @@ def _require_fit(simulator: Simulator, state_size: int, actions: str, action_siz
         and (action_size == found.size or is_smaller)
     ):
         return
+    cure = "they are of another environment."
+    if found.kind == "discrete" and (actions, action_size) == ("box", 1):
+        cure = "give discrete actions as whole numbers, actions.astype(int)."
     raise DataError(
         f"{name} shows {simulator.observation_size} numbers and takes "
         f"{describe_actions(found.kind, found.size)}; the episodes have observations of {state_size} and "
-        f"{describe_actions(actions, action_size)}: they are of another environment."
+        f"{describe_actions(actions, action_size)}: {cure}"
     )
 
 
