@@ -241,6 +241,31 @@ def event_forecaster() -> str:
     return _table(names, ["---"] + ["--:"] * 8, rows)
 
 
+def event_order() -> str:
+    """Show what other ways to know the order of events add to the event estimator's loss, seed by seed."""
+    found = {
+        (row["process"], row["variant"], row["seed"]): row["nll"]
+        for row in _read(ROOT / "results" / "bench" / "event-order.json")["rows"]
+    }
+    processes, variants = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    first, *others = variants
+    rows = [
+        [
+            variant,
+            *(
+                " / ".join(
+                    f"{found[process, variant, seed] - found[process, first, seed]:+.3f}"
+                    for process_of, of, seed in found
+                    if (process_of, of) == (process, variant)
+                )
+                for process in processes
+            ),
+        ]
+        for variant in others
+    ]
+    return _table(["", *processes], ["---", *["--:"] * len(processes)], rows)
+
+
 def event_encodings() -> str:
     """Show what decided between times and gaps."""
     rows = [
@@ -468,6 +493,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("docs/events.md", "gaps to the Hawkes process"): hawkes_gaps,
     ("docs/events.md", "times or gaps"): event_encodings,
     ("docs/events.md", "the event forecaster"): event_forecaster,
+    ("docs/events.md", "order of events"): event_order,
     ("docs/classification.md", "learned scores"): learned_scores,
     ("docs/forecasting.md", "the published size"): published_size_forecasts,
     ("docs/forecasting.md", "losses on Traffic"): traffic_losses,

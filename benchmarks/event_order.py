@@ -1,4 +1,4 @@
-"""Do counted positions or a decay per event help the event estimator, beside what it has?
+"""Which order does the event estimator need: its convolution, counted positions, or a decay per event?
 
     python benchmarks/event_order.py [--record FILE]     # a few CPU minutes
 
@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "decay per event": {"decay": "learned"},
     "positions": {"position": "sinusoid"},
     "both": {"decay": "learned", "position": "sinusoid"},
+    "no convolution": {"conv": None},
 }
 SEQUENCES, SEEDS, UPDATES = 100, (0, 1), 1000
 
@@ -50,11 +51,10 @@ class Ordered(AarenEventForecaster):
 
     options: dict[str, Any]
 
-    def _config(self, *given: Any) -> OrderedConfig:
-        plain = super()._config(*given)
-        return OrderedConfig(
-            **{field.name: getattr(plain, field.name) for field in fields(plain)}, **self.options
-        )
+    def _config(self, *sizes: Any) -> OrderedConfig:
+        plain = super()._config(*sizes)
+        given = {field.name: getattr(plain, field.name) for field in fields(plain)}
+        return OrderedConfig(**given | self.options)
 
 
 def measure(process: str, variant: str, seed: int) -> dict[str, Any]:
