@@ -17,6 +17,10 @@ from aaren.stream.rows import RowPath
 
 TOKEN_VARIABLE = "AAREN_TOKEN"
 LEAST_TOKEN = 16  # characters
+GARBAGE_OBJECTS = 50_000  # new ones that the garbage collector waits for; Python's own choice is 700
+SWITCH_SECONDS = (
+    0.0005  # a thread waits for the interpreter; Python's own choice would be a tenth of an answer
+)
 
 
 def serve(
@@ -86,9 +90,12 @@ def serve(
             )
             address = listening.getsockname()
             shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            # Nothing that is here now will go away: the garbage collector need not look at it again.
+            # Nothing that is here now will go away: the garbage collector need not look at it again. Rows
+            # have no cycles, so that it need not look for them at every request either.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
+            sys.setswitchinterval(SWITCH_SECONDS)
             shown_row = strict_json({key: "s1", **example, "seq": 0})
             print(f"serving http://{shown}:{address[1]}", file=sys.stderr)
             print(f"POST /push takes rows such as {shown_row}", file=sys.stderr, flush=True)

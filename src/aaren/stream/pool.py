@@ -10,9 +10,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -85,6 +86,14 @@ class StateLayout:
         return json.dumps([[str(part.dtype), *part.shape] for part in self.parts])
 
 
+class _Pending(NamedTuple):
+    """A commit that is under way."""
+
+    done: "Future[None]"
+    rows: NDArray[np.int64]  # of the slab, that it writes
+    dropped: set[str]
+
+
 class StreamPool:
     """Many streams of one model, by their keys.
 
@@ -124,6 +133,8 @@ class StreamPool:
         self._device = next(iter(self._session.model.parameters())).device
         self._guard = threading.RLock()
         self._store = StateStore(Path(path))
+        self._writer: ThreadPoolExecutor | None = None  # of commits that nobody waits for
+        self._pending: _Pending | None = None
         words = -(-self._layout.nbytes // WORD)
         self._slab = np.empty((capacity, words), np.uint64)  # the system gives a page when it is written to
         self._return_to_commit()
@@ -269,8 +280,8 @@ class StreamPool:
     ) -> tuple[list[int], dict[str, int]]:
         """Return which items have not been taken in, and the number of the last of each stream."""
         last = {key: int(self._seq[row]) for key in keys if (row := self._rows.get(key, -1)) >= 0}
-        stored = [key for key in dict.fromkeys(keys) if key not in last and key not in self._dropped]
-        last |= {row.key: row.seq for row in self._store.load(stored)}
+        stored = [key for key in dict.fromkeys(keys) if key not in last]
+        last |= {key: row.seq for key, row in self._load(stored).items()} if stored else {}
         new = []
         for number in numbers:
             given: object = seq[number]
@@ -339,22 +350,62 @@ class StreamPool:
         """
         with self._guard:
             wanted = self.offset if offset is None else _read_offset(offset)
+            self._settle()
             with self._undone():
-                self._write(np.flatnonzero(self._changed), offset=wanted)
+                self._store.write(
+                    self._stored(np.flatnonzero(self._changed)), dropped=self._dropped, offset=wanted
+                )
                 self._store.commit()
             self._changed[:] = False
             self._dropped.clear()
             self.offset = wanted
 
+    def start_commit(self) -> "Future[None]":
+        """Commit in a thread of its own, while the next push computes; its future tells when it is done.
+
+        What needs the file, such as a stream that is not in memory, or another commit, waits for it. If it
+        fails, states stay in memory, and the next commit writes them.
+        """
+        with self._guard:
+            self._settle()
+            done: Future[None] = Future()
+            if self._store.has_changes:  # states have left memory: what to undo is decided at once
+                self.commit()
+                done.set_result(None)
+                return done
+            rows = np.flatnonzero(self._changed)
+            # As they are now: the next push changes the slab.
+            found, dropped, offset = list(self._stored(rows, self._slab[rows])), self._dropped, self.offset
+            self._changed[:], self._dropped = False, set()
+            self._writer = self._writer or ThreadPoolExecutor(1, thread_name_prefix="aaren-commit")
+            done = self._writer.submit(self._store.save, found, dropped=dropped, offset=offset)
+            self._pending = _Pending(done, rows, dropped)
+            return done
+
+    def _settle(self) -> None:
+        """Wait for a commit under way. If it failed, what it was to write has not been written."""
+        if self._pending is None:
+            return
+        done, rows, dropped = self._pending
+        self._pending = None
+        if done.exception() is not None:
+            self._changed[rows] = True  # none of them left memory meanwhile: that needs the file
+            self._dropped |= dropped
+
     @property
     def committed(self) -> int:
         """Return the number of the next item as of the last commit: where the input is to be read on."""
-        return int(str(self._store.read("offset")))
+        return int(self._read("offset"))
 
     @property
     def fingerprint(self) -> str:
         """Return the name of the weights that the states belong to."""
-        return str(self._store.read("fingerprint"))
+        return self._read("fingerprint")
+
+    def _read(self, name: str) -> str:
+        with self._guard:
+            self._settle()
+            return str(self._store.read(name))
 
     @property
     def state_bytes(self) -> int:
@@ -410,6 +461,7 @@ class StreamPool:
         with self._guard:
             if isinstance(keys, str):
                 raise DataError(f"drop takes several keys: drop([{keys!r}]).")
+            self._settle()
             dropped = 0
             for key in dict.fromkeys(_read_keys(list(keys))):
                 if key in self._rows:
@@ -430,6 +482,7 @@ class StreamPool:
         """
         with self._guard:
             before = (time.time() if now is None else now) - older_than
+            self._settle()
             stored = self._store.keys_before(before)
             old = {key for key in stored if key not in self._rows and key not in self._dropped}
             old.update(key for key, row in self._rows.items() if self._seen[row] < before)
@@ -438,6 +491,10 @@ class StreamPool:
     def close(self) -> None:
         """Give the file back; what was pushed since the last commit is forgotten."""
         with self._guard:
+            self._settle()
+            if self._writer is not None:
+                self._writer.shutdown()
+                self._writer = None
             self._store.close()
 
     def __enter__(self) -> Self:
@@ -494,6 +551,7 @@ class StreamPool:
 
     def _load(self, keys: list[str]) -> dict[str, Row]:
         """Return those of the states that are stored."""
+        self._settle()
         found = {}
         for row in self._store.load([key for key in keys if key not in self._dropped]):
             if len(row.content) != self._layout.nbytes:
@@ -505,6 +563,7 @@ class StreamPool:
         return found
 
     def _is_stored(self, key: str) -> bool:
+        self._settle()
         return key not in self._dropped and self._store.has(key)
 
     def _keep(
@@ -522,6 +581,8 @@ class StreamPool:
         self._used[here] = self._pushes
         surplus = max(len(keys) - self.capacity, 0)  # go to the file at once
         lacking = len(keys) - surplus - len(here) - len(self._free) - (self.capacity - self._num_used)
+        if surplus or lacking > 0:
+            self._settle()
         leaving = self._least_used(lacking) if lacking > 0 else here[:0]
         notes = {key: row.note for key, row in loaded.items()}
         seqs = {**{key: row.seq for key, row in loaded.items()}, **last}
@@ -533,7 +594,7 @@ class StreamPool:
         spilt = leaving[self._changed[leaving]]
         if surplus or len(spilt):
             with self._undone():
-                self._write(spilt)
+                self._store.write(self._stored(spilt), dropped=self._dropped)
                 self._store.write(
                     Row(key, at, seqs.get(key, -1), notes.get(key), memoryview(content))
                     for key, content in zip(keys[:surplus], block[:surplus], strict=True)
@@ -575,17 +636,12 @@ class StreamPool:
         self._changed[rows], self._used[rows] = False, 0
         self._free += rows
 
-    def _write(self, rows: NDArray[np.int64], **facts: object) -> None:
-        """Write what was dropped and some of the states in memory, by the next commit."""
-        changed = (
-            Row(key, seen, seq, note, memoryview(self._slab[row]))
-            for row, key, seen, seq, note in zip(
-                rows.tolist(),
-                *(part[rows].tolist() for part in (self._keys, self._seen, self._seq, self._notes)),
-                strict=True,
-            )
-        )
-        self._store.write(changed, dropped=self._dropped, **facts)
+    def _stored(self, rows: NDArray[np.int64], contents: Words | None = None) -> Iterator[Row]:
+        """Return states in memory as the file keeps them; `contents`: copies of them."""
+        held = (self._slab[row] for row in rows.tolist()) if contents is None else contents
+        parts = (part[rows].tolist() for part in (self._keys, self._seen, self._seq, self._notes))
+        for content, key, seen, seq, note in zip(held, *parts, strict=True):
+            yield Row(key, seen, seq, note, memoryview(content))
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
