@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -28,16 +29,18 @@ from numpy.typing import NDArray
 
 from aaren.bench import memory
 from aaren.bench.publish import Benchmark
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BUSY_SHARE, BenchRecord, OnStep, OtherWork, Row, number, silent
 from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
 from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
+from aaren.errors import ConfigError, unknown_name
 from aaren.stream.pool import StreamPool
 from aaren.stream.session import Session
 from aaren.table import Table, text_table
 
 COMMAND = "aaren bench pool"
+PARTS = ("native", "torch", "events", "lines", "serve", "memory", "spark")
 BATCH = 512
 ZIPF = 1.1
 DRAWS = ("uniform", "zipf")
@@ -86,6 +89,12 @@ class PoolSettings:
     most_keys: int = 1_000_000  # of the measurement of memory
     capacity: int = 50_000  # there
     spark_keys: int = 10_000
+    parts: tuple[str, ...] = ()  # none: all
+
+    def __post_init__(self) -> None:
+        for name in self.parts:
+            if name not in PARTS:
+                raise unknown_name("--part", name, PARTS)
 
 
 QUICK = PoolSettings(keys=2_000, seconds=0.3, most_keys=10_000, capacity=1_000, spark_keys=100)
@@ -108,23 +117,29 @@ def measure(settings: PoolSettings, on_step: OnStep = silent) -> BenchRecord:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="aaren-bench-") as name:
         folder = Path(name)
-        steps: list[tuple[str, Callable[[], list[Row]]]] = [
-            *(
-                (f"pool on {engine}", lambda engine=engine: _pool(folder, engine, settings))
-                for engine in ("native", "torch")
-            ),
-            ("an event model", lambda: _events(folder, settings)),
-            ("JSON lines", lambda: _lines(folder, settings)),
-            ("server", lambda: _serve(folder, settings)),
-            ("memory", lambda: _memory(folder, settings)),
-            ("Spark", lambda: _spark(folder, settings)),
-        ]
-        on_step(0, len(steps) + 1, "training a model")
+        steps: dict[str, tuple[str, Callable[[Path, PoolSettings], list[Row]]]] = {
+            "native": ("pool on native", partial(_pool, engine="native")),
+            "torch": ("pool on torch", partial(_pool, engine="torch")),
+            "events": ("an event model", _events),
+            "lines": ("JSON lines", _lines),
+            "serve": ("server", _serve),
+            "memory": ("memory", _memory),
+            "spark": ("Spark", _spark),
+        }
+        chosen = [part for part in PARTS if part in (settings.parts or PARTS)]
+        on_step(0, len(chosen) + 1, "training a model")
         train_model(folder)
-        for place, (what, step) in enumerate(steps, start=1):
-            on_step(place, len(steps) + 1, what)
-            rows += step()
-        state_bytes = number(rows[0], "state_bytes")
+        with StreamPool(open_rows(folder / "run").model, folder / "size.db", capacity=1) as pool:
+            state_bytes = pool.state_bytes
+        for place, part in enumerate(chosen, start=1):
+            what, step = steps[part]
+            on_step(place, len(chosen) + 1, what)
+            if part in ("lines", "serve") and not (folder / "native.db").exists():
+                _fill_file(folder, settings)
+            watch = OtherWork()
+            found = step(folder, settings)
+            others = max((watch.shares() or {"": 0.0}).values())
+            rows += [{"part": part, **row, "others_share": others} for row in found]
     return BenchRecord(
         kind="pool",
         command=COMMAND,
@@ -133,11 +148,26 @@ def measure(settings: PoolSettings, on_step: OnStep = silent) -> BenchRecord:
             "keys": settings.keys,
             "zipf": ZIPF,
             "batch": BATCH,
-            "state_bytes": int(state_bytes),
+            "state_bytes": state_bytes,
             "capacity": settings.capacity,
         },
         measurements=rows,
     )
+
+
+def merge(old: BenchRecord, new: BenchRecord) -> BenchRecord:
+    """Return a new record with the parts that only the old one has; they must be of one machine and size."""
+    for name in ("settings", "machine", "versions"):
+        if getattr(old, name) != getattr(new, name):
+            raise ConfigError(
+                f"the record there was made with other {name}: its parts cannot stand beside these. Write "
+                f"to another --record, or measure all parts."
+            )
+    again = {row["part"] for row in new.measurements}
+    kept = [row for row in old.measurements if row.get("part") not in (None, *again)]
+    rows = sorted([*kept, *new.measurements], key=lambda row: PARTS.index(str(row["part"])))
+    shares = [number(row, "others_share") for row in rows]
+    return replace(new, command=COMMAND, measurements=rows, other_work={"share_during": max(shares)})
 
 
 def train_model(folder: Path) -> None:
@@ -181,7 +211,16 @@ def _fill(pool: StreamPool, num_keys: int, items: NDArray[np.float32]) -> None:
     pool.commit(0)
 
 
-def _pool(folder: Path, engine: str, settings: PoolSettings) -> list[Row]:
+def _fill_file(folder: Path, settings: PoolSettings) -> None:
+    """Make the file of states that the pool's own part leaves."""
+    items = np.zeros((BATCH, CHANNELS), np.float32)
+    with StreamPool(
+        open_rows(folder / "run").model, folder / "native.db", capacity=2 * settings.keys
+    ) as pool:
+        _fill(pool, settings.keys, items)
+
+
+def _pool(folder: Path, settings: PoolSettings, *, engine: str) -> list[Row]:
     """Push with and without commits; the file of the native engine stays for those that follow."""
     rows: list[Row] = []
     items = np.random.default_rng(0).standard_normal((BATCH, CHANNELS)).astype(np.float32)
@@ -430,7 +469,14 @@ def _grow(connection: Connection, folder: str, most: int, capacity: int) -> None
 
 def _find(record: BenchRecord, **wanted: Any) -> tuple[float, str] | None:
     row = record.find(**wanted)
-    return None if row is None else (number(row, "items_per_second"), doubt(record))
+    return None if row is None else (number(row, "items_per_second"), _doubt(record, row))
+
+
+def _doubt(record: BenchRecord, row: Row) -> str:
+    """Say why a figure cannot be judged: by what others did during its part, if the record tells."""
+    if "others_share" not in row:
+        return doubt(record)
+    return "busy machine" if number(row, "others_share") > BUSY_SHARE else ""
 
 
 def _at_least(record: BenchRecord, name: str, least: float, **wanted: Any) -> Target:
@@ -462,7 +508,9 @@ def targets(record: BenchRecord) -> list[Target]:
     found.append(_at_least(record, "`aaren serve`, single items", 2_000, what="requests"))
     row = record.find(what="requests")
     late = (
-        None if row is None or found[-1].is_met is None else Ratio(number(row, "p99_seconds"), doubt(record))
+        None
+        if row is None or found[-1].is_met is None
+        else Ratio(number(row, "p99_seconds"), _doubt(record, row))
     )
     found.append(
         judge(
@@ -526,5 +574,11 @@ def tables(record: BenchRecord) -> list[Table]:
 
 
 BENCHMARK = Benchmark(
-    kind="pool", command=COMMAND, settings=PoolSettings(), quick=QUICK, measure=measure, tables=tables
+    kind="pool",
+    command=COMMAND,
+    settings=PoolSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
+    merge=merge,
 )

@@ -47,6 +47,7 @@ class Benchmark(Generic[SettingsT]):
     measure: Callable[[SettingsT, OnStep], BenchRecord]
     tables: Callable[[BenchRecord], list[Table]]
     draw: Draw | None = None
+    merge: Callable[[BenchRecord, BenchRecord], BenchRecord] | None = None  # an old record with a new part
     takes_threads: bool = True  # False: what it measures chooses its own
     is_timed: bool = True  # False: it counts, and a busy machine counts as well as a quiet one
 
@@ -75,6 +76,7 @@ def run(
     *,
     options: Sequence[str] = (),
     threads: int | None = None,
+    is_part: bool = False,
 ) -> None:
     """Measure, watch what other processes do meanwhile, and publish the record.
 
@@ -84,6 +86,7 @@ def run(
         destinations: Where results go besides stdout.
         options: What was typed to choose the settings.
         threads: Of torch; default: as torch chooses.
+        is_part: What the record has of other parts is kept.
     """
     destinations.check(benchmark)
     if threads is not None:
@@ -97,7 +100,10 @@ def run(
         record = benchmark.measure(settings, on_step)
     command = " ".join([benchmark.command, *options])
     watched = other_work.shares() if benchmark.is_timed else None
-    publish(benchmark, replace(record, command=command, other_work=watched), destinations)
+    record = replace(record, command=command, other_work=watched)
+    if is_part and benchmark.merge is not None and destinations.record and destinations.record.exists():
+        record = benchmark.merge(read_record(destinations.record, kind=benchmark.kind), record)
+    publish(benchmark, record, destinations)
 
 
 def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) -> None:

@@ -78,9 +78,22 @@ def train(
 
 
 @app.command()
-def pool(quick: Quick = False, threads: Threads = None, record: RecordPath = None) -> None:
+def pool(
+    quick: Quick = False,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--part",
+            metavar="PART",
+            help="Only native, torch, events, lines, serve, memory or spark; may be repeated. The record's "
+            "other parts are kept.",
+        ),
+    ] = None,
+    threads: Threads = None,
+    record: RecordPath = None,
+) -> None:
     """Push to 100,000 keyed streams: pool, commits, JSON lines, server, memory at 1,000,000; 5 minutes."""
-    _run("pool", threads, record, None, quick=quick)
+    _run("pool", threads, record, None, quick=quick, parts=parts)
 
 
 @app.command()
@@ -117,6 +130,7 @@ def _run(
     quick: bool,
     long: bool = False,
     lengths: list[int] | None = None,
+    parts: list[str] | None = None,
 ) -> None:
     """Measure with the chosen sizes, and record the options."""
     if quick + long + bool(lengths) > 1:
@@ -128,4 +142,8 @@ def _run(
     settings = bench.quick if quick else bench.long if long else bench.settings
     if lengths:
         settings = replace(bench.settings, lengths=tuple(lengths))
-    run(bench, settings, Destinations(record=record, figure=figure), options=options, threads=threads)
+    if parts:
+        settings = replace(settings, parts=tuple(parts))
+        options += [f"--part {part}" for part in parts]
+    to = Destinations(record=record, figure=figure)
+    run(bench, settings, to, options=options, threads=threads, is_part=bool(parts))
