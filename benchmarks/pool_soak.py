@@ -3,8 +3,8 @@
     python benchmarks/pool_soak.py [--record FILE]     # ten and a half minutes
 
 The model, batches and commits of `aaren bench pool`; 20,000 keys, of which a quarter fits into memory, so
-that streams leave and return all the time. First as fast as it goes, for 20 seconds; then a pause after each
-push that is as long as a push took there.
+that streams leave and return all the time. First as fast as it goes, for 20 seconds; then a push begins every
+twice the time that one took there.
 """
 
 import tempfile
@@ -53,8 +53,8 @@ def measure(settings: SoakSettings, on_step: OnStep = silent) -> BenchRecord:
         model = open_rows(Path(name) / "run").model
         with StreamPool(model, Path(name) / "states.db", capacity=settings.keys // 4) as pool:
 
-            def push(until: float, pause: float) -> int:
-                count = 0
+            def push(until: float, period: float) -> int:
+                count, begun = 0, time.monotonic()
                 while time.monotonic() < until:
                     chosen = generator.integers(0, settings.keys, BATCH).tolist()
                     answers = pool.push([f"key {key}" for key in chosen], items)
@@ -62,17 +62,17 @@ def measure(settings: SoakSettings, on_step: OnStep = silent) -> BenchRecord:
                         raise RuntimeError("an answer is not finite")
                     pool.commit()
                     count += 1
-                    time.sleep(pause)
+                    time.sleep(max(begun + count * period - time.monotonic(), 0.0))
                 return count
 
             begun = time.monotonic()
             on_step(0, settings.looks + 1, "full speed")
-            pause = settings.fast_seconds / push(begun + settings.fast_seconds, 0.0)
+            period = 2.0 * settings.fast_seconds / push(begun + settings.fast_seconds, 0.0)
             begun = time.monotonic()
             for look in range(1, settings.looks + 1):
                 on_step(look, settings.looks + 1, "half speed")
                 start = time.monotonic()
-                count = push(begun + look * settings.seconds / settings.looks, pause)
+                count = push(begun + look * settings.seconds / settings.looks, period)
                 memory.return_freed_memory()
                 rows.append(
                     {
@@ -89,25 +89,39 @@ def measure(settings: SoakSettings, on_step: OnStep = silent) -> BenchRecord:
         settings={
             "seconds": settings.seconds,
             "keys": settings.keys,
-            "full_items_per_second": BATCH / pause,
+            "full_items_per_second": 2.0 * BATCH / period,
         },
         measurements=rows,
     )
 
 
+def record_seconds(record: BenchRecord) -> float:
+    """Return how long the pushes at half speed took."""
+    return number(record.measurements[-1], "seconds")
+
+
 def targets(record: BenchRecord) -> list[Target]:
-    """Judge the growth of memory, from the first look to any other."""
+    """Judge the rate, and the growth of memory from the first look to any other."""
     sizes = [number(row, "resident_bytes") for row in record.measurements]
     is_whole = float(str(record.settings["seconds"])) >= SoakSettings().seconds
     growth = max(sizes) / sizes[0] - 1.0 if is_whole else None
+    full = float(str(record.settings["full_items_per_second"]))
+    share = sum(number(row, "items") for row in record.measurements) / record_seconds(record) / full
     return [
+        judge(
+            "items per second, of the most that was measured first",
+            "from 45 to 55%",
+            share if is_whole else None,
+            lambda part: 0.45 <= part <= 0.55,
+            lambda part: f"{100.0 * part:.0f}%",
+        ),
         judge(
             "memory over ten minutes at half speed, no error",
             f"within {FLAT:.0%}",
             growth,
             lambda part: part <= FLAT,
             lambda part: f"{100.0 * part:+.1f}%",
-        )
+        ),
     ]
 
 
@@ -123,7 +137,7 @@ def tables(record: BenchRecord) -> list[Table]:
     ]
     full = float(str(record.settings["full_items_per_second"]))
     title = f"A durable pool of {record.settings['keys']:,} keys; {full:,.0f} items per second at most"
-    judged = targets_table(targets(record), title="Target", whole_run=COMMAND)
+    judged = targets_table(targets(record), title="Targets", whole_run=COMMAND)
     return [text_table(title, ("seconds", "items per second", "resident, MB"), shown), judged]
 
 
