@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent
 SOURCES = ROOT / "src/aaren/ops/cpu"
 KERNELS = ("scan.c", "dropout.c")  # compiled for every type and instruction set
 RUNTIME = ROOT / "src/aaren/stream/native"  # runs exported programs; compiled for every instruction set
+LANES = 24  # streams that the runtime takes through an operation together; a multiple of its tiles of rows
 MODES = ("auto", "cc", "zig", "none")
 # The extra does not exist. It is what pip prints if ziglang is unavailable, and says what else can be done.
 ZIG_REQUIREMENT = "ziglang[or-set-AAREN_KERNEL-to-none]>=0.14"
@@ -245,7 +246,10 @@ def compile_library(
                     into = Path(folder, f"{Path(kernel).stem}_{bits}_{name}.o")
                     jobs.append((SOURCES / kernel, defines, into))
             defines = [*cpu_flag(command, cpu), f"-Daaren_run=aaren_run_{name}", f"-DAAREN_API={api}"]
-            defines.append("-ffp-contract=fast")  # promises no bits
+            defines += [
+                f"-DAAREN_LANES={LANES}",
+                "-ffp-contract=fast",
+            ]  # alone and beside others: the same loops
             jobs.append((RUNTIME / "runtime.c", defines, Path(folder, f"runtime_{name}.o")))
 
         def make(job: tuple[Path, list[str], Path]) -> None:

@@ -44,7 +44,7 @@ CONFIGS = [
 ]
 
 
-def lower_encoder(encoder: Encoder, *, has_mask: bool = False) -> NativeStep:
+def lower_encoder(encoder: Encoder, *, has_mask: bool = False, weights: str = "float32") -> NativeStep:
     """Compile the step of an encoder."""
 
     def run(inputs: list[Tensor], state: tuple) -> tuple[list[Tensor], tuple]:
@@ -52,7 +52,7 @@ def lower_encoder(encoder: Encoder, *, has_mask: bool = False) -> NativeStep:
         return [output], state
 
     examples = [torch.zeros(1, encoder.config.width)] + [torch.ones(1, dtype=torch.bool)] * has_mask
-    return compile_step(run, examples, encoder.init_state(1), largest=1e17)
+    return compile_step(run, examples, encoder.init_state(1), largest=1e17, weights=weights)
 
 
 @pytest.mark.parametrize("options", CONFIGS, ids=str)
@@ -87,10 +87,12 @@ def _leaves(state: object) -> list[Tensor]:
     return [leaf for part in state for leaf in _leaves(part)]  # type: ignore[attr-defined]
 
 
-def test_a_stream_gets_the_same_bits_alone_and_beside_others() -> None:
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+@pytest.mark.parametrize(("width", "count"), [(24, 2), (24, 13), (63, 57), (48, 25)])
+def test_a_stream_gets_the_same_bits_alone_and_beside_others(width: int, count: int, weights: str) -> None:
     torch.manual_seed(0)
-    encoder = Encoder(EncoderConfig(**SMALL)).eval().fold()
-    step, count = lower_encoder(encoder), 13
+    encoder = Encoder(EncoderConfig(**SMALL | {"width": width})).eval().fold()
+    step = lower_encoder(encoder, weights=weights)
     slab, buffers = step.slab(count), step.buffers(count)
     step.pack(encoder.init_state(count), slab)
     alone, one = [step.slab(1) for _ in range(count)], step.buffers(1)
@@ -304,10 +306,11 @@ def test_the_tables_of_python_and_c_agree() -> None:
     assert tables == [[rename.get(name, name.upper()) for name in table] for table in wanted]
 
 
+@pytest.mark.parametrize("lanes", [1, 24])
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_the_runtime_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
+def test_the_runtime_compiles_without_a_warning(compiler: str, lanes: int, tmp_path: Path) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
-    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c"]
+    flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", f"-DAAREN_LANES={lanes}"]
     source = str(hatch_build.RUNTIME / "runtime.c")
     subprocess.run([compiler, *flags, source, "-o", str(tmp_path / "runtime.o")], check=True)

@@ -23,7 +23,7 @@ from aaren.ops.cpu import library
 from aaren.stream.native.lower import Leaf, Program, lower
 from aaren.stream.native.record import LoweringError, Recording, record
 
-LANES = 8  # AAREN_LANES
+LANES = 24  # AAREN_LANES, as hatch_build.py sets it
 FEW = 48  # streams: to wake another thread takes as long as to step them
 OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME, BAD_WEIGHTS = range(7)
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -240,7 +240,6 @@ class NativeStep(Generic[StateT]):
         count = buffers.count if count is None else count
         threads = count_threads() if threads is None else threads
         size = count if count <= FEW else -(-count // threads)
-        size += -size % LANES
         program = self.program
 
         def part(start: int) -> int:

@@ -469,18 +469,20 @@ class Lowering:
         matrix = self.value(weight)
         panels = -(-outputs // PANEL)
         padded = torch.zeros(inputs, panels * PANEL)
-        scales = None
+        held, scales = None, None
+        if bias is not None:
+            held = self.contiguous(bias)
+            if held.shape != (outputs,):
+                held = self.constant(self.value(held).expand(outputs).contiguous())
         if self.is_int8:
-            scale = matrix.abs().amax(0).clamp(min=1e-30) / 127.0
+            scale = matrix.abs().amax(0).clamp(min=1e-20) / 127.0
             padded[:, :outputs] = (matrix / scale).round()
             scales = self.constant(scale)
+            held = None if held is None else self.constant(self.value(held) / scale)  # scaled with the sums
         else:
             padded[:, :outputs] = matrix
         packed = padded.view(inputs, panels, PANEL).transpose(0, 1).contiguous()
         place = self.constant(packed.to(torch.int8) if self.is_int8 else packed)
-        held = None if bias is None else self.contiguous(bias)
-        if held is not None and held.shape != (outputs,):
-            held = self.constant(self.value(held).expand(outputs).contiguous())
         self.ops.append(
             Op("linear", [out, self.contiguous(x), place, held, scales], (rows, inputs, outputs, 0))
         )
@@ -905,7 +907,9 @@ class Lowering:
                 self.scratch[ref.storage] = start
                 live.append((start, start + size, ref.storage))
                 end = max(end, start + size)
-        return _align(end, 64)
+        return (
+            _align(end, 64) | 64
+        )  # odd in cache lines: the blocks of streams do not share sets of the cache
 
 
 def _leaves(refs: list[Ref]) -> tuple[list[Leaf], int]:

@@ -17,9 +17,20 @@ enum {
 };
 enum { SUM, MEAN, AMAX, AMIN, ARGMAX, LOGSUMEXP, ANY, ALL };
 
+#if defined(__AVX512F__)
+#define VECTOR 16 /* numbers that are computed together */
+#define TALL 8    /* rows of a linear layer that are computed together: as many as there are registers for */
+#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#else
+#define VECTOR 8
+#define TALL 6
+#define EACH_ROW(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5)
+#endif
 #if defined(__GNUC__)
 typedef float lanes8 __attribute__((vector_size(32)));
 typedef int8_t bytes8 __attribute__((vector_size(8)));
+typedef float lanes __attribute__((vector_size(4 * VECTOR)));
+typedef int8_t bytes __attribute__((vector_size(VECTOR)));
 #endif
 
 typedef struct {
@@ -79,18 +90,21 @@ static inline float exp_f32(float x) {
   return p * scale.number;
 }
 
-/* Abramowitz and Stegun 7.1.26: within 1.5e-7. */
-static inline float erf_f32(float x) {
-  const float a = x < 0.0f ? -x : x;
-  const float t = 1.0f / (1.0f + 0.3275911f * a);
-  float p = 1.061405429f;
-  float found;
-  p = p * t - 1.453152027f;
-  p = p * t + 1.421413741f;
-  p = p * t - 0.284496736f;
-  p = p * t + 0.254829592f;
-  found = 1.0f - p * t * exp_f32(-a * a);
-  return x < 0.0f ? -found : found;
+/* GELU: x times the normal distribution's share below x. The share is 1/2 + x P(x^2) / Q(x^2), fitted between -B
+ * and B with an error below 2e-7, and 0 or 1 beyond. */
+static inline float gelu_f32(float x) {
+  const float B = 5.51543289f;
+  const float high = x > B ? B : x, c = high < -B ? -B : high, t = c * c;
+  float p = 2.265393291e-08f, q = 1.194714439e-06f, share;
+  p = p * t + 6.351963338e-06f; q = q * t + 7.385796736e-05f;
+  p = p * t + 1.695661323e-04f; q = q * t + 1.888642270e-03f;
+  p = p * t + 4.681649841e-03f; q = q * t + 2.868946554e-02f;
+  p = p * t + 3.393054970e-02f; q = q * t + 2.517171594e-01f;
+  p = p * t + 3.989422567e-01f; q = q * t + 1.0f;
+  share = p * c / q;
+  share = share > 0.5f ? 0.5f : share;
+  share = share < -0.5f ? -0.5f : share;
+  return x * (0.5f + share);
 }
 
 static inline float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
@@ -100,7 +114,7 @@ static void activate(float *x, int64_t n, int code) {
   int64_t i;
   switch (code) {
     case COPY: break;
-    case GELU: for (i = 0; i < n; i++) x[i] = 0.5f * x[i] * (1.0f + erf_f32(x[i] * 0.70710678f)); break;
+    case GELU: for (i = 0; i < n; i++) x[i] = gelu_f32(x[i]); break;
     case RELU: for (i = 0; i < n; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i]; break;
     case SILU: for (i = 0; i < n; i++) x[i] = x[i] * sigmoid_f32(x[i]); break;
     case SIGMOID: for (i = 0; i < n; i++) x[i] = sigmoid_f32(x[i]); break;
@@ -109,11 +123,16 @@ static void activate(float *x, int64_t n, int code) {
   }
 }
 
-/* Weights in panels of 16 outputs: panel, input, output; the last panel is filled up with zeros. */
+/* Weights in panels of 16 outputs: panel, input, output; the last panel is filled up with zeros. Every sum runs
+ * in the order of the inputs, whichever of the loops below makes it. */
 #if defined(__GNUC__)
 #define LOAD_F32(into, from) memcpy(&(into), (from), sizeof(lanes8))
 #define LOAD_I8(into, from) \
   do { bytes8 narrow; memcpy(&narrow, (from), sizeof narrow); (into) = __builtin_convertvector(narrow, lanes8); } while (0)
+
+#define LOAD_TALL(into, from) memcpy(&(into), (from), sizeof(lanes))
+#define LOAD_TALL_I8(into, from) \
+  do { bytes narrow; memcpy(&narrow, (from), sizeof narrow); (into) = __builtin_convertvector(narrow, lanes); } while (0)
 
 /* Four panels of one row at once: enough sums under way to hide the time of a multiplication. */
 #define LINEAR_WIDE(NAME, TYPE, LOAD) \
@@ -132,21 +151,6 @@ static void NAME(const TYPE *weights, const float *x, float *sums, int64_t input
   memcpy(sums, &a0, 32); memcpy(sums + 8, &a1, 32); memcpy(sums + 16, &a2, 32); memcpy(sums + 24, &a3, 32); \
   memcpy(sums + 32, &a4, 32); memcpy(sums + 40, &a5, 32); memcpy(sums + 48, &a6, 32); memcpy(sums + 56, &a7, 32); \
 }
-/* One panel of four rows at once: the weights are read once for all of them. */
-#define LINEAR_TALL(NAME, TYPE, LOAD) \
-static void NAME(const TYPE *w, const float *const *x, float *sums, int64_t inputs) { \
-  lanes8 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, a4 = {0}, a5 = {0}, a6 = {0}, a7 = {0}; \
-  const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3]; \
-  int64_t j; \
-  for (j = 0; j < inputs; j++, w += PANEL) { \
-    lanes8 low, high; \
-    LOAD(low, w); LOAD(high, w + 8); \
-    a0 += low * x0[j]; a1 += high * x0[j]; a2 += low * x1[j]; a3 += high * x1[j]; \
-    a4 += low * x2[j]; a5 += high * x2[j]; a6 += low * x3[j]; a7 += high * x3[j]; \
-  } \
-  memcpy(sums, &a0, 32); memcpy(sums + 8, &a1, 32); memcpy(sums + 16, &a2, 32); memcpy(sums + 24, &a3, 32); \
-  memcpy(sums + 32, &a4, 32); memcpy(sums + 40, &a5, 32); memcpy(sums + 48, &a6, 32); memcpy(sums + 56, &a7, 32); \
-}
 #define LINEAR_ONE(NAME, TYPE, LOAD) \
 static void NAME(const TYPE *w, const float *x, float *sums, int64_t inputs) { \
   lanes8 a0 = {0}, a1 = {0}; \
@@ -158,99 +162,153 @@ static void NAME(const TYPE *w, const float *x, float *sums, int64_t inputs) { \
   } \
   memcpy(sums, &a0, 32); memcpy(sums + 8, &a1, 32); \
 }
-#else
-#define LINEAR_WIDE(NAME, TYPE, LOAD) \
-static void NAME(const TYPE *weights, const float *x, float *sums, int64_t inputs) { \
-  int64_t panel, j; int k; \
-  for (panel = 0; panel < 4; panel++) \
-    for (k = 0; k < PANEL; k++) { \
-      float sum = 0.0f; \
-      for (j = 0; j < inputs; j++) sum += (float)weights[(panel * inputs + j) * PANEL + k] * x[j]; \
-      sums[panel * PANEL + k] = sum; \
-    } \
-}
+/* Two vectors of outputs of TALL rows at once: the weights are read once for all of them, and all sums stay in
+ * registers. `second` is where the weights of the second vector lie, after those of the first. */
+#define TALL_BEGIN(R) lanes a##R = {0}, b##R = {0}; const float *x##R = x[R];
+#define TALL_ADD(R) a##R += low * x##R[j]; b##R += high * x##R[j];
+#define TALL_SHIFT(R) a##R += low; b##R += high;
+#define TALL_STORE(R) memcpy(y[R] + at, &a##R, sizeof(lanes)); memcpy(y[R] + at + VECTOR, &b##R, sizeof(lanes));
 #define LINEAR_TALL(NAME, TYPE, LOAD) \
-static void NAME(const TYPE *w, const float *const *x, float *sums, int64_t inputs) { \
-  int64_t row, j; int k; \
-  for (row = 0; row < 4; row++) \
+static void NAME(const TYPE *w, int64_t second, const float *const *x, float *const *y, int64_t at, const float *bias, \
+                 int64_t inputs) { \
+  lanes low, high; \
+  int64_t j; \
+  EACH_ROW(TALL_BEGIN) \
+  for (j = 0; j < inputs; j++, w += PANEL) { \
+    LOAD(low, w); LOAD(high, w + second); \
+    EACH_ROW(TALL_ADD) \
+  } \
+  if (bias) { \
+    memcpy(&low, bias, sizeof low); memcpy(&high, bias + VECTOR, sizeof high); \
+    EACH_ROW(TALL_SHIFT) \
+  } \
+  EACH_ROW(TALL_STORE) \
+}
+#else
+#define LINEAR_SUMS(NAME, TYPE, X, COUNT, WEIGHT, ITEM) \
+static void NAME(const TYPE *w, X x, float *sums, int64_t inputs) { \
+  int64_t part, j; int k; \
+  for (part = 0; part < COUNT; part++) \
     for (k = 0; k < PANEL; k++) { \
       float sum = 0.0f; \
-      for (j = 0; j < inputs; j++) sum += (float)w[j * PANEL + k] * x[row][j]; \
-      sums[row * PANEL + k] = sum; \
+      for (j = 0; j < inputs; j++) sum += (float)w[(WEIGHT) * PANEL + k] * ITEM; \
+      sums[part * PANEL + k] = sum; \
     } \
 }
-#define LINEAR_ONE(NAME, TYPE, LOAD) \
-static void NAME(const TYPE *w, const float *x, float *sums, int64_t inputs) { \
-  int64_t j; int k; \
-  for (k = 0; k < PANEL; k++) { \
-    float sum = 0.0f; \
-    for (j = 0; j < inputs; j++) sum += (float)w[j * PANEL + k] * x[j]; \
-    sums[k] = sum; \
-  } \
+#define LINEAR_WIDE(NAME, TYPE, LOAD) LINEAR_SUMS(NAME, TYPE, const float *, 4, part * inputs + j, x[j])
+#define LINEAR_ONE(NAME, TYPE, LOAD) LINEAR_SUMS(NAME, TYPE, const float *, 1, j, x[j])
+#define LINEAR_TALL(NAME, TYPE, LOAD) \
+static void NAME(const TYPE *w, int64_t second, const float *const *x, float *const *y, int64_t at, const float *bias, \
+                 int64_t inputs) { \
+  int64_t row, j; int k; \
+  for (row = 0; row < TALL; row++) \
+    for (k = 0; k < 2 * VECTOR; k++) { \
+      const TYPE *own = k < VECTOR ? w + k : w + second + k - VECTOR; \
+      float sum = 0.0f; \
+      for (j = 0; j < inputs; j++) sum += (float)own[j * PANEL] * x[row][j]; \
+      y[row][at + k] = bias ? sum + bias[k] : sum; \
+    } \
 }
 #endif
 LINEAR_WIDE(wide_f32, float, LOAD_F32)
-LINEAR_TALL(tall_f32, float, LOAD_F32)
 LINEAR_ONE(one_f32, float, LOAD_F32)
 LINEAR_WIDE(wide_i8, int8_t, LOAD_I8)
-LINEAR_TALL(tall_i8, int8_t, LOAD_I8)
 LINEAR_ONE(one_i8, int8_t, LOAD_I8)
+LINEAR_TALL(tall_f32, float, LOAD_TALL)
+LINEAR_TALL(tall_i8, int8_t, LOAD_TALL_I8)
 
-/* Scale, shift and write the outputs of a panel that there are. */
-static void finish(const float *sums, float *y, const float *scale, const float *bias, int64_t first, int64_t outputs) {
-  const int64_t n = outputs - first < PANEL ? outputs - first : PANEL;
+typedef struct {
+  const unsigned char *weights;
+  const float *bias, *scale; /* NULL: there is none */
+  int64_t inputs, outputs, panel_bytes;
+} linear_layer;
+
+/* Shift, scale and write the outputs of a panel that there are: in this order no compiler can fuse the two, here
+ * and not there. */
+static void finish(const linear_layer *layer, const float *sums, float *y, int64_t first) {
+  const int64_t left = layer->outputs - first, n = left < PANEL ? left : PANEL;
+  const float *scale = layer->scale, *bias = layer->bias;
   int64_t k;
   for (k = 0; k < n; k++) {
-    const float sum = scale ? sums[k] * scale[first + k] : sums[k];
-    y[first + k] = bias ? sum + bias[first + k] : sum;
+    const float sum = bias ? sums[k] + bias[first + k] : sums[k];
+    y[first + k] = scale ? sum * scale[first + k] : sum;
   }
 }
 
-/* y (rows, outputs) = x (rows, inputs) W + b. Operands: y, x, weights, bias, scales. */
-static void linear(const aaren_op *op, const place *places, int64_t count) {
-  const int64_t rows = op->size[0], inputs = op->size[1], outputs = op->size[2];
-  const int64_t panels = (outputs + PANEL - 1) / PANEL;
-  const int is_narrow = op->type[2] == AAREN_I8;
-  const unsigned char *weights = find(places, op->at[2]);
-  const float *bias = op->at[3] == NONE ? NULL : (const float *)(const void *)find(places, op->at[3]);
-  const float *scale = is_narrow ? (const float *)(const void *)find(places, op->at[4]) : NULL;
-  const int64_t size = is_narrow ? 1 : (int64_t)sizeof(float);
-  const float *x[AAREN_LANES];
-  float *y[AAREN_LANES];
+static void linear_row(const linear_layer *layer, const float *x, float *y) {
+  const int64_t panels = (layer->outputs + PANEL - 1) / PANEL;
   float sums[4 * PANEL];
-  int64_t row, lane, panel, k;
+  int64_t panel, k;
+  for (panel = 0; panel + 4 <= panels; panel += 4) {
+    const unsigned char *w = layer->weights + panel * layer->panel_bytes;
+    if (layer->scale) wide_i8((const int8_t *)w, x, sums, layer->inputs);
+    else wide_f32((const float *)(const void *)w, x, sums, layer->inputs);
+    for (k = 0; k < 4; k++) finish(layer, sums + k * PANEL, y, (panel + k) * PANEL);
+  }
+  for (; panel < panels; panel++) {
+    const unsigned char *w = layer->weights + panel * layer->panel_bytes;
+    if (layer->scale) one_i8((const int8_t *)w, x, sums, layer->inputs);
+    else one_f32((const float *)(const void *)w, x, sums, layer->inputs);
+    finish(layer, sums, y, panel * PANEL);
+  }
+}
+
+/* A row of each of several streams, side by side; `x` and `y` have room for TALL more. */
+static void linear_rows(const linear_layer *layer, const float **x, float **y, int64_t count) {
+  float sums[TALL][2 * VECTOR];
+  float *spare[TALL];
+  int64_t lane, at, k;
+  for (k = 0; k < TALL; k++) {
+    spare[k] = sums[k];
+    x[count + k] = x[count - 1];
+    y[count + k] = y[count - 1]; /* the last rows are computed as often as it takes to fill a tile */
+  }
+  for (at = 0; at < layer->outputs; at += 2 * VECTOR) {
+    const int64_t panel = at / PANEL, left = layer->outputs - at;
+    const unsigned char *w = layer->weights + panel * layer->panel_bytes;
+    const int64_t second = VECTOR < PANEL ? VECTOR : left > PANEL ? layer->inputs * PANEL : 0;
+    const int is_whole = left >= 2 * VECTOR && !layer->scale;
+    const float *bias = is_whole && layer->bias ? layer->bias + at : NULL;
+    for (lane = 0; lane < count; lane += TALL) {
+      float *const *to = is_whole ? y + lane : spare;
+      if (layer->scale) tall_i8((const int8_t *)w, second, x + lane, to, 0, NULL, layer->inputs);
+      else tall_f32((const float *)(const void *)w, second, x + lane, to, is_whole ? at : 0, bias, layer->inputs);
+      for (k = 0; !is_whole && k < TALL && lane + k < count; k++) {
+        finish(layer, sums[k], y[lane + k], at);
+        if (VECTOR == PANEL) finish(layer, sums[k] + VECTOR, y[lane + k], at + VECTOR);
+      }
+    }
+  }
+}
+
+/* y (rows, outputs) = (x (rows, inputs) W + b) scale. Operands: y, x, weights, bias, scales. */
+static void linear(const aaren_op *op, const place *places, int64_t count) {
+  const int64_t rows = op->size[0];
+  const int is_narrow = op->type[2] == AAREN_I8;
+  linear_layer layer;
+  int64_t row, lane;
+  layer.inputs = op->size[1];
+  layer.outputs = op->size[2];
+  layer.weights = find(places, op->at[2]);
+  layer.panel_bytes = layer.inputs * PANEL * (is_narrow ? 1 : (int64_t)sizeof(float));
+  layer.bias = op->at[3] == NONE ? NULL : (const float *)(const void *)find(places, op->at[3]);
+  layer.scale = is_narrow ? (const float *)(const void *)find(places, op->at[4]) : NULL;
   for (row = 0; row < rows; row++) {
+    const float *x[AAREN_LANES + TALL];
+    float *y[AAREN_LANES + TALL];
     for (lane = 0; lane < count; lane++) {
-      x[lane] = (const float *)(const void *)find(places + lane, op->at[1]) + row * inputs;
-      y[lane] = (float *)(void *)find(places + lane, op->at[0]) + row * outputs;
+      x[lane] = (const float *)(const void *)find(places + lane, op->at[1]) + row * layer.inputs;
+      y[lane] = (float *)(void *)find(places + lane, op->at[0]) + row * layer.outputs;
     }
-    lane = 0;
-    for (; lane + 4 <= count; lane += 4)
-      for (panel = 0; panel < panels; panel++) {
-        const unsigned char *w = weights + panel * inputs * PANEL * size;
-        if (is_narrow) tall_i8((const int8_t *)w, x + lane, sums, inputs);
-        else tall_f32((const float *)(const void *)w, x + lane, sums, inputs);
-        for (k = 0; k < 4; k++) finish(sums + k * PANEL, y[lane + k], scale, bias, panel * PANEL, outputs);
-      }
-    for (; lane < count; lane++) {
-      for (panel = 0; panel + 4 <= panels; panel += 4) {
-        const unsigned char *w = weights + panel * inputs * PANEL * size;
-        if (is_narrow) wide_i8((const int8_t *)w, x[lane], sums, inputs);
-        else wide_f32((const float *)(const void *)w, x[lane], sums, inputs);
-        for (k = 0; k < 4; k++) finish(sums + k * PANEL, y[lane], scale, bias, (panel + k) * PANEL, outputs);
-      }
-      for (; panel < panels; panel++) {
-        const unsigned char *w = weights + panel * inputs * PANEL * size;
-        if (is_narrow) one_i8((const int8_t *)w, x[lane], sums, inputs);
-        else one_f32((const float *)(const void *)w, x[lane], sums, inputs);
-        finish(sums, y[lane], scale, bias, panel * PANEL, outputs);
-      }
-    }
+    if (AAREN_LANES == 1 || count == 1) linear_row(&layer, x[0], y[0]);
+    else linear_rows(&layer, x, y, count);
   }
   if (op->code != COPY)
     for (lane = 0; lane < count; lane++)
-      activate((float *)(void *)find(places + lane, op->at[0]), rows * outputs, op->code);
+      activate((float *)(void *)find(places + lane, op->at[0]), rows * layer.outputs, op->code);
 }
+
+static inline float sum_of_8(const float *x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 
 /* Operands: y, x (rows, width), weight, bias; number: epsilon. */
 static void norm(const aaren_op *op, const place *p) {
@@ -263,21 +321,21 @@ static void norm(const aaren_op *op, const place *p) {
   int k;
   if (op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32) {
     const float *g = (const float *)(const void *)weight, *b = (const float *)(const void *)bias;
+    const float share = 1.0f / (float)width;
     for (row = 0; row < rows; row++) {
-      const float *x = (const float *)(const void *)from + row * width;
-      float *y = (float *)(void *)to + row * width;
-      float parts[8] = {0}, mean = 0.0f, variance = 0.0f, scale;
+      const float *restrict x = (const float *)(const void *)from + row * width;
+      float *restrict y = (float *)(void *)to + row * width;
+      float parts[8] = {0}, mean, variance, scale;
       for (i = 0; i + 8 <= width; i += 8)
         for (k = 0; k < 8; k++) parts[k] += x[i + k];
       for (; i < width; i++) parts[0] += x[i];
-      for (k = 0; k < 8; k++) mean += parts[k];
-      mean /= (float)width;
+      mean = sum_of_8(parts) * share;
       for (k = 0; k < 8; k++) parts[k] = 0.0f;
       for (i = 0; i + 8 <= width; i += 8)
         for (k = 0; k < 8; k++) { const float d = x[i + k] - mean; parts[k] += d * d; }
       for (; i < width; i++) { const float d = x[i] - mean; parts[0] += d * d; }
-      for (k = 0; k < 8; k++) variance += parts[k];
-      scale = 1.0f / sqrtf(variance / (float)width + (float)op->number[0]);
+      variance = sum_of_8(parts) * share;
+      scale = 1.0f / sqrtf(variance + (float)op->number[0]);
       if (g && b) for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * g[i] + b[i];
       else for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * (g ? g[i] : 1.0f) + (b ? b[i] : 0.0f);
     }
@@ -327,8 +385,8 @@ static void NAME(const aaren_op *op, const place *p) { \
       if (seen == 0) old = LOWEST; \
       top = old > score ? old : score; \
       if (score != score) top = score; \
-      kept = EXPONENT(old - top); \
-      taken = EXPONENT(score - top); \
+      kept = old == top ? 1 : EXPONENT(old - top); \
+      taken = score == top ? 1 : EXPONENT(score - top); \
       seen = seen * kept + taken; \
       old = top; \
     } else { \
@@ -339,13 +397,13 @@ static void NAME(const aaren_op *op, const place *p) { \
     new_u[h] = seen; \
     inverse = seen == 0 ? 0 : 1 / seen; \
     if (op->type[4] == AAREN_F32 && op->type[1] == AAREN_F32) { \
-      const float *v = (const float *)(const void *)value + h * width; \
-      float *y = (float *)(void *)output + h * width; \
-      for (i = 0; i < width; i++) { \
-        const REAL sum = is_taken ? w[h * width + i] * kept + taken * (REAL)v[i] : is_kept ? w[h * width + i] : 0; \
-        new_w[h * width + i] = sum; \
-        y[i] = (float)(sum * inverse); \
-      } \
+      const float *restrict v = (const float *)(const void *)value + h * width; \
+      const REAL *restrict from = w + h * width; \
+      float *restrict y = (float *)(void *)output + h * width; \
+      REAL *restrict to = new_w + h * width; \
+      if (is_taken) for (i = 0; i < width; i++) to[i] = from[i] * kept + taken * (REAL)v[i]; \
+      else for (i = 0; i < width; i++) to[i] = is_kept ? from[i] : 0; \
+      for (i = 0; i < width; i++) y[i] = (float)(to[i] * inverse); \
     } else { \
       for (i = 0; i < width; i++) { \
         const REAL sum = is_taken ? w[h * width + i] * kept + taken * (REAL)load(value, op->type[4], h * width + i) \
@@ -502,6 +560,7 @@ static void elementwise(const aaren_op *op, const place *p) {
   const int is_plain = op->stride[0][3] == 1 && op->at[3] == NONE && !((op->stride[1][3] | op->stride[2][3]) & ~1);
   for (k = 0; k < 3; k++)
     if (op->at[k + 1] != NONE) from[k] = find(p, op->at[k + 1]);
+  if (is_plain && op->size[0] * op->size[1] * op->size[2] == 1 && elementwise_row(op, to, from[0], from[1])) return;
   for (i = 0; i < op->size[0]; i++)
     for (j = 0; j < op->size[1]; j++)
       for (k = 0; k < op->size[2]; k++) {
@@ -647,18 +706,28 @@ static int require(const aaren_op *op, const place *p) {
 
 static int check(const aaren_field *fields, uint32_t count, const unsigned char *block, int code) {
   uint32_t f, i;
-  for (f = 0; f < count; f++)
-    for (i = 0; i < fields[f].count; i++) {
-      const double x = load(block + fields[f].offset, (int)fields[f].type, i);
-      if (!(x >= fields[f].low && x <= fields[f].high)) return code; /* NaN: not */
+  for (f = 0; f < count; f++) {
+    const double low = fields[f].low, high = fields[f].high;
+    const unsigned char *from = block + fields[f].offset;
+    if (fields[f].type == AAREN_F32) {
+      const float *x = (const float *)(const void *)from;
+      int wrong = 0;
+      for (i = 0; i < fields[f].count; i++) wrong |= !((double)x[i] >= low) | !((double)x[i] <= high); /* NaN: wrong */
+      if (wrong) return code;
+    } else {
+      for (i = 0; i < fields[f].count; i++) {
+        const double x = load(from, (int)fields[f].type, i);
+        if (!(x >= low && x <= high)) return code; /* NaN: not */
+      }
     }
+  }
   return AAREN_OK;
 }
 
 int aaren_run(const aaren_program *program, void *states, const void *inputs, void *outputs, void *scratch,
               int32_t *codes, int64_t count) {
   place places[AAREN_LANES];
-  int32_t found[AAREN_LANES];
+  int32_t found[AAREN_LANES] = {0};
   int first = AAREN_OK;
   int64_t start, lane, lanes;
   uint32_t n;
@@ -671,6 +740,9 @@ int aaren_run(const aaren_program *program, void *states, const void *inputs, vo
       p->block[AAREN_STATE] = (const unsigned char *)states + (size_t)(start + lane) * program->state_bytes;
       p->block[AAREN_SCRATCH] = (const unsigned char *)scratch + (size_t)lane * program->scratch_bytes;
       p->block[AAREN_INPUT] = (const unsigned char *)inputs + (size_t)(start + lane) * program->input_bytes;
+#if defined(__GNUC__) && AAREN_LANES > 1
+      for (n = 0; n < program->state_bytes; n += 64) __builtin_prefetch(p->block[AAREN_STATE] + n);
+#endif
       found[lane] = check(program->inputs, program->num_inputs, p->block[AAREN_INPUT], AAREN_BAD_INPUT);
     }
     for (n = 0; n < program->num_ops; n++) {

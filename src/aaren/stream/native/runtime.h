@@ -17,7 +17,9 @@ extern "C" {
 #define AAREN_API
 #endif
 #define AAREN_RUNTIME_VERSION 1
-#define AAREN_LANES 8 /* streams that go through an operation together, at most */
+#ifndef AAREN_LANES
+#define AAREN_LANES 1 /* streams that go through an operation together, at most */
+#endif
 
 enum { /* what a step returns */
   AAREN_OK = 0,
