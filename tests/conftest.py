@@ -26,3 +26,10 @@ def mirror() -> Path:
     pytest.skip(
         "needs real data: set AAREN_DATA to a folder with forecasting/, classification/, events/ and rl/"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of minutes the time they need on a busy machine too."""
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1200))

@@ -125,12 +125,12 @@ def test_a_run_without_progress_loses_its_workers_and_is_given_up(
 ) -> None:
     hanging, good = troubled("hang"), troubled("line")
     schedule = Schedule.of([hanging, good])
-    Scheduler(schedule, workers, notes, stall=2.0).run()
+    Scheduler(schedule, workers, notes, stall=6.0).run()
     assert states(schedule) == ["failed", "finished"]
     error = str(read_record(hanging.folder / "record.json").error)
     assert (
         error
-        == "WorkerDiedError: its worker process died 3 times, the last time: it made no progress for 2 s"
+        == "WorkerDiedError: its worker process died 3 times, the last time: it made no progress for 6 s"
     )
     assert sum("resumes at update 3" in text for text in notes.texts) >= 2
 
