@@ -1,5 +1,6 @@
 """Draw a section's lines as a small SVG picture, in the page's own colours; no library needed."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -14,7 +15,8 @@ def draw(lines: Sequence[Line], axes: tuple[str, str]) -> str:
     xs = [x for line in lines for x in line.x]
     ys = [y for line in lines for part in (line.y, line.low or (), line.high or ()) for y in part]
     left, right = min(xs), max(xs)
-    low, high = min(0.0, *ys), max(ys) * 1.05
+    ups, acrosses = _ticks(min(0.0, *ys), max(ys)), _ticks(left, right)
+    low, high = min(ups[0], *ys), max(ups[-1], *ys)
 
     def place(x: float, y: float) -> str:
         across = LEFT + (x - left) / (right - left or 1.0) * (WIDTH - LEFT - RIGHT)
@@ -25,12 +27,11 @@ def draw(lines: Sequence[Line], axes: tuple[str, str]) -> str:
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(axes[1])} against {escape(axes[0])}">'
     ]
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y, x = low + share * (high - low), left + share * (right - left)
+    for y in ups:
         begin, end = place(left, y), place(right, y)
         parts.append(f'<polyline class="grid" points="{begin} {end}"/>')
-        parts.append(_text(f"{y:,.4g}", begin, "end", -6, 4))
-        parts.append(_text(f"{x:,.6g}", place(x, low), "middle", 0, 16))
+        parts.append(_text(f"{y:,.6g}", begin, "end", -6, 4))
+    parts += [_text(f"{x:,.6g}", place(x, low), "middle", 0, 16) for x in acrosses if left <= x <= right]
     parts.append(_text(axes[0], place((left + right) / 2, low), "middle", 0, 34))
     for line, colour in zip(lines, COLOURS, strict=False):
         if line.low and line.high:
@@ -45,6 +46,18 @@ def draw(lines: Sequence[Line], axes: tuple[str, str]) -> str:
     ]
     parts.append(f'<text x="{LEFT + 8}" y="{TOP + 10}" class="legend">{"".join(legend)}</text>')
     return "".join([*parts, "</svg>"])
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return round numbers from one not above `low` to one not below `high`, four to eight of them.
+
+    >>> _ticks(0.0, 668.1), _ticks(10.0, 100.0)
+    ([0.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0], [0.0, 20.0, 40.0, 60.0, 80.0, 100.0])
+    """
+    size = 10.0 ** math.floor(math.log10((high - low) or 1.0))
+    step = next(size * part for part in (0.1, 0.2, 0.5, 1.0, 2.0) if (high - low) / (size * part) <= 7.0)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(place * step, 12) for place in range(first, last + 1)]
 
 
 def _text(words: str, at: str, anchor: str, right: float, down: float) -> str:

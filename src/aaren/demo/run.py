@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import shutil
 import time
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from importlib import resources
@@ -20,6 +21,7 @@ from aaren.engine.progress import duration
 from aaren.engine.record import machine, now, strict_json, versions
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import write_text
+from aaren.table import format_bytes
 
 PAGE, RECORD, LIVE, FINISHED = "index.html", "demo.json", "live", "finished"
 LIVE_FILES = ("index.html", "demo.css", "demo.js", "models")  # of the page with exported models
@@ -141,12 +143,25 @@ def render(sections: dict[str, Section], seconds: float, *, has_live: bool = Fal
             sections=sections,
             pictures=pictures,
             seconds=duration(seconds),
-            machine=machine(),
+            machine=_describe(machine()),
             versions=versions(),
             next=NEXT,
             live=f"{LIVE}/{PAGE}" if has_live else "",
         )
     )
+
+
+def _describe(found: Mapping[str, object]) -> str:
+    """Return a machine in words.
+
+    >>> _describe({"cpu": "EPYC", "cores": 2, "memory_bytes": 8_000_000_000, "platform": "Linux x86_64"})
+    'EPYC, 2 cores, 8.00 GB, Linux x86_64'
+    """
+    facts = dict(found)
+    facts["cores"] = f"{found['cores']} cores"
+    size = found["memory_bytes"]
+    facts["memory_bytes"] = format_bytes(size) if isinstance(size, int) else None
+    return ", ".join(str(fact) for fact in facts.values() if fact is not None)
 
 
 def _run_some(tasks: list[Task], finished: _Finished, bars: "_Bars", *, threads: int) -> None:

@@ -83,7 +83,7 @@ def operator() -> Section:
         (
             label,
             format_seconds(timing.median),
-            "" if timing.median == ours else f"{timing.median / ours:.0f}x",
+            "" if timing.median == ours else "void" if void else f"{timing.median / ours:.0f}x",
         )
         for label, timing in timings.items()
     )
@@ -283,7 +283,7 @@ def forecast() -> Section:
         summary=f"forecasting: error {ours:.1f} % (Transformer {networks[TRANSFORMER]:.1f}, ridge "
         f"{errors[ridge_name]:.1f}, last year {errors[naive_name]:.1f})",
         code="model = AarenForecaster(horizon=12).fit(frame)\nmodel.predict(levels=[80, 95])\n"
-        "model.push(row, when=date)                     # one more row, a fraction of a millisecond",
+        "model.push(row, when=date)  # one more row: below a millisecond",
         note=f"{verdict} {inside:.0f} % of the 24 months lie inside the 80 % interval. AarenForecaster is "
         "linear where that is best, and adds attention only where held-out rows say that it helps. The "
         "networks differ in their mixer only: 300 updates on how each month differs from the year before.",
