@@ -200,7 +200,9 @@ def test_bad_frames_are_named() -> None:
         model.fit(long_frame().rename(columns={"ds": "when"}))
     with pytest.raises(DataError, match=r"no column 'y'.*target_column="):
         model.fit(long_frame().rename(columns={"y": "z"}))
-    with pytest.raises(DataError, match="ds must be a date or a whole number; got 'soon'"):
+    with pytest.raises(
+        DataError, match=r"ds must be a date or a whole number; got 'soon'\. If it is one, say how"
+    ):
         model.fit(long_frame().astype({"ds": str}).replace({"ds": {"2024-01-02 17:00:00": "soon"}}))
     with pytest.raises(DataError, match=r"expected a pandas DataFrame.*got list"):
         model.fit([1, 2, 3])  # type: ignore[arg-type]
@@ -484,8 +486,9 @@ def test_intervals_hold_the_forecast_and_widen_with_the_level(fitted: AarenForec
         "south-lo-90",
         "south-hi-90",
     ]
-    with pytest.raises(ConfigError, match=r"levels are in percent.*got 0.9|levels are in percent.*got 100"):
-        fitted.predict(levels=[100])
+    for wrong in (100, 0.9):  # 0.9: meant as 90
+        with pytest.raises(ConfigError, match=f"levels are in percent.*got {wrong}"):
+            fitted.predict(levels=[wrong])
 
 
 def test_beyond_the_horizon_by_recursion_with_a_warning(fitted: AarenForecaster) -> None:

@@ -95,6 +95,12 @@ class EventSession:
         elif kind is not None:
             raise DataError(f"the model was fitted on one kind of events: push(time); got the kind {kind!r}.")
         before, last = self._next, self._last
+        if last is not None and moment < last:
+            latest = self.clock.write(np.array([last])).iloc[0]
+            raise DataError(
+                f"the event of {time!s} lies before the last one, {latest!s}: times must be finite and "
+                f"increase. Sort the events; nothing was taken in."
+            )
         if last is not None and before is None:
             before = self.stream.next_event
         coming = self.stream.push(moment, number)

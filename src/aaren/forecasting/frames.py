@@ -80,8 +80,8 @@ def read_frame(
     frame = _as_frame(pandas, given, columns)
     if not isinstance(frame, pandas.DataFrame):
         raise DataError(
-            f"expected a pandas DataFrame, long ({columns.series}, {columns.time}, {columns.value}) or wide; "
-            f"got {type(frame).__name__}."
+            f"expected a pandas DataFrame, long ({columns.series}, {columns.time}, {columns.value}) or wide, "
+            f"a Series or an array; got {type(frame).__name__}."
         )
     if isinstance(frame.columns, pandas.MultiIndex):
         raise DataError("columns of several levels are not read. Join them: frame.columns.map('/'.join).")
@@ -452,9 +452,13 @@ def _times(times: "pandas.Series", columns: Columns) -> tuple[NDArray[np.generic
 
 def _refuse_times(times: "pandas.Series", wrong: NDArray[np.intp], columns: Columns) -> None:
     if len(wrong):
+        given = times.iloc[int(wrong[0])]
+        hint = (
+            f" If it is one, say how it is written: pandas.to_datetime(frame[{columns.time!r}], format=...)."
+        )
         raise DataError(
-            f"row {wrong[0]}: {columns.time} must be a date or a whole number; got "
-            f"{times.iloc[int(wrong[0])]!r}."
+            f"row {wrong[0]}: {columns.time} must be a date or a whole number; got {given!r}."
+            + (hint if isinstance(given, str) else "")
         )
 
 

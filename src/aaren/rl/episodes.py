@@ -118,6 +118,6 @@ def _names() -> set[str]:
 
 def _kind(given: object) -> str:
     if isinstance(given, Mapping):
-        return f"{type(given).__name__} of {', '.join(map(repr, given)) or 'nothing'}"
+        return f"{type(given).__name__} of {', '.join(map(repr, list(given)[:8])) or 'nothing'}"
     size = f" of {len(given)}" if isinstance(given, Sequence | np.ndarray) else ""
     return f"{type(given).__name__}{size}"
