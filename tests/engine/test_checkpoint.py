@@ -1,7 +1,6 @@
 import hashlib
 import json
 import re
-import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +42,7 @@ def newest(folder: Path) -> tuple[float | None, list[str]]:
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
     """Let the system refuse larger files, as a full disk does."""
+    resource = pytest.importorskip("resource")  # not on Windows
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -195,6 +195,7 @@ class Listener(Observer):
 
 def test_a_full_disk_does_not_end_the_run(toy: Toy, tmp_path: Path) -> None:
     """From update 5 to 12 no file can be written; the run continues, says so, and ends with the same bits."""
+    resource = pytest.importorskip("resource")  # not on Windows
     limits, calls, listener = resource.getrlimit(resource.RLIMIT_FSIZE), [], Listener()
 
     def fill_the_disk() -> bool:

@@ -3,7 +3,6 @@
 import _multiprocessing
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -208,6 +207,7 @@ def test_a_record_of_a_newer_version_is_not_overwritten(
 
 @pytest.mark.slow
 def test_a_full_disk_stops_the_grid_with_one_line(tmp_path: Path, environment: dict[str, str]) -> None:
+    resource = pytest.importorskip("resource")  # not on Windows
     words = ["reproduce", "support.toy_grid", "--profile", "smoke", "--out", str(tmp_path / "runs")]
     done = subprocess.run(
         [sys.executable, "-c", "from aaren.cli.main import main; main()", *words],

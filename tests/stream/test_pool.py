@@ -1,7 +1,6 @@
 """Many keyed streams: the laws of a pool, and what happens to its file."""
 
 import os
-import resource
 import signal
 import sqlite3
 import threading
@@ -658,6 +657,7 @@ def test_a_state_newer_than_the_store_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("capacity", [2, 4000])
 def test_a_full_disk_loses_nothing(tmp_path: Path, capacity: int) -> None:
     """The system's limit on the size of files stands for the disk."""
+    resource = pytest.importorskip("resource")  # not on Windows
     path, limits = tmp_path / "states.db", resource.getrlimit(resource.RLIMIT_FSIZE)
     keys, items = [f"key {number}" for number in range(2000)], rows(2000)
     pool = StreamPool(MODEL, path, capacity=capacity)
