@@ -20,6 +20,7 @@ import event_training
 import forecaster
 import grid
 import live_forecaster
+import mixers
 import paths
 import policy
 import policy_estimator
@@ -476,6 +477,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     forecaster: "docs/forecasting.md",
     live_forecaster: "docs/forecasting.md",
     correction: "docs/forecasting.md",
+    mixers: "docs/compare.md",
     paths: "docs/extending.md",
     classifier: "docs/classification.md",
 }
