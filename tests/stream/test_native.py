@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from aaren.classification import Classifier, ClassifierConfig
-from aaren.errors import DataError, StateError
+from aaren.errors import DataError, ShapeError, StateError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
@@ -121,6 +121,43 @@ def test_a_bad_item_is_refused_and_the_state_untouched(bad: float) -> None:
     assert buffers.codes.tolist() == [BAD_INPUT, OK]
     assert torch.equal(slab.memory[0], before[0])
     assert not torch.equal(slab.memory[1], before[1])
+
+
+def test_the_same_numbers_give_the_same_answer_in_whatever_they_come() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderConfig(**SMALL)).eval().fold()
+    session: Session = Session(encoder, engine="native")
+    item = torch.randint(-2, 3, (24,)).float()
+    conjugate = torch.complex(torch.zeros(24), -item).conj()
+    session.push(item)  # which makes the program
+    start, answers = session.to_bytes(), []
+    for same in (
+        item,
+        item.double(),
+        torch.stack([item, item], dim=1)[:, 0],
+        conjugate.imag,
+        item.numpy(),
+        item.double().numpy(),
+        item.tolist(),
+        [int(number) for number in item],
+        list(item.numpy()),
+    ):
+        session.restore(start)
+        answers.append(session.push(same))
+    assert conjugate.imag.is_neg()
+    assert all(torch.equal(answer, answers[0]) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1.0] * 23, [1.0] * 25, ["a"] * 24, [[1.0]] * 24, [1e300] * 24, torch.full((24,), 1e18), []]
+)
+def test_a_wrong_item_is_refused_after_the_program_is_made(wrong: object) -> None:
+    session: Session = Session(Encoder(EncoderConfig(**SMALL)).eval().fold(), engine="native")
+    session.push(torch.zeros(24))
+    before = session.to_bytes()
+    with pytest.raises((DataError, ShapeError)):
+        session.push(wrong)  # type: ignore[arg-type]  # on purpose
+    assert session.to_bytes() == before
 
 
 def test_a_position_beyond_the_table_is_refused() -> None:

@@ -164,7 +164,7 @@ def _require_equal(name: str, found: Tensor, wanted: Tensor) -> None:
 def _native_steps(step: NativeStep[tuple[object, ...]], encoder: Encoder, items: Tensor) -> Call:
     slab, buffers = step.slab(1), step.buffers(1)
     step.pack(encoder.init_state(1), slab)
-    run, place, rows = step.bound(slab, buffers), buffers.input_arrays[0], items.numpy()
+    (run, _), place, rows = step.bound(slab, buffers), buffers.input_arrays[0], items.numpy()
 
     def call() -> None:
         for row in rows:

@@ -210,14 +210,19 @@ class NativeStep(Generic[StateT]):
         )
         return code
 
-    def bound(self, slab: Slab, buffers: "Buffers") -> Callable[[], int]:
-        """Return `run` of these, its arguments converted once."""
-        given = (self._address, slab.address, buffers.input_address, buffers.output_address)
-        rest = (buffers.scratch_address, buffers.code_address)
-        pointers = [ctypes.c_void_p(address) for address in (*given, *rest)]
-        call = functools.partial(self._function, *pointers, ctypes.c_int64(buffers.count))
-        call.alive = (self, slab, buffers)  # type: ignore[attr-defined]  # what the pointers point to
-        return call
+    def bound(self, slab: Slab, buffers: "Buffers") -> tuple[Callable[[], int], Callable[[int], int]]:
+        """Return `run` of these, its arguments converted once, and the same for an item at an address."""
+        first = [ctypes.c_void_p(address) for address in (self._address, slab.address)]
+        others = (buffers.output_address, buffers.scratch_address, buffers.code_address)
+        rest = [*map(ctypes.c_void_p, others), ctypes.c_int64(buffers.count)]
+        function, alive = self._function, (self, slab, buffers)  # what the pointers point to
+
+        def run_at(address: int, _alive: object = alive) -> int:
+            return function(*first, address, *rest)
+
+        call = functools.partial(function, *first, ctypes.c_void_p(buffers.input_address), *rest)
+        call.alive = alive  # type: ignore[attr-defined]
+        return call, run_at
 
     def run_many(
         self,

@@ -4,8 +4,9 @@ A program is made when the first item of a kind (with a mask, with marks, ...) c
 What cannot be lowered stays with torch.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,9 +21,20 @@ from aaren.stream.native.lower import Leaf
 from aaren.stream.native.record import LoweringError
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
-# The call, the states that it changes, where an item goes, where its answer comes.
-_Short = tuple[Callable[[], int], Slab, NDArray[np.generic], NDArray[np.generic]]
 _FLOATS = (torch.float32, torch.float64)
+
+
+class _Short(NamedTuple):
+    """The shortest way of one item through a program."""
+
+    run: Callable[[], int]
+    run_at: Callable[[int], int]  # the same with an item that lies elsewhere
+    slab: Slab  # the states that it changes
+    place: NDArray[np.generic]  # where an item goes
+    answer: NDArray[np.generic]
+    dtype: torch.dtype  # of an item
+    shape: tuple[int, ...]
+    flat: memoryview | None  # where a list goes
 
 
 class HasWeights(Protocol):
@@ -195,22 +207,28 @@ class NativeStreams(Generic[StateT]):
         """Take in one item of one stream by the shortest way; None: there is more to look at."""
         if self._short is None:
             return None
-        run, slab, place, answer = self._short
+        run, run_at, slab, place, answer, dtype, shape, flat = self._short
         if slab is not self._slab:
             return None
-        if isinstance(item, Tensor):
-            if item.requires_grad or item.device.type != "cpu" or item.dtype not in _FLOATS:
-                return None
-            item = item.numpy()
-        elif type(item) is list:
+        if type(item) is list:
             try:
-                item = np.array(item)
-            except ValueError:
+                flat[:] = array(flat.format, item)  # type: ignore[index, union-attr]  # None: TypeError
+            except (TypeError, ValueError):  # not numbers, or more or fewer
                 return None
-        if not isinstance(item, np.ndarray) or item.dtype.kind != "f" or item.shape != place.shape:
+            return None if run() else torch.from_numpy(answer.copy())
+        if isinstance(item, Tensor):
+            if item.requires_grad or not item.is_cpu or item.is_neg() or item.dtype not in _FLOATS:
+                return None
+            if item.dtype is dtype and item.shape == shape and item.is_contiguous():
+                return None if run_at(item.data_ptr()) else torch.from_numpy(answer.copy())
+            item = item.numpy()
+        if not isinstance(item, np.ndarray) or item.dtype.kind != "f" or item.shape != shape:
             return None
-        with np.errstate(over="ignore"):  # what the type cannot hold is refused
+        if item.dtype == place.dtype:
             place[...] = item
+        else:
+            with np.errstate(over="ignore"):  # what the type cannot hold is refused
+                place[...] = item
         return None if run() else torch.from_numpy(answer.copy())
 
     def _shorten(self) -> None:
@@ -222,12 +240,15 @@ class NativeStreams(Generic[StateT]):
         if self._slab.memory.shape != (1, step.program.state_bytes):
             return
         if len(buffers.input_arrays) == len(buffers.output_arrays) == 1:
-            call = step.bound(self._slab, buffers)
-            self._short = (
-                call,
+            place = buffers.input_arrays[0][0, ...]
+            self._short = _Short(
+                *step.bound(self._slab, buffers),
                 self._slab,
-                buffers.input_arrays[0][0, ...],
+                place,
                 buffers.output_arrays[0][0, ...],
+                buffers.inputs[0].dtype,
+                place.shape,
+                memoryview(place) if place.ndim == 1 and place.dtype.kind == "f" else None,  # type: ignore[arg-type]  # NumPy's
             )
 
     def run(self) -> int:
