@@ -199,6 +199,27 @@ def test_units_and_places_in_the_calendar(model: LagForecaster) -> None:
     torch.testing.assert_close(other.push(rows[0]), session.push(rows[0]))
 
 
+@pytest.mark.parametrize("name", ["model", "corrected"])
+def test_the_native_engine_agrees_with_torch_and_takes_over_its_states(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    lagged: LagForecaster = request.getfixturevalue(name)
+    fast, slow = lagged.stream(), lagged.stream(engine="torch")
+    start = pd.Timestamp("2024-01-01")
+    for place, row in enumerate(np.stack(hours(90), axis=1)):
+        extras = {} if place % 3 else {"when": start + pd.Timedelta(hours=place)}
+        if place % 7 == 6:
+            extras["mask"] = False
+        found, wanted = fast.push(row, **extras), slow.push(row, **extras)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        if place in (30, 60):
+            fast.state, slow.state = slow.state, fast.state
+    assert (fast.engine, slow.engine) == ("native", "torch")
+    torch.testing.assert_close(fast.quantiles([80]), slow.quantiles([80]), rtol=1e-5, atol=1e-5)
+    slow.restore(fast.to_bytes())
+    torch.testing.assert_close(fast.push(row), slow.push(row), rtol=1e-5, atol=1e-5)
+
+
 def test_intervals_cover_what_comes(model: LagForecaster) -> None:
     new = history(2500, seed=9)
     rows = torch.from_numpy(np.stack(new.series, axis=1))

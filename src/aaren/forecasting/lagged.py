@@ -200,6 +200,7 @@ class LagForecaster(nn.Module):
     """
 
     config_type: ClassVar[type[LagForecasterConfig]] = LagForecasterConfig
+    computes_in_float64: ClassVar[bool] = True  # also on the native engine
 
     def __init__(self, config: LagForecasterConfig) -> None:
         super().__init__()
@@ -535,13 +536,14 @@ class LagForecaster(nn.Module):
         squares = lags.diff(dim=-1).square().mean(-1) if kind == "change" else lags.var(-1, correction=0)
         return squares.clamp(min=LEAST_SPREAD[kind] ** 2).sqrt()
 
-    def stream(self, batch_size: int | None = None) -> "LagSession":
+    def stream(self, batch_size: int | None = None, *, engine: str = "auto") -> "LagSession":
         """Open a session that holds the state: push raw rows, read forecasts.
 
         Args:
             batch_size: how many streams go side by side; None: one, whose rows and forecasts lack that axis.
+            engine: "auto", "torch" or "native", as `aaren.stream.session.Session` takes it.
         """
-        return LagSession(self.fold(), batch_size=batch_size)
+        return LagSession(self.fold(), batch_size=batch_size, engine=engine)
 
     def whole_step(self) -> WholeStep:
         """Return the step from a raw row, and the time of its date, to forecasts with intervals."""

@@ -671,17 +671,41 @@ static double dot(const float *a, const float *b, int64_t n) {
   return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
+enum { COLUMNS = 32 }; /* of a matrix of float64 that are computed together */
+
+/* COLUMNS of a row times a matrix whose rows lie side by side, in float64. */
+static void columns_f64(const double *x, int64_t x_step, const double *z, int64_t z_step, int64_t n, double *sums) {
+  int64_t k;
+  int q;
+  for (q = 0; q < COLUMNS; q++) sums[q] = 0.0;
+  for (k = 0; k < n; k++) {
+    const double item = x[k * x_step];
+    for (q = 0; q < COLUMNS; q++) sums[q] += item * z[k * z_step + q];
+  }
+}
+
 /* y[b, i, j] = sum over k of x[b, i, k] z[b, k, j]; size: b, i, j, k. */
 static void matmul(const aaren_op *op, const place *p) {
   const unsigned char *x = find(p, op->at[1]), *z = find(p, op->at[2]);
   unsigned char *to = find(p, op->at[0]);
   const int is_f32 = op->type[1] == AAREN_F32 && op->type[2] == AAREN_F32;
+  const int is_f64 = op->type[1] == AAREN_F64 && op->type[2] == AAREN_F64;
   int64_t b, i, j, k;
   for (b = 0; b < op->size[0]; b++)
     for (i = 0; i < op->size[1]; i++)
       for (j = 0; j < op->size[2]; j++) {
         const int64_t first = b * op->stride[1][0] + i * op->stride[1][1], second = b * op->stride[2][0] + j * op->stride[2][2];
         double sum = 0.0;
+        if (is_f64 && op->stride[2][2] == 1 && j + COLUMNS <= op->size[2]) {
+          double sums[COLUMNS];
+          int q;
+          columns_f64((const double *)(const void *)x + first, op->stride[1][3], (const double *)(const void *)z + second,
+                      op->stride[2][3], op->size[3], sums);
+          for (q = 0; q < COLUMNS; q++)
+            store(to, op->type[0], b * op->stride[0][0] + i * op->stride[0][1] + (j + q) * op->stride[0][2], sums[q]);
+          j += COLUMNS - 1;
+          continue;
+        }
         if (is_f32 && op->stride[1][3] == 1 && op->stride[2][3] == 1)
           sum = dot((const float *)(const void *)x + first, (const float *)(const void *)z + second, op->size[3]);
         else if (is_f32)

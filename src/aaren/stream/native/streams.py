@@ -307,7 +307,8 @@ def _obstacle(model: HasWeights) -> str:
     weights = list(model.parameters())
     if any(weight.device.type != "cpu" for weight in weights):
         return "the native engine runs on the CPU, and the model does not. Move it: model.cpu()."
-    if any(weight.dtype != torch.float32 for weight in weights if weight.is_floating_point()):
+    allowed = _FLOATS if getattr(model, "computes_in_float64", False) else (torch.float32,)
+    if any(weight.dtype not in allowed for weight in weights if weight.is_floating_point()):
         return "the native engine has float32 weights, and the model has others. Convert it: model.float()."
     parts = model.modules() if isinstance(model, nn.Module) else ()
     if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
