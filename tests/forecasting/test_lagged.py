@@ -17,7 +17,7 @@ from aaren.forecasting.fitting import (
     replay,
 )
 from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
-from aaren.forecasting.residuals import Residuals, choose_spread, set_student_quantiles
+from aaren.forecasting.residuals import Residuals, choose_spread, set_student_quantiles, steady_spread
 from aaren.forecasting.ridge import (
     choose,
     fit_joint,
@@ -370,7 +370,20 @@ def test_the_scale_of_a_series_with_few_residuals_lies_between_its_own_and_that_
     given = [Residuals(some, {"fixed": np.ones(len(some))}) for some in (*sizes, nothing)]
     set_student_quantiles(model, given)
     small, large, unknown = (model.quantiles[:, 0, -2] - model.quantiles[:, 0, 1]).tolist()
-    assert 0 < small < unknown < large  # of a series without residuals nothing else is known
+    assert 4 * 0.5 < small < large < 4 * 2.0 * 1.3
+    assert unknown > 1.5 * small  # the scale of all, and wide, as nothing else is known
+
+
+def test_few_residuals_are_relative_to_changes_unless_rows_stand_still() -> None:
+    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=2, lag_steps=4, spread="change"))
+    widths, noise = [], np.random.default_rng(0)
+    for still in (0, 1, 5):
+        change = np.where(np.arange(30) < still, 0.002, noise.uniform(0.5, 1.5, size=30))
+        given = Residuals(noise.normal(size=(30, 2)), {"change": change, "fixed": np.ones(30)})
+        assert steady_spread([given]) == ("fixed" if still == 5 else "change")
+        set_student_quantiles(model, [given])
+        widths.append(float(model.quantiles[0, 0, -2] - model.quantiles[0, 0, 1]))
+    assert widths[1] < 3 * widths[0]  # the error of a row that stood still is no reason for huge intervals
 
 
 def test_covariates_are_taken_away_and_put_back() -> None:

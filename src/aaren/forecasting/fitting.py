@@ -29,6 +29,7 @@ from aaren.forecasting.residuals import (
     measure_residuals,
     set_quantiles,
     set_student_quantiles,
+    steady_spread,
 )
 from aaren.forecasting.ridge import (
     JOINT_STEPS,
@@ -47,6 +48,7 @@ ORIGINS = (
     3 / 4,
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
 MOST_REFITS = 24  # of the base, where residuals are few
+REFIT_SERIES = 5000  # in all of these together, about: of many series fewer origins say as much
 BLOCKS = 6  # of unseen rows by which a correction is judged
 JUDGED_WINDOWS = 300  # of them
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
@@ -211,15 +213,18 @@ def fit_base(
             rest = solve(model, ends)
             parts.append(measure_residuals(model, rest, ends, nexts))
         held_out = compare(model, rest, series, fit_ends, judge_ends)
-        if sum(len(some.errors) for part in parts for some in part) >= FEW_RESIDUALS:
+        residuals = [join_residuals(some) for some in zip(*parts, strict=True)]
+        if max(len(some.errors) for some in residuals) >= FEW_RESIDUALS:
             model.config = replace(config, spread=choose_spread(parts))
-            set_quantiles(model, [join_residuals(some) for some in zip(*parts, strict=True)])
+            set_quantiles(model, residuals)
         else:  # forecast from every row, as it would have been, as far as the truth is known
-            model.config, parts = replace(config, spread="fixed"), []
+            parts = []
             for ends, nexts in itertools.pairwise(_refit_ends(begins[0], judge_ends, config, base)):
                 rest = solve(model, ends)
                 parts.append(measure_residuals(model, rest, ends, nexts, judge_ends))
-            set_student_quantiles(model, [join_residuals(some) for some in zip(*parts, strict=True)])
+            residuals = [join_residuals(some) for some in zip(*parts, strict=True)]
+            model.config = replace(config, spread=steady_spread(residuals))
+            set_student_quantiles(model, residuals)
             solve(model, fit_ends)
         # The weights are now those of the third origin, for which the rows after it are new.
         first = [max(0, end - lag_steps) for end in fit_ends]
@@ -243,7 +248,7 @@ def _refit_ends(
     ]
     return [
         [int(first + share * (end - first)) for first, end in zip(firsts, ends, strict=True)]
-        for share in np.linspace(0.0, 1.0, MOST_REFITS + 1)
+        for share in np.linspace(0.0, 1.0, int(np.clip(REFIT_SERIES // len(ends), 3, MOST_REFITS)) + 1)
     ]
 
 

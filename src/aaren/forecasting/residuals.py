@@ -14,6 +14,9 @@ SPREAD_WINDOWS = 300  # by which a spread is chosen, of each series and part
 FEW_RESIDUALS = 100  # of a series; fewer are joined by those of others
 MOST_RESIDUALS = 4000  # windows of each origin whose residuals make the quantiles
 DRAWN_WEIGHT = 4.0  # residuals' worth by which the scale of a series is drawn to that of all
+LEAST_FREEDOM = 3.0  # of Student's distribution
+LEAST_STEADY = 0.2  # of the median of a series' spreads: smaller ones are of rows that stand still
+MOST_STILL = 0.1  # of the rows, if residuals are relative to changes
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 
 
@@ -79,7 +82,11 @@ def set_student_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) 
         residuals: of each series; NaN where the truth of a step has not come yet.
     """
     steps = np.array(model.config.tracked_steps, dtype=np.float64)
-    squares = [some.relative(model.config.spread) ** 2 for some in residuals]
+    kind = model.config.spread
+    squares = [
+        (some.errors / _not_still(some.spreads[kind])[:, None]) ** 2 if len(some.errors) else some.errors
+        for some in residuals
+    ]
     counts = np.array([np.isfinite(some).sum(0) for some in squares])  # (series, tracked)
     sums = np.array([np.nansum(some, axis=0) for some in squares])
     weights = counts.sum(0) / steps
@@ -93,9 +100,25 @@ def set_student_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) 
     shared = own.sum() / own_weights.sum()
     for place in range(len(residuals)):
         scale = (own[place] + DRAWN_WEIGHT * shared) / (own_weights[place] + DRAWN_WEIGHT)
-        freedom = np.maximum(counts.sum(0)[0] / np.sqrt(steps), 3.0)
+        freedom = np.maximum(counts[place, 0] / np.sqrt(steps), LEAST_FREEDOM)
         table = NORMAL * _widening(freedom) * np.sqrt(scale * growth)[:, None]
         model.quantiles[place] = torch.from_numpy(table)
+
+
+def steady_spread(residuals: Sequence[Residuals]) -> str:
+    """Return what few residuals, too few to choose by, are relative to.
+
+    That is "change", which follows series that grow, unless rows often stand still: errors in such units
+    would be huge.
+    """
+    changes = [some.spreads["change"] for some in residuals if len(some.errors)]
+    still = [change < LEAST_STEADY * np.median(change) for change in changes]
+    return "fixed" if still and np.concatenate(still).mean() > MOST_STILL else "change"
+
+
+def _not_still(spread: Numbers) -> Numbers:
+    """Return spreads that are never far below their median."""
+    return np.maximum(spread, LEAST_STEADY * np.median(spread))
 
 
 def _growth(x: Numbers, y: Numbers, weights: Numbers) -> float:
