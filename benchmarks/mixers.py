@@ -185,8 +185,8 @@ def tables(record: BenchRecord) -> list[Table]:
     ]
     columns = ("mixer", "digits", "chain, nats above", "update / Aaren's", "step / Aaren's", "bytes a stream")
     note = (
-        f"Digits: mean of the seeds of {ORDER}; empty: not run yet. Chain: one seed. The Transformer's state is that after "
-        f"{record.settings['tokens']:,} items; it grows."
+        f"Digits: mean of the seeds of {ORDER}; empty: not run yet. Chain: one seed. The Transformer's state "
+        f"is that after {record.settings['tokens']:,} items; it grows."
     )
     return [text_table("Two layers of width 64", columns, shown, note=note)]
 

@@ -139,7 +139,7 @@ def _run(
     from aaren.bench.publish import Destinations, run
 
     bench = _benchmarks()[kind]
-    settings = bench.quick if quick else bench.long if long else bench.settings
+    settings: Any = bench.quick if quick else bench.long if long else bench.settings
     if lengths:
         settings = replace(bench.settings, lengths=tuple(lengths))
     if parts:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aaren.engine.lines import read_row
@@ -146,11 +147,15 @@ class Batcher:
                     self._answer(worked, waiting, worked.error)
                     continue
                 committed = asyncio.wrap_future(worked.committed)
-                committed.add_done_callback(
-                    lambda done, worked=worked, waiting=waiting: self._answer(
-                        worked, waiting, done.exception()
-                    )
-                )
+                committed.add_done_callback(partial(self._answer_after, worked, waiting))
+
+    def _answer_after(
+        self,
+        worked: "_Worked",
+        waiting: Sequence["asyncio.Future[list[dict[str, Any]]]"],
+        committed: "asyncio.Future[None]",
+    ) -> None:
+        self._answer(worked, waiting, committed.exception())
 
     def _answer(
         self,
