@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from aaren.errors import DataError
+from aaren.report.forest import picture
 from aaren.report.markdown import BEGIN, END, render_section, render_summary, write_readme
+from aaren.report.page import FOREST
 from aaren.report.rows import read_results
+from aaren.report.verdict import first_comparisons, pool_settings
 
 WriteRun = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
@@ -20,6 +23,12 @@ def test_the_results_section_is_not_stale() -> None:
     shown = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip()
     wanted = render_section(read_results(ROOT / "results")).strip()
     assert shown == wanted, "README.md is stale: run `aaren report results --readme README.md`"
+
+
+def test_the_picture_beside_it_is_not_stale() -> None:
+    shown = (ROOT / "results" / "report" / FOREST).read_text(encoding="utf-8")
+    wanted = picture(pool_settings(first_comparisons(read_results(ROOT / "results"))))
+    assert shown == wanted, "the verdict is stale: run `aaren report results --out results/report`"
 
 
 def test_who_loses_to_something_simple_is_seen_to_lose(
