@@ -671,7 +671,7 @@ static double dot(const float *a, const float *b, int64_t n) {
   return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
-enum { COLUMNS = 32 }; /* of a matrix of float64 that are computed together */
+#define COLUMNS 32 /* of a matrix of float64 that are computed together */
 
 /* COLUMNS of a row times a matrix whose rows lie side by side, in float64. */
 static void columns_f64(const double *x, int64_t x_step, const double *z, int64_t z_step, int64_t n, double *sums) {
