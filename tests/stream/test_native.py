@@ -22,7 +22,7 @@ from aaren.nn.state import state_to_bytes
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.native import lower
-from aaren.stream.native.engine import BAD_INDEX, BAD_INPUT, OK, NativeStep, compile_step
+from aaren.stream.native.engine import BAD_INDEX, BAD_INPUT, LANES, OK, NativeStep, compile_step
 from aaren.stream.native.record import LoweringError
 from aaren.stream.session import Session
 
@@ -351,3 +351,7 @@ def test_the_runtime_compiles_without_a_warning(compiler: str, lanes: int, tmp_p
     flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", f"-DAAREN_LANES={lanes}"]
     source = str(hatch_build.RUNTIME / "runtime.c")
     subprocess.run([compiler, *flags, source, "-o", str(tmp_path / "runtime.o")], check=True)
+
+
+def test_scratch_has_room_for_as_many_streams_as_the_library_takes_together() -> None:
+    assert LANES == hatch_build.LANES
