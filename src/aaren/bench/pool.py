@@ -361,7 +361,7 @@ def _lines(folder: Path, settings: PoolSettings) -> list[Row]:
 @contextmanager
 def _server(folder: Path, settings: PoolSettings) -> Iterator[int]:
     words = [sys.executable, "-m", "aaren", "serve", str(folder / "run"), "--port", "0"]
-    words += ["--state", str(folder / "native.db"), "--set", f"capacity={2 * settings.keys}"]
+    words += ["--state", str(folder / "native.db"), "--capacity", str(2 * settings.keys)]
     server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
