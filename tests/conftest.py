@@ -1,12 +1,31 @@
 """Fixtures that every folder of tests shares."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 torch.set_num_threads(1)  # xdist gives every core a worker of its own
+
+
+def avoid_illegal_instructions() -> None:
+    """Keep oneDNN from AMX where the processor lists it and a virtual machine does not let it run.
+
+    There every bfloat16 product of torch ends the process. The workers of xdist inherit the variable.
+    """
+    cpuinfo = Path("/proc/cpuinfo")
+    if "ONEDNN_MAX_CPU_ISA" in os.environ or not cpuinfo.is_file() or "amx_tile" not in cpuinfo.read_text():
+        return
+    product = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    done = subprocess.run([sys.executable, "-c", product], capture_output=True, check=False)
+    if done.returncode < 0:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
+
+
+avoid_illegal_instructions()
 
 
 @pytest.fixture
