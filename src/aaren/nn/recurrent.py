@@ -20,16 +20,10 @@ from aaren.ops.checks import full_precision
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
 # Dtypes that the recurrent kernels of this CPU lack. Asked once: a processor does not change, and
-# torch.compile cannot trace the question. Without oneDNN, torch's own kernels take every dtype.
+# torch.compile cannot trace the question. Without oneDNN, torch's own kernels take every dtype. Of float16
+# torch's answer is no use: some processors that support it have no kernel to train an LSTM.
 UNSUPPORTED = (
-    {
-        dtype
-        for dtype, is_supported in (
-            (torch.bfloat16, torch.ops.mkldnn._is_mkldnn_bf16_supported()),
-            (torch.float16, torch.ops.mkldnn._is_mkldnn_fp16_supported()),
-        )
-        if not is_supported
-    }
+    {torch.float16} | (set() if torch.ops.mkldnn._is_mkldnn_bf16_supported() else {torch.bfloat16})
     if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     else set()
 )
