@@ -4,6 +4,7 @@ import itertools
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import hatch_build
@@ -107,6 +108,50 @@ def test_a_stream_gets_the_same_bits_alone_and_beside_others(width: int, count: 
             assert step.run(single, one) == OK
             assert torch.equal(one.outputs[0][0], buffers.outputs[0][number])
             assert torch.equal(single.memory[0], slab.memory[number])
+
+
+def compile_plain(function: Callable[[Tensor], Tensor], width: int, weights: str = "float32") -> NativeStep:
+    """Compile a function of an item that has no memory; its state is how many items there were."""
+
+    def run(inputs: list[Tensor], state: tuple[Tensor]) -> tuple[list[Tensor], tuple[Tensor]]:
+        return [function(inputs[0])], (state[0] + 1.0,)
+
+    return compile_step(run, [torch.zeros(1, width)], (torch.zeros(1),), largest=1e17, weights=weights)
+
+
+@pytest.mark.parametrize("width", [7, 16, 40, 64])
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("name", "num_added"),
+    [("before", 0), ("after", 1), ("twice", 1), ("shifted", 1), ("chain", 0), ("activated", 1)],
+)
+def test_a_linear_layer_adds_what_is_known_before_it(
+    name: str, num_added: int, weights: str, width: int
+) -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(width, width).eval(), nn.Linear(width, width).eval()
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "before": lambda x: x + first(x),
+        "after": lambda x: first(x) + x.relu(),  # the other term does not exist yet when the layer runs
+        "twice": lambda x: (y := first(x)) + y,
+        "shifted": lambda x: first(x) + x[:, :1],  # of another shape
+        "chain": lambda x: (y := x + first(x)) + second(y),
+        "activated": lambda x: x + torch.nn.functional.gelu(first(x)),
+    }
+    step = compile_plain(functions[name], width, weights)
+    added = [op for op in step.program.ops if lower.KINDS[op["kind"]] == "elementwise" and op["size"][3] > 1]
+    num_added = num_added + (name == "after")  # and its relu
+    if weights == "float32":
+        assert len(added) == num_added
+    for count in (1, 5, 31):
+        items = torch.randn(count, width)
+        slab, buffers = step.slab(count), step.buffers(count)
+        buffers.inputs[0].copy_(items)
+        assert step.run(slab, buffers) == OK
+        with torch.no_grad():
+            wanted = functions[name](items)
+        tolerance = 1e-5 if weights == "float32" else 0.05
+        torch.testing.assert_close(buffers.outputs[0], wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e18])

@@ -675,7 +675,7 @@ class Lowering:
     # Memory
 
     def simplify(self, results: set[int]) -> None:
-        """Write casts away around scans, fuse activations into linear layers, drop what nobody reads."""
+        """Write casts away around scans, let linear layers do what follows them, drop what nobody reads."""
         readers: dict[int, list[Op]] = {}
         writers: dict[int, list[Op]] = {}
         for op in self.ops:
@@ -723,29 +723,50 @@ class Lowering:
                 ):
                     op.operands[1] = copied
                     self.ops.remove(uses[0])
+
+        def made_by_linear(source: Ref, out: Ref) -> Op | None:
+            """Return the linear layer that made what one operation alone reads, and may make its results."""
+            made = writers.get(source.storage, [])
+            if len(made) != 1 or made[0].kind != "linear" or made[0].code != CODES.index("copy"):
+                return None
+            is_free = len(readers[source.storage]) == len(writers[out.storage]) == 1
+            is_whole = made[0].operands[0] is not None and made[0].operands[0].numel == source.numel
+            is_alike = out.is_contiguous and source.is_contiguous and out.numel == source.numel
+            if source.storage in results or out.dtype != torch.float32:
+                return None
+            return made[0] if is_free and is_whole and is_alike else None
+
         for op in list(self.ops):
             if op.kind != "elementwise" or CODES[op.code] not in FUSED:
                 continue
             out, source = op.operands[:2]
             assert out is not None
             assert source is not None
-            made = writers.get(source.storage, [])
-            if (
-                len(made) == 1
-                and made[0].kind == "linear"
-                and made[0].code == 0
-                and len(readers[source.storage]) == 1
-                and source.storage not in results
-                and made[0].operands[0] is not None
-                and out.is_contiguous
-                and source.is_contiguous
-                and out.numel == source.numel == made[0].operands[0].numel
-                and out.dtype == torch.float32
-                and len(writers[out.storage]) == 1
-            ):
-                made[0].operands[0] = out
-                made[0].code = op.code
+            linear = made_by_linear(source, out)
+            if linear is not None:
+                linear.operands[0], linear.code = out, op.code
                 self.ops.remove(op)
+        for op in list(self.ops):
+            if op.kind != "elementwise" or CODES[op.code] != "add":
+                continue
+            out, *terms = op.operands
+            assert out is not None
+            for source, other in (terms, terms[::-1]):
+                assert source is not None
+                assert other is not None
+                linear = made_by_linear(source, out)
+                if linear is None or linear.operands[4:] != [None] or source.shape != other.shape:
+                    continue
+                is_known = all(
+                    self.ops.index(writer) < self.ops.index(linear)
+                    for writer in writers.get(other.storage, [])
+                )
+                if is_known and other.is_contiguous and other.dtype == torch.float32:
+                    linear.operands[0] = out
+                    linear.operands.append(other)
+                    self.ops.remove(op)
+                    writers[out.storage] = [linear]
+                    break
         kept: list[Op] = []
         needed = set(results)
         for op in reversed(self.ops):

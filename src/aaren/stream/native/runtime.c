@@ -91,20 +91,41 @@ static inline float exp_f32(float x) {
 }
 
 /* GELU: x times the normal distribution's share below x. The share is 1/2 + x P(x^2) / Q(x^2), fitted between -B
- * and B with an error below 2e-7, and 0 or 1 beyond. */
-static inline float gelu_f32(float x) {
+ * and B with an error below 2e-7, and 0 or 1 beyond. This returns x P, and Q. */
+static inline float gelu_ratio(float x, float *q) {
   const float B = 5.51543289f;
   const float high = x > B ? B : x, c = high < -B ? -B : high, t = c * c;
-  float p = 2.265393291e-08f, q = 1.194714439e-06f, share;
-  p = p * t + 6.351963338e-06f; q = q * t + 7.385796736e-05f;
-  p = p * t + 1.695661323e-04f; q = q * t + 1.888642270e-03f;
-  p = p * t + 4.681649841e-03f; q = q * t + 2.868946554e-02f;
-  p = p * t + 3.393054970e-02f; q = q * t + 2.517171594e-01f;
-  p = p * t + 3.989422567e-01f; q = q * t + 1.0f;
-  share = p * c / q;
-  share = share > 0.5f ? 0.5f : share;
-  share = share < -0.5f ? -0.5f : share;
+  float p = 2.265393291e-08f, r = 1.194714439e-06f;
+  p = p * t + 6.351963338e-06f; r = r * t + 7.385796736e-05f;
+  p = p * t + 1.695661323e-04f; r = r * t + 1.888642270e-03f;
+  p = p * t + 4.681649841e-03f; r = r * t + 2.868946554e-02f;
+  p = p * t + 3.393054970e-02f; r = r * t + 2.517171594e-01f;
+  p = p * t + 3.989422567e-01f; r = r * t + 1.0f;
+  *q = r;
+  return p * c;
+}
+
+static inline float gelu_of(float x, float ratio) {
+  const float high = ratio > 0.5f ? 0.5f : ratio, share = high < -0.5f ? -0.5f : high;
   return x * (0.5f + share);
+}
+
+/* Divisions take most of the time: two numbers, of the first and the second half, share one. */
+static void gelu(float *x, int64_t n) {
+  const int64_t half = n / 2;
+  float *restrict a = x, *restrict b = x + half;
+  int64_t i;
+  for (i = 0; i < half; i++) {
+    float q, s;
+    const float p = gelu_ratio(a[i], &q), r = gelu_ratio(b[i], &s), inverse = 1.0f / (q * s);
+    a[i] = gelu_of(a[i], p * s * inverse);
+    b[i] = gelu_of(b[i], r * q * inverse);
+  }
+  if (n % 2) {
+    float q;
+    const float p = gelu_ratio(x[n - 1], &q);
+    x[n - 1] = gelu_of(x[n - 1], p / q);
+  }
 }
 
 static inline float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
@@ -114,7 +135,7 @@ static void activate(float *x, int64_t n, int code) {
   int64_t i;
   switch (code) {
     case COPY: break;
-    case GELU: for (i = 0; i < n; i++) x[i] = gelu_f32(x[i]); break;
+    case GELU: gelu(x, n); break;
     case RELU: for (i = 0; i < n; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i]; break;
     case SILU: for (i = 0; i < n; i++) x[i] = x[i] * sigmoid_f32(x[i]); break;
     case SIGMOID: for (i = 0; i < n; i++) x[i] = sigmoid_f32(x[i]); break;
@@ -167,10 +188,12 @@ static void NAME(const TYPE *w, const float *x, float *sums, int64_t inputs) { \
 #define TALL_BEGIN(R) lanes a##R = {0}, b##R = {0}; const float *x##R = x[R];
 #define TALL_ADD(R) a##R += low * x##R[j]; b##R += high * x##R[j];
 #define TALL_SHIFT(R) a##R += low; b##R += high;
+#define TALL_ADD_TO(R) \
+  memcpy(&low, others[R] + at, sizeof low); memcpy(&high, others[R] + at + VECTOR, sizeof high); a##R += low; b##R += high;
 #define TALL_STORE(R) memcpy(y[R] + at, &a##R, sizeof(lanes)); memcpy(y[R] + at + VECTOR, &b##R, sizeof(lanes));
 #define LINEAR_TALL(NAME, TYPE, LOAD) \
 static void NAME(const TYPE *w, int64_t second, const float *const *x, float *const *y, int64_t at, const float *bias, \
-                 int64_t inputs) { \
+                 const float *const *others, int64_t inputs) { \
   lanes low, high; \
   int64_t j; \
   EACH_ROW(TALL_BEGIN) \
@@ -182,6 +205,7 @@ static void NAME(const TYPE *w, int64_t second, const float *const *x, float *co
     memcpy(&low, bias, sizeof low); memcpy(&high, bias + VECTOR, sizeof high); \
     EACH_ROW(TALL_SHIFT) \
   } \
+  if (others) { EACH_ROW(TALL_ADD_TO) } \
   EACH_ROW(TALL_STORE) \
 }
 #else
@@ -199,14 +223,15 @@ static void NAME(const TYPE *w, X x, float *sums, int64_t inputs) { \
 #define LINEAR_ONE(NAME, TYPE, LOAD) LINEAR_SUMS(NAME, TYPE, const float *, 1, j, x[j])
 #define LINEAR_TALL(NAME, TYPE, LOAD) \
 static void NAME(const TYPE *w, int64_t second, const float *const *x, float *const *y, int64_t at, const float *bias, \
-                 int64_t inputs) { \
+                 const float *const *others, int64_t inputs) { \
   int64_t row, j; int k; \
   for (row = 0; row < TALL; row++) \
     for (k = 0; k < 2 * VECTOR; k++) { \
       const TYPE *own = k < VECTOR ? w + k : w + second + k - VECTOR; \
       float sum = 0.0f; \
       for (j = 0; j < inputs; j++) sum += (float)own[j * PANEL] * x[row][j]; \
-      y[row][at + k] = bias ? sum + bias[k] : sum; \
+      if (bias) sum += bias[k]; \
+      y[row][at + k] = others ? sum + others[row][at + k] : sum; \
     } \
 }
 #endif
@@ -224,18 +249,18 @@ typedef struct {
 } linear_layer;
 
 /* Shift, scale and write the outputs of a panel that there are: in this order no compiler can fuse the two, here
- * and not there. */
-static void finish(const linear_layer *layer, const float *sums, float *y, int64_t first) {
+ * and not there. A layer with scales has no `others`, which are added to the outputs. */
+static void finish(const linear_layer *layer, const float *sums, const float *others, float *y, int64_t first) {
   const int64_t left = layer->outputs - first, n = left < PANEL ? left : PANEL;
   const float *scale = layer->scale, *bias = layer->bias;
   int64_t k;
   for (k = 0; k < n; k++) {
     const float sum = bias ? sums[k] + bias[first + k] : sums[k];
-    y[first + k] = scale ? sum * scale[first + k] : sum;
+    y[first + k] = scale ? sum * scale[first + k] : others ? sum + others[first + k] : sum;
   }
 }
 
-static void linear_row(const linear_layer *layer, const float *x, float *y) {
+static void linear_row(const linear_layer *layer, const float *x, const float *others, float *y) {
   const int64_t panels = (layer->outputs + PANEL - 1) / PANEL;
   float sums[4 * PANEL];
   int64_t panel, k;
@@ -243,25 +268,26 @@ static void linear_row(const linear_layer *layer, const float *x, float *y) {
     const unsigned char *w = layer->weights + panel * layer->panel_bytes;
     if (layer->scale) wide_i8((const int8_t *)w, x, sums, layer->inputs);
     else wide_f32((const float *)(const void *)w, x, sums, layer->inputs);
-    for (k = 0; k < 4; k++) finish(layer, sums + k * PANEL, y, (panel + k) * PANEL);
+    for (k = 0; k < 4; k++) finish(layer, sums + k * PANEL, others, y, (panel + k) * PANEL);
   }
   for (; panel < panels; panel++) {
     const unsigned char *w = layer->weights + panel * layer->panel_bytes;
     if (layer->scale) one_i8((const int8_t *)w, x, sums, layer->inputs);
     else one_f32((const float *)(const void *)w, x, sums, layer->inputs);
-    finish(layer, sums, y, panel * PANEL);
+    finish(layer, sums, others, y, panel * PANEL);
   }
 }
 
-/* A row of each of several streams, side by side; `x` and `y` have room for TALL more. */
-static void linear_rows(const linear_layer *layer, const float **x, float **y, int64_t count) {
+/* A row of each of several streams, side by side; `x`, `others` (or NULL) and `y` have room for TALL more. */
+static void linear_rows(const linear_layer *layer, const float **x, const float **others, float **y, int64_t count) {
   float sums[TALL][2 * VECTOR];
   float *spare[TALL];
   int64_t lane, at, k;
-  for (k = 0; k < TALL; k++) {
+  for (k = 0; k < TALL; k++) { /* the last rows are computed as often as it takes to fill a tile */
     spare[k] = sums[k];
     x[count + k] = x[count - 1];
-    y[count + k] = y[count - 1]; /* the last rows are computed as often as it takes to fill a tile */
+    y[count + k] = y[count - 1];
+    if (others) others[count + k] = others[count - 1];
   }
   for (at = 0; at < layer->outputs; at += 2 * VECTOR) {
     const int64_t panel = at / PANEL, left = layer->outputs - at;
@@ -271,20 +297,22 @@ static void linear_rows(const linear_layer *layer, const float **x, float **y, i
     const float *bias = is_whole && layer->bias ? layer->bias + at : NULL;
     for (lane = 0; lane < count; lane += TALL) {
       float *const *to = is_whole ? y + lane : spare;
-      if (layer->scale) tall_i8((const int8_t *)w, second, x + lane, to, 0, NULL, layer->inputs);
-      else tall_f32((const float *)(const void *)w, second, x + lane, to, is_whole ? at : 0, bias, layer->inputs);
+      const float *const *added = is_whole && others ? others + lane : NULL;
+      if (layer->scale) tall_i8((const int8_t *)w, second, x + lane, to, 0, NULL, NULL, layer->inputs);
+      else tall_f32((const float *)(const void *)w, second, x + lane, to, is_whole ? at : 0, bias, added, layer->inputs);
       for (k = 0; !is_whole && k < TALL && lane + k < count; k++) {
-        finish(layer, sums[k], y[lane + k], at);
-        if (VECTOR == PANEL) finish(layer, sums[k] + VECTOR, y[lane + k], at + VECTOR);
+        const float *own = others ? others[lane + k] : NULL;
+        finish(layer, sums[k], own, y[lane + k], at);
+        if (VECTOR == PANEL) finish(layer, sums[k] + VECTOR, own, y[lane + k], at + VECTOR);
       }
     }
   }
 }
 
-/* y (rows, outputs) = (x (rows, inputs) W + b) scale. Operands: y, x, weights, bias, scales. */
+/* y (rows, outputs) = (x (rows, inputs) W + b) scale + others. Operands: y, x, weights, bias, scales, others. */
 static void linear(const aaren_op *op, const place *places, int64_t count) {
   const int64_t rows = op->size[0];
-  const int is_narrow = op->type[2] == AAREN_I8;
+  const int is_narrow = op->type[2] == AAREN_I8, has_others = op->at[5] != NONE;
   linear_layer layer;
   int64_t row, lane;
   layer.inputs = op->size[1];
@@ -294,14 +322,15 @@ static void linear(const aaren_op *op, const place *places, int64_t count) {
   layer.bias = op->at[3] == NONE ? NULL : (const float *)(const void *)find(places, op->at[3]);
   layer.scale = is_narrow ? (const float *)(const void *)find(places, op->at[4]) : NULL;
   for (row = 0; row < rows; row++) {
-    const float *x[AAREN_LANES + TALL];
+    const float *x[AAREN_LANES + TALL], *others[AAREN_LANES + TALL] = {NULL};
     float *y[AAREN_LANES + TALL];
     for (lane = 0; lane < count; lane++) {
       x[lane] = (const float *)(const void *)find(places + lane, op->at[1]) + row * layer.inputs;
       y[lane] = (float *)(void *)find(places + lane, op->at[0]) + row * layer.outputs;
+      if (has_others) others[lane] = (const float *)(const void *)find(places + lane, op->at[5]) + row * layer.outputs;
     }
-    if (AAREN_LANES == 1 || count == 1) linear_row(&layer, x[0], y[0]);
-    else linear_rows(&layer, x, y, count);
+    if (AAREN_LANES == 1 || count == 1) linear_row(&layer, x[0], others[0], y[0]);
+    else linear_rows(&layer, x, has_others ? others : NULL, y, count);
   }
   if (op->code != COPY)
     for (lane = 0; lane < count; lane++)
@@ -309,6 +338,33 @@ static void linear(const aaren_op *op, const place *places, int64_t count) {
 }
 
 static inline float sum_of_8(const float *x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+
+#define PARTS 16 /* sums of a row that are made at once: item i is part of sum i % PARTS */
+
+static inline float total(float *parts) {
+  int k;
+  for (k = 0; k < 8; k++) parts[k] += parts[k + 8];
+  return sum_of_8(parts);
+}
+
+static void norm_f32(const float *restrict x, float *restrict y, int64_t width, const float *restrict weight,
+                     const float *restrict bias, float epsilon) {
+  const float share = 1.0f / (float)width;
+  float parts[PARTS] = {0}, mean, scale;
+  int64_t i;
+  int k;
+  for (i = 0; i + PARTS <= width; i += PARTS)
+    for (k = 0; k < PARTS; k++) parts[k] += x[i + k];
+  for (; i < width; i++) parts[0] += x[i];
+  mean = total(parts) * share;
+  for (k = 0; k < PARTS; k++) parts[k] = 0.0f;
+  for (i = 0; i + PARTS <= width; i += PARTS)
+    for (k = 0; k < PARTS; k++) { const float d = x[i + k] - mean; parts[k] += d * d; }
+  for (; i < width; i++) { const float d = x[i] - mean; parts[0] += d * d; }
+  scale = 1.0f / sqrtf(total(parts) * share + epsilon);
+  if (weight && bias) for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+  else for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * (weight ? weight[i] : 1.0f) + (bias ? bias[i] : 0.0f);
+}
 
 /* Operands: y, x (rows, width), weight, bias; number: epsilon. */
 static void norm(const aaren_op *op, const place *p) {
@@ -318,27 +374,10 @@ static void norm(const aaren_op *op, const place *p) {
   const unsigned char *weight = op->at[2] == NONE ? NULL : find(p, op->at[2]);
   const unsigned char *bias = op->at[3] == NONE ? NULL : find(p, op->at[3]);
   int64_t row, i;
-  int k;
   if (op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32) {
-    const float *g = (const float *)(const void *)weight, *b = (const float *)(const void *)bias;
-    const float share = 1.0f / (float)width;
-    for (row = 0; row < rows; row++) {
-      const float *restrict x = (const float *)(const void *)from + row * width;
-      float *restrict y = (float *)(void *)to + row * width;
-      float parts[8] = {0}, mean, variance, scale;
-      for (i = 0; i + 8 <= width; i += 8)
-        for (k = 0; k < 8; k++) parts[k] += x[i + k];
-      for (; i < width; i++) parts[0] += x[i];
-      mean = sum_of_8(parts) * share;
-      for (k = 0; k < 8; k++) parts[k] = 0.0f;
-      for (i = 0; i + 8 <= width; i += 8)
-        for (k = 0; k < 8; k++) { const float d = x[i + k] - mean; parts[k] += d * d; }
-      for (; i < width; i++) { const float d = x[i] - mean; parts[0] += d * d; }
-      variance = sum_of_8(parts) * share;
-      scale = 1.0f / sqrtf(variance + (float)op->number[0]);
-      if (g && b) for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * g[i] + b[i];
-      else for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * (g ? g[i] : 1.0f) + (b ? b[i] : 0.0f);
-    }
+    for (row = 0; row < rows; row++)
+      norm_f32((const float *)(const void *)from + row * width, (float *)(void *)to + row * width, width,
+               (const float *)(const void *)weight, (const float *)(const void *)bias, (float)op->number[0]);
     return;
   }
   for (row = 0; row < rows; row++) {
