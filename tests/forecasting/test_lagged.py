@@ -282,10 +282,12 @@ def test_the_step_can_be_traced(name: str, request: pytest.FixtureRequest) -> No
     state = folded.init_state(1)
     row = torch.tensor([[5.0, 50.0]], dtype=torch.float64)
     traced = torch.export.export(Step(), (row, state)).module()
+    # A correction is computed in float32, by other kernels when it is traced: AVX-512's differ by 2e-7.
+    tolerance = 1.3e-6 if name == "corrected" else 1e-7
     for value in range(12):
         want, state_after = folded.step(row + value, state)
         found, found_state = traced(row + value, state)
-        torch.testing.assert_close(found, want)
+        torch.testing.assert_close(found, want, rtol=tolerance, atol=1e-7)
         torch.testing.assert_close(found_state.log_scale, state_after.log_scale)
         state = state_after
 
