@@ -245,12 +245,10 @@ def compile_library(
                 for kernel in KERNELS:
                     into = Path(folder, f"{Path(kernel).stem}_{bits}_{name}.o")
                     jobs.append((SOURCES / kernel, defines, into))
-            defines = [*cpu_flag(command, cpu), f"-Daaren_run=aaren_run_{name}", f"-DAAREN_API={api}"]
-            defines += [
-                f"-DAAREN_LANES={LANES}",
-                "-ffp-contract=fast",
-            ]  # alone and beside others: the same loops
-            jobs.append((RUNTIME / "runtime.c", defines, Path(folder, f"runtime_{name}.o")))
+            defines = [*cpu_flag(command, cpu), f"-DAAREN_API={api}", f"-DAAREN_LANES={LANES}"]
+            defines += [f"-D{function}={function}_{name}" for function in ("aaren_run", "aaren_run_many")]
+            defines.append("-ffp-contract=fast")  # alone and beside others: the same loops
+            jobs.append((RUNTIME / "many.c", defines, Path(folder, f"runtime_{name}.o")))
 
         def make(job: tuple[Path, list[str], Path]) -> None:
             source, flags, into = job

@@ -149,7 +149,7 @@ def test_rows_are_answered_once_and_kept(tmp_path: Path) -> None:
 def test_a_kernel_that_cannot_run_is_found_before_the_server_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stale() -> None:
+    def stale(_: str) -> None:
         raise ConfigError("the compiled library is older than its source. Build it again: ...")
 
     monkeypatch.setattr("aaren.stream.native.engine.library.runtime_function", stale)

@@ -442,9 +442,9 @@ class _Graph:
         raise LoweringError(f"the ONNX export does not know the operation {code}.")
 
     def linear(self, op: Op) -> None:
-        """A linear layer, and its activation."""
+        """A linear layer, what it adds, and its activation."""
         rows, inputs, outputs = op.size[:3]
-        out, x, packed, bias = op.operands[:4]
+        out, x, packed, bias, _, others = [*op.operands, None][:6]
         assert out is not None
         assert x is not None
         assert packed is not None
@@ -461,6 +461,8 @@ class _Graph:
             made = self.node(
                 "Reshape", [made, self.constant(np.array([-1, rows * outputs], np.int64))], torch.float32
             )
+        if others is not None:
+            made = self.node("Add", [made, self.read(others)], torch.float32)
         if CODES[op.code] != "copy":
             made = self.apply(CODES[op.code], [made], [torch.float32], torch.float32, (0.0, 0.0))
         self.write(out, made)

@@ -51,14 +51,17 @@ def kernel(name: str, dtype: torch.dtype) -> Kernel:
 
 
 @cache
-def runtime_function() -> Callable[..., int] | None:
-    """Return `aaren_run` of `aaren.stream.native`, for the instruction set in use; None without a library."""
+def runtime_function(name: str) -> Callable[..., int] | None:
+    """Return `aaren_run` or `aaren_run_many` of `aaren.stream.native`, for the instruction set in use.
+
+    None without a library.
+    """
     library, _ = _load()
     if library is None:
         return None
     library.functions.runtime_source_hash.restype = ctypes.c_char_p
     _require_current(library.functions.runtime_source_hash().decode(), FOLDER / NAME, RUNTIME)
-    function: Callable[..., int] = getattr(library.functions, f"aaren_run_{library.instruction_set}")
+    function: Callable[..., int] = getattr(library.functions, f"{name}_{library.instruction_set}")
     return function
 
 

@@ -8,9 +8,8 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from aaren.errors import StateError
 from aaren.ops.cpu import library
+from aaren.ops.cpu.threads import run as run_on_threads
 from aaren.stream.native.lower import Leaf, Program, lower
 from aaren.stream.native.record import LoweringError, Recording, record
 
@@ -142,14 +142,16 @@ class NativeStep(Generic[StateT]):
     """A step as a program; called over slabs of any number of streams, from any thread."""
 
     def __init__(self, program: Program, spec: pytree.TreeSpec) -> None:
-        function = library.runtime_function()
-        if function is None:
+        function, many = library.runtime_function("aaren_run"), library.runtime_function("aaren_run_many")
+        if function is None or many is None:
             raise LoweringError(f"the native engine needs the compiled library: {library.describe()}.")
         self.program = program
         self._spec = spec
         self._function = function
         self._function.restype = ctypes.c_int  # type: ignore[attr-defined]  # a function of ctypes
         self._function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64]  # type: ignore[attr-defined]
+        self._many = cast("library.Kernel", many)
+        self._many.restype, self._many.argtypes = None, [ctypes.c_void_p]  # type: ignore[attr-defined]
         # What the struct points to, kept alive; weights start where a vector may be loaded.
         padded = np.zeros(len(program.weights) + 64, np.uint8)
         start = -padded.ctypes.data % 64
@@ -243,30 +245,19 @@ class NativeStep(Generic[StateT]):
             threads: default: as many as torch's.
         """
         count = buffers.count if count is None else count
-        threads = count_threads() if threads is None else threads
-        size = count if count <= FEW else -(-count // threads)
-        program = self.program
-
-        def part(start: int) -> int:
-            item = first + start
-            scratch = buffers.scratch_address
-            if start:
-                own = np.empty(LANES * program.scratch_bytes + 64, np.uint8)
-                scratch = own.ctypes.data + -own.ctypes.data % 64
-            code: int = self._function(
-                self._address,
-                slab.address + start * program.state_bytes,
-                buffers.input_address + item * program.input_bytes,
-                buffers.output_address + item * program.output_bytes,
-                scratch,
-                buffers.code_address + item * 4,
-                min(size, count - start),
-            )
+        num_threads = count_threads() if threads is None else threads
+        program, item = self.program, buffers.first(first)
+        if count <= FEW or num_threads == 1:
+            code: int = self._function(self._address, slab.address, *item, count)
             return code
-
-        others = [_workers().submit(part, start) for start in range(size, count, size)]
-        found = part(0)
-        return next(filter(None, [found, *(other.result() for other in others)]), OK)
+        pieces, room = -(-count // LANES), LANES * program.scratch_bytes
+        inputs, outputs, _, codes = item
+        scratch = torch.empty(num_threads * room + 64, dtype=torch.uint8)
+        begin = scratch.data_ptr() + -scratch.data_ptr() % 64
+        job = (0, self._address, slab.address, inputs, outputs, begin, codes, count, room)
+        run_on_threads(self._many, job, num_pieces=pieces, num_threads=num_threads)
+        wrong = np.flatnonzero(buffers.codes[first : first + count])
+        return int(buffers.codes[first + wrong[0]]) if len(wrong) else OK
 
 
 class Buffers:
@@ -286,27 +277,17 @@ class Buffers:
         self.input_address, self.output_address = self._input.data_ptr(), self._output.data_ptr()
         self.scratch_address = self._scratch.ctypes.data + -self._scratch.ctypes.data % 64
         self.code_address = self.codes.ctypes.data
+        self._sizes = program.input_bytes, program.output_bytes
 
-
-_pool: ThreadPoolExecutor | None = None
-
-
-def _workers() -> ThreadPoolExecutor:
-    """Return the threads that share in calls over many streams; one pool, started at the first of them."""
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="aaren-step")
-    return _pool
-
-
-def _forget_workers() -> None:
-    """Begin a forked process without threads, as it does."""
-    global _pool
-    _pool = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
+    def first(self, item: int) -> tuple[int, int, int, int]:
+        """Return the addresses from an item on: of items, answers, what lies between, and codes."""
+        input_bytes, output_bytes = self._sizes
+        return (
+            self.input_address + item * input_bytes,
+            self.output_address + item * output_bytes,
+            self.scratch_address,
+            self.code_address + item * 4,
+        )
 
 
 def count_threads() -> int:
