@@ -68,8 +68,16 @@ INLINE wide get(const real *row, int64_t at, int64_t stop, real rest)
 }
 
 #if REAL_BITS == 64
-typedef longs wide_bits;
-INLINE wide exp_wide(wide x) { return exp_doubles(x); }
+typedef int64_t wide_bits __attribute__((vector_size(32), aligned(8), may_alias));
+
+INLINE wide exp_wide(wide x)
+{
+    doubles longer = {0.0};
+    memcpy(&longer, &x, sizeof x);
+    longer = exp_doubles(longer);
+    memcpy(&x, &longer, sizeof x);
+    return x;
+}
 #else
 typedef int32_t wide_bits __attribute__((vector_size(32), aligned(4), may_alias));
 

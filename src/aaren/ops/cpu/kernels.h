@@ -4,7 +4,7 @@
  * per type of number and instruction set, with REAL_BITS 32 or 64 and with SUFFIX, such as _f32_v3, in which all
  * exported names end. Sums of the scan are double, whatever the numbers are.
  *
- * Same bits: all sums are written in the order in which they are made, in vectors of 32 bytes on every machine,
+ * Same bits: all sums are written in the order in which they are made, the same for vectors of 32 and of 64 bytes,
  * and products and sums are fused only where it is written (`fuse`; -ffp-contract=off). So a result depends
  * neither on the number of threads nor on the compiler, nor, with one exception, on the instruction set: x86-64-v2
  * cannot fuse, rounds products by themselves and differs in the last digit. (Logarithms of dropout's sums are the C
@@ -43,9 +43,15 @@ typedef double real;
 #endif
 
 /* LANES doubles, or as many reals, are worked on at once; a LINE of a cache is some such vectors of reals. */
-enum { LANES = 4, LINE = 64 / sizeof(real), VECTORS = LINE / LANES };
-typedef double doubles __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t longs __attribute__((vector_size(32), aligned(8), may_alias));
+#if defined(__AVX512F__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+enum { LINE = 64 / sizeof(real), VECTORS = LINE / LANES };
+typedef double doubles __attribute__((vector_size(LANES * 8), aligned(8), may_alias));
+typedef int64_t longs __attribute__((vector_size(LANES * 8), aligned(8), may_alias));
+typedef double four_doubles __attribute__((vector_size(32), aligned(8), may_alias));
 typedef real reals __attribute__((vector_size(LANES * sizeof(real)), aligned(sizeof(real)), may_alias));
 typedef real aligned_reals __attribute__((vector_size(LANES * sizeof(real)), may_alias));
 
@@ -81,7 +87,11 @@ INLINE void stream(doubles v, real *at)
 #elif defined(__AVX__)
 INLINE void stream(doubles v, real *at)
 {
-#if REAL_BITS == 32
+#if defined(__AVX512F__) && REAL_BITS == 32
+    _mm256_stream_ps(at, _mm512_cvtpd_ps((__m512d)v));
+#elif defined(__AVX512F__)
+    _mm512_stream_pd(at, (__m512d)v);
+#elif REAL_BITS == 32
     _mm_stream_ps(at, _mm256_cvtpd_ps((__m256d)v));
 #else
     _mm256_stream_pd(at, (__m256d)v);
@@ -97,7 +107,9 @@ INLINE doubles all(double x) { return x - (doubles){0.0}; }
 /* a * b + c with one rounding where the processor can; compilers are told not to fuse on their own. */
 INLINE doubles fuse(doubles a, doubles b, doubles c)
 {
-#if defined(__FMA__)
+#if defined(__AVX512F__)
+    return (doubles)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif defined(__FMA__)
     return (doubles)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
 #elif defined(__aarch64__)
     float64x2_t *at = (float64x2_t *)&a, *by = (float64x2_t *)&b, *to = (float64x2_t *)&c;
@@ -123,12 +135,14 @@ INLINE void finish_streaming(void)
 #define FETCH(at, distance, is_written) \
     __builtin_prefetch((const void *)((uintptr_t)(at) + (uintptr_t)((distance) * (int64_t)sizeof(real))), is_written, 3)
 
-/* The sum of a line of partial sums: item j of a row is part of sum j % LINE. */
-INLINE double total(doubles *sums)
+/* The sum of a line of partial sums: item j of a row is part of sum j % LINE. Four by four, however long vectors are. */
+INLINE double total(const doubles *sums)
 {
-    for (int i = 1; i < VECTORS; i++)
-        sums[0] += sums[i];
-    return (sums[0][0] + sums[0][2]) + (sums[0][1] + sums[0][3]);
+    const four_doubles *parts = (const four_doubles *)sums;
+    four_doubles sum = parts[0];
+    for (int i = 1; i < LINE / 4; i++)
+        sum += parts[i];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 /* Threads take pieces of a job until none are left. */
