@@ -61,7 +61,7 @@ def measure(process: str, variant: str, seed: int) -> dict[str, Any]:
     """Fit one variant and return how it explains the events held out."""
     rng = np.random.default_rng(seed)
     drawn = [PROCESSES[process](rng) for _ in range(SEQUENCES)]
-    model = Ordered(updates=UPDATES, seed=seed)
+    model = Ordered(updates=UPDATES, random_state=seed)
     model.options = VARIANTS[variant]
     model.fit([(times, kinds) for times, kinds, _ in drawn])
     return {

@@ -74,7 +74,7 @@ def make_sensor() -> tuple[Any, dict[str, str], dict[str, Any]]:
     room = Room(rng)
     readings = room.read(4_000, rng)
     dates = pd.date_range(FIRST, periods=len(readings), freq=HALF_HOUR)
-    model = AarenForecaster(horizon=DAY, lag_steps=2 * DAY, width=32, most_seconds=40.0, seed=0)
+    model = AarenForecaster(horizon=DAY, lag_steps=2 * DAY, width=32, most_seconds=40.0, random_state=0)
     model.fit(pd.DataFrame({"ds": dates, "room": readings}))
     answer, now = model.predict(3), vars(room).copy()
     later = room.read(61 * DAY, np.random.default_rng(1))
@@ -109,7 +109,7 @@ def judge_sensor(model: AarenForecaster, readings: np.ndarray) -> tuple[np.ndarr
 def make_machines() -> tuple[Any, dict[str, str], dict[str, Any]]:
     """Say when a machine's next event comes, and what it is."""
     model = AarenEventForecaster(
-        sequence="machine", width=32, updates=400, patience=4, learning_rate=3e-3, seed=0
+        sequence="machine", width=32, updates=400, patience=4, learning_rate=3e-3, random_state=0
     )
     model.fit(draw_log(120, 80, np.random.default_rng(0)))
     other = draw_log(40, 80, np.random.default_rng(1))

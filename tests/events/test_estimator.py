@@ -32,7 +32,7 @@ def log_of_users(num_users: int = 24, zone: str | None = "Europe/Paris", *, seed
 @pytest.fixture(scope="module")
 def fitted() -> AarenEventForecaster:
     with pytest.warns(UserWarning, match="still improving"):
-        return AarenEventForecaster(updates=3, width=16, seed=1).fit(log_of_users())
+        return AarenEventForecaster(updates=3, width=16, random_state=1).fit(log_of_users())
 
 
 def test_columns_are_guessed_and_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -377,7 +377,8 @@ def test_settings_changed_by_hand_hold_from_the_next_fit_on(tmp_path: Path) -> N
     [
         *(("lag_steps", 1), ("width", 7.5), ("horizon", 0), ("horizon", True), ("batch_size", -1)),
         *(("updates", 0), ("most_seconds", 0), ("num_layers", 0), ("threads", -1), ("fill", "guess")),
-        *(("seed", 10**20), ("seed", 0.5), ("seed", None), ("width", "8"), ("num_heads", 0)),
+        *(("random_state", 10**20), ("random_state", 0.5), ("random_state", "0"), ("random_state", -1)),
+        *(("width", "8"), ("num_heads", 0)),
         *(("learning_rate", 0.0), ("learning_rate", float("nan")), ("learning_rate", "1e-3")),
         ("covariates", "price"),
     ],
@@ -388,11 +389,16 @@ def test_settings_that_cannot_be(name: str, value: Any) -> None:
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
-    given = {**TINY, "seed": np.int64(1), "learning_rate": np.float32(0.01), "lag_steps": np.int32(20)}
+    given = {
+        **TINY,
+        "random_state": np.int64(1),
+        "learning_rate": np.float32(0.01),
+        "lag_steps": np.int32(20),
+    }
     model = AarenForecaster(horizon=np.int64(2), **given).fit(long_frame())
     again = AarenForecaster.load(model.save(tmp_path))
     pd.testing.assert_frame_equal(again.predict(), model.predict())
-    assert again.seed == 1
+    assert again.random_state == 1
 
 
 def test_damaged_files_are_named(fitted: AarenForecaster, tmp_path: Path) -> None:
@@ -404,7 +410,7 @@ def test_damaged_files_are_named(fitted: AarenForecaster, tmp_path: Path) -> Non
     damaged += [
         whole.replace('"datetime64[us]"', '"nonsense"'),
         "[" * 100_000,
-        whole.replace('"seed": 0', '"seed": "x"'),
+        whole.replace('"random_state": 0', '"random_state": "x"'),
     ]
     for text in damaged:
         if text != whole:

@@ -76,7 +76,7 @@ def events() -> tuple[AarenEventForecaster, np.ndarray, list[np.ndarray]]:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that more updates would be better
-        model = AarenEventForecaster(updates=3, width=16, seed=1).fit(log)
+        model = AarenEventForecaster(updates=3, width=16, random_state=1).fit(log)
     session, rows, wanted = model.stream(engine="torch"), [], []
     moments = pd.Timestamp("2026-04-01") + pd.to_timedelta(np.arange(1, STEPS + 1) * 977.0, unit="s")
     for number, moment in enumerate(moments):

@@ -53,6 +53,7 @@ from aaren.classification.ridge import SIZES, EarlyStop, LeftOut, fit_features, 
 from aaren.classification.session import LabelledSession, Readable, decision_steps
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
+from aaren.engine.estimator import RandomState, Settings, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import RunStatus
@@ -89,7 +90,7 @@ except ImportError as error:
     ) from error
 
 
-class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify time series, whole or while they come in.
 
     X is a 3-D array (cases, channels, steps), a 2-D array of series of one channel, or a list of series of
@@ -159,7 +160,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
         learning_rate: float = 2e-3,
         validation_fraction: float = 0.0,
         patience: int = 10,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
         device: str = "auto",
         threads: int = 0,
         verbose: bool | int = False,
@@ -345,9 +346,7 @@ class AarenClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # 
             )
         self.model_.preprocessing = self._learned()
         folder = save_model(self.model_, folder)
-        settings = self.get_params()
-        if not isinstance(settings["random_state"], Integral | None):
-            settings["random_state"] = None
+        settings = {**self.get_params(), "random_state": saved_random_state(self.random_state)}
         described = {
             "settings": {name: _plain(value) for name, value in settings.items()},
             "classes": {"dtype": self.classes_.dtype.str, "values": labels},
@@ -693,6 +692,6 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _draw_seed(random_state: int | np.random.RandomState | None) -> int:
+def _draw_seed(random_state: RandomState) -> int:
     """Draw a seed from what scikit-learn calls a random state."""
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -192,7 +192,7 @@ def events() -> Section:
     rows, found = [("the process itself", f"{truth:.3f}", "0", "")], {}
     for name, mixer in MIXERS.items():
         begin = time.perf_counter()
-        model = AarenEventForecaster(mixer=mixer, seed=SEED).fit(_as_lists(train))
+        model = AarenEventForecaster(mixer=mixer, random_state=SEED).fit(_as_lists(train))
         took = time.perf_counter() - begin
         found[name] = -model.score(_as_lists(test)) - truth
         rows.append((name, f"{truth + found[name]:.3f}", f"{found[name]:+.3f}", format_seconds(took)))
@@ -232,7 +232,7 @@ def forecast() -> Section:
     frame = pd.DataFrame({"unique_id": "passengers", "ds": months, "y": values})
     year, known = 12, len(values) - 24
     begin = time.perf_counter()
-    model = AarenForecaster(year, seed=SEED).fit(frame[:known])
+    model = AarenForecaster(year, random_state=SEED).fit(frame[:known])
     took = time.perf_counter() - begin
     parts = []
     for start in (known, known + year):

@@ -1,19 +1,36 @@
-"""What estimators share that do without scikit-learn: settings by name, and how they are read back."""
+"""What estimators share: settings by name and their check, seeds, intervals, and how what was saved is read.
+
+`Estimator` is the base of those that do without scikit-learn.
+"""
 
 import inspect
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
 
 from aaren.errors import AarenError, ConfigError, DataError, unknown_name
 
 DESCRIPTION, STATE = "estimator.json", "state.bin"  # files of a saved estimator, beside its model
+RENAMED = {"seed": "random_state"}  # settings that were called otherwise, as in saved estimators
+RandomState: TypeAlias = int | np.random.RandomState | None
 
 
-class Estimator:
+class Settings:
+    """Refuses settings that its constructor does not take, and says which may have been meant."""
+
+    def __new__(cls, *given: object, **settings: object) -> Self:
+        """Check the names; the constructor takes the values."""
+        del given
+        require_known(settings, inspect.signature(cls.__init__).parameters)
+        return super().__new__(cls)
+
+
+class Estimator(Settings):
     """Keeps every argument of its constructor, which also checks them, as an attribute of that name."""
 
     format_version: ClassVar[int]  # of the description that `save` writes
@@ -26,9 +43,7 @@ class Estimator:
     def set_params(self, **settings: object) -> Self:
         """Change settings by name; they hold from the next fit on."""
         known = self.get_params()
-        for name in settings:
-            if name not in known:
-                raise unknown_name("setting", name, known)
+        require_known(settings, known)
         type(self)(**{**known, **settings})  # checks them
         for name, value in settings.items():
             setattr(self, name, value)
@@ -75,6 +90,17 @@ class Estimator:
         """Make the estimator again from what `save` wrote."""
         raise NotImplementedError
 
+    def _check_random_state(self, faults: list[str]) -> None:
+        value = self.get_params()["random_state"]
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not (
+            value is None or isinstance(value, np.random.RandomState) or (is_whole and 0 <= value < 2**63)
+        ):
+            faults.append(
+                f"random_state must be a whole number, at least 0, a RandomState of numpy, or None; got "
+                f"{value!r}"
+            )
+
     def _numbers(
         self, least: Mapping[str, int], below: Mapping[str, float], faults: list[str]
     ) -> dict[str, Any]:
@@ -104,6 +130,41 @@ class Estimator:
             else:
                 found[name] = float(value)
         return found
+
+
+def require_known(settings: Iterable[str], known: Iterable[str]) -> None:
+    """Report a setting that there is not; one that was renamed by its new name."""
+    names = [name for name in known if name != "self"]
+    for name in settings:
+        if name not in names:
+            if RENAMED.get(name) in names:
+                raise ConfigError(f"the setting {name!r} is called {RENAMED[name]!r}: {RENAMED[name]}=...")
+            raise unknown_name("setting", name, names)
+
+
+def rename_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a saved estimator under today's names.
+
+    >>> rename_settings({"width": 8, "seed": 1})
+    {'width': 8, 'random_state': 1}
+    """
+    return {RENAMED.get(name, name): value for name, value in settings.items()}
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """Return the seed of a fit: an int itself, otherwise a number that is drawn.
+
+    >>> draw_seed(7)
+    7
+    """
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int((random_state or np.random.RandomState()).randint(2**31 - 1))
+
+
+def saved_random_state(random_state: RandomState) -> int | None:
+    """Return what is written of a random state: an int, or None, as a generator has no lasting form."""
+    return int(random_state) if isinstance(random_state, int | np.integer) else None
 
 
 def require_whole(name: str, value: object) -> int:

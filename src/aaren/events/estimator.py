@@ -20,7 +20,16 @@ from torch import Tensor
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import take_threads
-from aaren.engine.estimator import DESCRIPTION, STATE, Estimator, require_whole
+from aaren.engine.estimator import (
+    DESCRIPTION,
+    STATE,
+    Estimator,
+    RandomState,
+    draw_seed,
+    rename_settings,
+    require_whole,
+    saved_random_state,
+)
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.progress import Observer, choose_observer, write_line
 from aaren.errors import ConfigError, DataError, require_extra
@@ -57,7 +66,7 @@ FEWEST_TURNS = 2.0  # of a period within the data, or it cannot be told from cha
 MOST_MARKS = 2_000  # of which the chain has rows
 LEAST = {  # whole numbers among the settings, and how small they may be
     **dict.fromkeys(("width", "num_heads", "num_layers", "batch_size", "updates", "patience"), 1),
-    **{"threads": 0, "seed": 0},
+    "threads": 0,
 }
 
 
@@ -85,7 +94,7 @@ class AarenEventForecaster(Estimator):
         patience: evaluations without improvement before it ends.
         validation_fraction: of the events, held out: half for early stopping, half for the table.
         threads: of torch while training; 0: as it is.
-        seed: of weights, order and what is held out.
+        random_state: of weights, order and what is held out: an int makes fits repeatable, None does not.
         verbose: show progress, and the table beside the baseline after a fit.
 
     >>> import pandas as pd
@@ -121,7 +130,7 @@ class AarenEventForecaster(Estimator):
         patience: int = 8,
         validation_fraction: float = 0.2,
         threads: int = 1,
-        seed: int = 0,
+        random_state: RandomState = 0,
         verbose: bool = False,
     ) -> None:
         self.sequence = sequence
@@ -139,7 +148,7 @@ class AarenEventForecaster(Estimator):
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.threads = threads
-        self.seed = seed
+        self.random_state = random_state
         self.verbose = verbose
         self._settings()  # with all checks, here rather than at fit
 
@@ -153,7 +162,7 @@ class AarenEventForecaster(Estimator):
                 event then counts too. None: sequences end with their last events.
         """
         take_threads()
-        settings = self._settings()
+        settings, seed = self._settings(), draw_seed(self.random_state)
         frame = as_frame(events)
         columns, guessed = guess_columns(frame, sequence=self.sequence, time=self.time, kind=self.kind)
         observer = choose_observer(None) if self.verbose else Observer()
@@ -163,19 +172,17 @@ class AarenEventForecaster(Estimator):
         found = given.events
         if until is not None:
             found = _observed_until(found, given.clock.read_one(until))
-        parts = divide(found, fraction=settings["validation_fraction"], seed=settings["seed"])
+        parts = divide(found, fraction=settings["validation_fraction"], seed=seed)
         config = self._config(parts.train, given.clock)
         experiment = EventFit(
             parts,
             config,
-            **{
-                name: settings[name]
-                for name in ("batch_size", "learning_rate", "updates", "patience", "seed")
-            },
+            **{name: settings[name] for name in ("batch_size", "learning_rate", "updates", "patience")},
+            seed=seed,
         )
         fitted = fit_experiment(
             experiment,
-            seed=settings["seed"],
+            seed=seed,
             engine=EngineConfig(threads=settings["threads"]),
             observer=observer,
             name=OURS,
@@ -284,12 +291,12 @@ class AarenEventForecaster(Estimator):
             events: sequences to continue, as in `predict`.
             num_paths: futures of each sequence.
             most: events of a future that does not reach its horizon; more are cut off, with a warning.
-            seed: of the draws; default: the estimator's.
+            seed: of the draws; default: the estimator's random_state.
         """
         if (n is None) == (horizon is None):
             raise ConfigError("give either n, how many events to draw, or horizon=, how far to go.")
         names, state, _ = self._coming(events)
-        generator = torch.Generator().manual_seed(self.seed if seed is None else seed)
+        generator = torch.Generator().manual_seed(draw_seed(self.random_state) if seed is None else seed)
         futures: Futures = self.model_.simulate(
             state,
             num_branches=num_paths,
@@ -394,7 +401,12 @@ class AarenEventForecaster(Estimator):
         clock, columns = self.clock_, self.columns_
         described = {
             "format_version": self.format_version,
-            "settings": {**self.get_params(), **self._settings(), "periods": _plain_periods(self.periods)},
+            "settings": {
+                **self.get_params(),
+                **self._settings(),
+                "random_state": saved_random_state(self.random_state),
+                "periods": _plain_periods(self.periods),
+            },
             "columns": [columns.sequence, columns.time, columns.kind],
             "clock": [clock.is_date, clock.origin, clock.zone, clock.unit],
             "kinds": list(self.kinds_),
@@ -414,7 +426,7 @@ class AarenEventForecaster(Estimator):
 
     @classmethod
     def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenEventForecaster":
-        found = cls(**described["settings"])
+        found = cls(**rename_settings(described["settings"]))
         model = load_model(folder / MODEL)
         if not isinstance(model, EventModel):
             raise DataError(f"{folder}: expected an EventModel; got a {type(model).__name__}.")
@@ -513,6 +525,7 @@ class AarenEventForecaster(Estimator):
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
         faults: list[str] = []
         settings = self._numbers(LEAST, {"learning_rate": math.inf, "validation_fraction": 1.0}, faults)
+        self._check_random_state(faults)
         if isinstance(self.periods, str) and self.periods != "auto":
             faults.append(f"periods must be 'auto' or a list such as [24.0] or ['1D']; got {self.periods!r}")
         if faults:

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
-from aaren.engine.estimator import DESCRIPTION, STATE, Estimator, require_whole
+from aaren.engine.estimator import (
+    DESCRIPTION,
+    STATE,
+    Estimator,
+    RandomState,
+    draw_seed,
+    rename_settings,
+    require_whole,
+    saved_random_state,
+)
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.files.atomic import write_bytes, write_text
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
@@ -59,7 +68,7 @@ FEWER_LAGS = (6, 12, 24, 96)
 REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
 LEAST = {  # whole numbers among the settings, and how small they may be
     **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "batch_size", "updates"), 1),
-    **{"lag_steps": 2, "threads": 0, "seed": 0, "refit_every": 0},
+    **{"lag_steps": 2, "threads": 0, "refit_every": 0},
 }
 
 
@@ -84,7 +93,7 @@ class AarenForecaster(Estimator, LiveSeries):
             agree in them may share their weights. Make classes of numbers first, with `pandas.cut`.
         refit_every: rows after which `update` and `push` fit the base again, from running sums; 0: never.
         threads: of torch while training; 0: as it is.
-        seed: of weights and order.
+        random_state: of weights and order: an int makes fits repeatable, None does not.
         id_column: a long frame's column of names.
         time_column: of dates, or of whole numbers.
         target_column: a long frame's column of values.
@@ -121,7 +130,7 @@ class AarenForecaster(Estimator, LiveSeries):
         static: Sequence[str] = (),
         refit_every: int = 0,
         threads: int = 1,
-        seed: int = 0,
+        random_state: RandomState = 0,
         id_column: str = "unique_id",
         time_column: str = "ds",
         target_column: str = "y",
@@ -142,7 +151,7 @@ class AarenForecaster(Estimator, LiveSeries):
         self.static = static
         self.refit_every = refit_every
         self.threads = threads
-        self.seed = seed
+        self.random_state = random_state
         self.id_column = id_column
         self.time_column = time_column
         self.target_column = target_column
@@ -388,6 +397,7 @@ class AarenForecaster(Estimator, LiveSeries):
             "parameters": {
                 **self.get_params(),
                 **self._settings(),
+                "random_state": saved_random_state(self.random_state),
                 "covariates": list(self.covariates),
                 "static": list(self.static),
             },
@@ -414,7 +424,7 @@ class AarenForecaster(Estimator, LiveSeries):
 
     @classmethod
     def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenForecaster":
-        parameters = described["parameters"]
+        parameters = rename_settings(described["parameters"])
         found = cls(**{**parameters, **{name: tuple(parameters[name]) for name in ("covariates", "static")}})
         groups = described["groups"]
         found.groups_ = None if groups is None else [int(group) for group in groups]
@@ -462,8 +472,8 @@ class AarenForecaster(Estimator, LiveSeries):
         ends: Sequence[int],
         settings: Mapping[str, Any],
     ) -> Fitted:
-        engine = EngineConfig(threads=settings["threads"])
-        with repeatable(engine, seed=settings["seed"], shares_process=True):
+        engine, seed = EngineConfig(threads=settings["threads"]), draw_seed(self.random_state)
+        with repeatable(engine, seed=seed, shares_process=True):
             return add_correction(
                 fitted,
                 history,
@@ -471,8 +481,9 @@ class AarenForecaster(Estimator, LiveSeries):
                 judge_ends=ends,
                 config=self._network(),
                 training=CorrectionTraining(
-                    **{name: settings[name] for name in ("updates", "batch_size", "learning_rate", "seed")},
+                    **{name: settings[name] for name in ("updates", "batch_size", "learning_rate")},
                     most_seconds=settings["most_seconds"],
+                    seed=seed,
                 ),
                 tell=self._tell,
             )
@@ -528,6 +539,7 @@ class AarenForecaster(Estimator, LiveSeries):
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
         faults: list[str] = []
         settings = self._numbers(LEAST, {"learning_rate": math.inf, "most_seconds": math.inf}, faults)
+        self._check_random_state(faults)
         if self.fill not in ("error", "interpolate", "seasonal"):
             faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
         for name in ("covariates", "static"):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
+from aaren.engine.estimator import RandomState, Settings, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.progress import Observer, choose_observer, duration
@@ -77,7 +78,7 @@ class PolicyEvaluation:
         return f"{self.mean:.1f} ± {self.standard_error:.1f} ({len(self.returns)} episodes{failed})"
 
 
-class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learn from recorded episodes to act, given a target return.
 
     Args:
@@ -130,7 +131,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         validation_fraction: float = 0.1,
         patience: int = 6,
         comparison_episodes: int = 30,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
         device: str = "auto",
         threads: int = 0,
         verbose: bool | int = False,
@@ -350,9 +351,7 @@ class AarenPolicy(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         check_is_fitted(self, "model_")
         folder = save_model(self.model_, folder)
         save_model(self.clone_, folder / CLONE_FOLDER)
-        settings = self.get_params()
-        if not isinstance(settings["random_state"], Integral | None):
-            settings["random_state"] = None
+        settings = {**self.get_params(), "random_state": saved_random_state(self.random_state)}
         described = {
             "settings": {name: _plain(value) for name, value in settings.items()},
             "target_return": self.target_return_,
