@@ -9,7 +9,7 @@ import pytest
 from aaren.errors import ConfigError, DataError
 from aaren.events import AarenEventForecaster
 from aaren.events.fitting import divide, fit_markov, windows
-from aaren.events.frames import find_resolution, guess_columns, read_events
+from aaren.events.frames import Columns, find_resolution, guess_columns, read_events
 from aaren.events.likelihood import explain
 from aaren.events.sequences import EventSequences
 
@@ -274,3 +274,19 @@ def test_the_only_column_of_words_left_holds_the_kinds() -> None:
         assert columns.kind is None  # numbers may be amounts, and no word comes again
         assert "no column of kinds found among 'what'" in said
     assert guess_columns(frame.assign(price=1.0), sequence=None, time=None, kind=None)[0].kind is None
+
+
+def test_dates_and_lengths_of_time_that_would_be_misread() -> None:
+    days = pd.date_range("2026-01-05", periods=30, freq="D")
+    read = read_events(pd.DataFrame({"time": days.strftime("%d.%m.%Y %H:%M")}), Columns(time="time"))
+    assert np.allclose(np.diff(read.events.times), 86_400.0)
+    for times, message in (
+        (days[:7].strftime("%d/%m/%Y"), "day first or month first. Say which"),
+        (days.strftime("%Y%m%d").astype(int), "ends of months would be gaps.*format='%Y%m%d'"),
+        (days - days[0], r"lengths of time.*dt.total_seconds\(\)"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_events(pd.DataFrame({"time": times}), Columns(time="time"))
+    numbers = read_events(pd.DataFrame({"time": np.arange(30.0)}), Columns(time="time"))
+    with pytest.raises(DataError, match="expected a number, as those that were fitted"):
+        read_events(pd.DataFrame({"time": days}), Columns(time="time"), clock=numbers.clock)

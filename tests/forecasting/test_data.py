@@ -2,6 +2,7 @@ import gzip
 import lzma
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,20 @@ def test_what_no_model_can_use_is_an_error_with_line_and_column(write: Write, ro
     for allow in (False, True):
         with pytest.raises(DataError, match=words):
             read_series(write(*GOOD, row), allow_irregular=allow)
+
+
+def test_days_before_months_are_found_by_all_rows_or_asked_for(write: Write) -> None:
+    rows = [f"{day:02}.01.2020,{day}" for day in range(1, 15)]
+    dates = read_series(write("date,a", *rows)).dates
+    assert dates[[0, 13]].tolist() == [datetime(2020, 1, 1), datetime(2020, 1, 14)]
+    assert read_series(write("date,a", *rows[:13]), last=2).dates.tolist() == [
+        datetime(2020, 1, 12),
+        datetime(2020, 1, 13),
+    ]
+    with pytest.raises(
+        DataError, match=r"mine\.csv, column 'date': .* day first or month first. Write dates"
+    ):
+        read_series(write("date,a", *rows[:12]))
 
 
 def test_a_first_column_of_numbers_is_no_date(write: Write) -> None:

@@ -728,3 +728,24 @@ def test_text_among_covariates_is_no_gap_to_fill() -> None:
         DataError, match=r"expected a finite number; got cheap .120 such.. Make numbers of text"
     ):
         AarenForecaster(horizon=6, covariates=["price"], **TINY).fit(long_frame(120).assign(price="cheap"))
+
+
+def test_dates_whose_day_comes_first() -> None:
+    days = pd.date_range("2026-01-01", periods=60, freq="D")
+    frame = pd.DataFrame({"ds": days.strftime("%d.%m.%Y"), "y": np.arange(60) % 7})
+    model = AarenForecaster(horizon=3, correction=False).fit(frame)
+    assert model.predict()["ds"].tolist() == list(pd.date_range("2026-03-02", periods=3, freq="D"))
+    with pytest.raises(DataError, match=r"when='03.02.2026': write it year first"):
+        model.push([1.0], when="03.02.2026")
+    with pytest.raises(DataError, match=r"when='03.02.2026': write it year first"):
+        model.stream().push([1.0], when="03.02.2026")
+    months = [f"01.{month:02}.{year}" for year in range(2020, 2026) for month in range(1, 13)]
+    asked = (
+        "day first or month first. Say which: .*dayfirst=True"  # never days of January, with years of gaps
+    )
+    with pytest.raises(DataError, match=asked):
+        AarenForecaster(horizon=3, fill="interpolate").fit(pd.DataFrame({"ds": months, "y": np.arange(72)}))
+    with pytest.raises(DataError, match=r"to_datetime\(frame\['ds'\], format='%Y%m%d'\)"):
+        AarenForecaster(horizon=3).fit(frame.assign(ds=days.strftime("%Y%m%d").astype(int)))
+    with pytest.raises(DataError, match="dates or whole numbers; got Timedelta"):
+        AarenForecaster(horizon=3).fit(frame.assign(ds=days - days[0]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from aaren.datasets.dates import as_iso, look_like_dates
 from aaren.datasets.numbers import LARGEST, Integers, offsets_from_lengths
 from aaren.errors import DataError, require_extra
 from aaren.events.sequences import EventSequences, Times
@@ -84,7 +85,8 @@ class Clock:
         what, name = (f"{column.iloc[0]}" if name is None else f"column {name!r}"), name or TIME
         if not self.is_date:
             numbers = pandas.to_numeric(column, errors="coerce")
-            _refuse_missing(column, numbers.isna(), name, "a number, as those that were fitted")
+            is_wrong = numbers.isna() | (column.dtype.kind in "mM")  # to_numeric would count nanoseconds
+            _refuse_missing(column, is_wrong, name, "a number, as those that were fitted")
             if numbers.dtype.kind in "iu":
                 return np.asarray(numbers.to_numpy() - np.int64(self.origin), dtype=np.float64)
             return np.asarray(numbers, dtype=np.float64) - float(self.origin)
@@ -357,11 +359,16 @@ def read_dates(column: "pandas.Series", name: Hashable) -> "pandas.Series":
     """Return dates, from dates or text; a time zone is kept, several become UTC."""
     pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
     if not pandas.api.types.is_datetime64_any_dtype(column):
+        texts = as_iso(
+            column,
+            where=f"column {name!r}",
+            cure=f"Say which: pandas.to_datetime(frame[{name!r}], dayfirst=True), or False.",
+        )
         try:
             try:
-                dates = pandas.to_datetime(column, errors="coerce", format="ISO8601")
+                dates = pandas.to_datetime(texts, errors="coerce", format="ISO8601")
             except ValueError:  # zones are mixed
-                dates = pandas.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
+                dates = pandas.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
         except (ValueError, TypeError, OverflowError) as error:
             raise DataError(f"column {name!r}: dates cannot be read ({error}).") from error
     else:
@@ -378,6 +385,11 @@ def find_zone(name: str | None) -> str | None:
 
 def _make_clock(column: "pandas.Series", name: Hashable) -> Clock:
     pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
+    if pandas.api.types.is_timedelta64_dtype(column):
+        raise DataError(
+            f"column {name!r} holds lengths of time, such as {column.iloc[0]}; times are dates or numbers. "
+            f"Choose a unit: frame[{name!r}].dt.total_seconds()."
+        )
     is_number = pandas.api.types.is_numeric_dtype(column) and not pandas.api.types.is_bool_dtype(column)
     if not is_number and not pandas.api.types.is_datetime64_any_dtype(column):
         numbers = pandas.to_numeric(column, errors="coerce")
@@ -388,6 +400,12 @@ def _make_clock(column: "pandas.Series", name: Hashable) -> Clock:
         first = numbers.min()
         if not math.isfinite(float(first)):
             raise DataError(f"column {name!r}: times must be finite; got {first}.")
+        form = look_like_dates(numbers.to_numpy()) if numbers.dtype.kind in "iu" else ""
+        if form:
+            raise DataError(
+                f"column {name!r} holds whole numbers such as {first}, between which the ends of months "
+                f"would be gaps. Make dates of them: pandas.to_datetime(frame[{name!r}], format={form!r})."
+            )
         return Clock(is_date=False, origin=int(first) if numbers.dtype.kind in "iu" else float(first))
     dates = read_dates(column, name)
     zone = dates.dt.tz

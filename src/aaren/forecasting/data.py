@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.datasets.dataset import Dataset, Fact
+from aaren.datasets.dates import as_iso
 from aaren.datasets.numbers import LARGEST
 from aaren.errors import DataError, require_extra, unknown_name
 from aaren.files import folders
@@ -32,7 +33,7 @@ NUM_MARKS = 4
 DELAY_STEPS = 6
 NOISE_MEMORY = 0.8  # of one step in the next
 DAY, WEEK = 24, 168
-_READER = "series 2"  # raise the number when the parser changes, so that old cache entries are not used
+_READER = "series 3"  # raise the number when the parser changes, so that old cache entries are not used
 _CURE = (
     "Repair the file, or accept this: `aaren train` with --set allow_irregular=true; `aaren data verify "
     "--allow-irregular`; in Python allow_irregular=True."
@@ -246,6 +247,8 @@ def _parse(
         )
     if only is not None and any(str(name) in only for name in frame.columns[1:]):
         frame = frame.iloc[:, [0, *(i for i, name in enumerate(frame.columns) if i and str(name) in only)]]
+    where, cure = f"{path}, column {frame.columns[0]!r}", "Write dates as 2016-07-31 00:15."
+    frame.isetitem(0, as_iso(frame.iloc[:, 0], where=where, cure=cure))  # by all rows: the last may not tell
     line = 2 + (0 if last is None else max(0, len(frame) - last))  # of the first row
     frame = frame if last is None else frame.tail(last)
     names = [str(name) for name in frame.columns[1:]]

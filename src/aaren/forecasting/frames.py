@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from aaren.datasets.dates import as_iso, look_like_dates
 from aaren.errors import DataError, require_extra
 from aaren.forecasting.calendar import Dates, every_date, find_clock, is_regular
 
@@ -115,7 +116,7 @@ def read_frame(
             f"static= names columns of a long frame ({columns.series}, {columns.time}, {columns.value}); "
             f"this one is wide. Bring it into the long layout: frame.melt({columns.time!r})."
         )
-    times, time_zone = _times(frame[columns.time], columns)
+    times, time_zone = read_times(frame[columns.time], columns)
     reader = _Reader(frame, times, columns, fill, time_zone, after or {})
     if not is_long:
         _require_names(frame, columns)
@@ -429,7 +430,9 @@ def _require_names(frame: "pandas.DataFrame", columns: Columns) -> None:
         raise DataError(f"column {nameless[0]} of the frame has no name. Give it one.")
 
 
-def _times(times: "pandas.Series", columns: Columns) -> tuple[NDArray[np.generic], datetime.tzinfo | None]:
+def read_times(
+    times: "pandas.Series", columns: Columns
+) -> tuple[NDArray[np.generic], datetime.tzinfo | None]:
     """Return whole numbers, or dates in UTC and the time zone that they came in."""
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
     kind = pandas.api.types.infer_dtype(times, skipna=True)
@@ -437,7 +440,25 @@ def _times(times: "pandas.Series", columns: Columns) -> tuple[NDArray[np.generic
         numbers = np.asarray(pandas.to_numeric(times, errors="coerce"), dtype=np.float64)
         wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers == np.round(numbers))) | (kind == "boolean"))
         _refuse_times(times, wrong, columns)
-        return np.asarray(times, dtype=np.int64), None
+        whole = np.asarray(times, dtype=np.int64)
+        form = look_like_dates(whole)
+        if form:
+            raise DataError(
+                f"{columns.time} holds whole numbers such as {whole[0]}, which would be counted, gaps at the "
+                f"ends of months and all. Make dates of them: pandas.to_datetime(frame[{columns.time!r}], "
+                f"format={form!r})."
+            )
+        return whole, None
+    if kind in ("timedelta", "timedelta64", "time"):
+        raise DataError(
+            f"{columns.time} must hold dates or whole numbers; got {times.iloc[0]!r}. Add the day that they "
+            f"are counted from, or count steps: .dt.total_seconds()."
+        )
+    times = as_iso(
+        times,
+        where=str(columns.time),
+        cure=f"Say which: pandas.to_datetime(frame[{columns.time!r}], dayfirst=True), or False.",
+    )
     try:
         parsed = pandas.to_datetime(times, errors="coerce")
     except ValueError:  # several time zones

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from aaren.datasets.dates import refuse_unordered
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
 from aaren.forecasting.ridge import LAG_STEPS
@@ -689,6 +690,7 @@ class LagSession(Session[LagState]):
         import pandas
 
         config = self.model.config
+        refuse_unordered(when, name="when")
         stamp = pandas.Timestamp(when)
         if stamp.tz is not None:
             stamp = stamp.tz_convert(config.time_zone or "UTC").tz_localize(None)

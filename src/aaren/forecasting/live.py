@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aaren.datasets.dates import refuse_unordered
 from aaren.engine.estimator import require_whole
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.forecasting.calendar import Dates, continue_dates, find_slots
@@ -25,6 +26,7 @@ from aaren.forecasting.frames import (
     SeriesId,
     SeriesRows,
     read_frame,
+    read_times,
     show_time,
     usual_step,
     write_frame,
@@ -231,14 +233,11 @@ class LiveSeries:
                 f"the model was fitted with {', '.join(map(str, self.covariates))}: give them for the rows "
                 f"to forecast, predict(X_future=frame)."
             )
-        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
         missing = [name for name in (self.time_column, *self.covariates) if name not in given.columns]
         if missing:
             raise DataError(f"X_future has no column {missing[0]!r}.")
         is_long = self.id_column in given.columns
-        stamps = pandas.to_datetime(given[self.time_column]) if self._has_dates else given[self.time_column]
-        if self._has_dates and stamps.dt.tz is not None:
-            stamps = stamps.dt.tz_convert("UTC").dt.tz_localize(None)
+        stamps = read_times(given[self.time_column], self._columns())[0]
         values = given[list(self.covariates)].to_numpy(dtype=np.float64)
         found = []
         for name in self.series_:
@@ -248,7 +247,7 @@ class LiveSeries:
                 else np.arange(len(given))
             )
             kind = times[name].dtype
-            places = {time: row for row, time in zip(rows, stamps.to_numpy()[rows].astype(kind), strict=True)}
+            places = {time: row for row, time in zip(rows, stamps[rows].astype(kind), strict=True)}
             absent = [time for time in times[name] if time not in places]
             if absent:
                 raise DataError(
@@ -474,6 +473,7 @@ class LiveSeries:
         if like.dtype.kind != "M":
             return cast("np.generic", np.int64(when))
         pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        refuse_unordered(when, name="when")
         stamp, zone = pandas.Timestamp(when), self.panel_.time_zone
         if (stamp.tz is None) != (zone is None):
             raise DataError(f"the model was fitted on times in the time zone {zone}; got {when!r}.")
