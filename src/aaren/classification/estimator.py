@@ -43,10 +43,13 @@ from aaren.classification.panels import (
     check_cases,
     from_table,
     is_table,
+    match_labels,
     read_panel,
     require_comparable,
+    require_rows,
     require_seen,
     scale,
+    warn_if_transposed,
 )
 from aaren.classification.predict import require_room
 from aaren.classification.ridge import SIZES, EarlyStop, LeftOut, fit_features, plan_features
@@ -93,8 +96,9 @@ except ImportError as error:
 class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify time series, whole or while they come in.
 
-    X is a 3-D array (cases, channels, steps), a 2-D array of series of one channel, or a list of series of
-    any lengths, each (channels, steps) or (steps,).
+    X is a 3-D array (cases, channels, steps), a 2-D array or frame of series of one channel, one per row, a
+    list of series of any lengths, each (channels, steps) or (steps,), or a frame with an index of series and
+    time and a column per channel.
 
     Args:
         model: "features": random causal convolutions pooled by Aaren, heads solved in closed form, in
@@ -200,6 +204,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         self._require_settings()
         cases, labels = self._read_training(X, y)
         num_channels = check_cases(cases)
+        warn_if_transposed(cases)
         require_comparable(labels)
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
@@ -254,8 +259,9 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
     def score(self, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:  # noqa: N803
         """Return the accuracy; labels that `fit` never saw are refused."""
         check_is_fitted(self, "model_")
-        require_seen(np.asarray(y), self.classes_)
-        return float(super().score(X, y, sample_weight))
+        labels = match_labels(X, y)
+        require_seen(np.asarray(labels), self.classes_)
+        return float(super().score(X, labels, sample_weight))
 
     def stream(
         self,
@@ -645,9 +651,10 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
     def _read_training(self, X: object, y: ArrayLike | None) -> tuple[list[Case], NDArray[np.generic]]:  # noqa: N803
         cases = None if y is None or is_table(X) else read_panel(X)
         if cases is None:
+            require_rows(X)
             table, labels = validate_data(self, X, y, dtype=np.float64)
             return from_table(table), labels
-        labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(match_labels(X, y), warn=True)
         check_consistent_length(cases, labels)
         if hasattr(self, "n_features_in_"):
             del self.n_features_in_  # of an earlier fit to a table
@@ -656,6 +663,8 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
     def _read(self, X: object) -> list[Case]:  # noqa: N803
         check_is_fitted(self, "model_")
         cases = read_panel(X)
+        if cases is None:
+            require_rows(X)
         if cases is None and hasattr(self, "n_features_in_"):
             self._require_same_width(X)
             cases = from_table(validate_data(self, X, reset=False, dtype=np.float64))
