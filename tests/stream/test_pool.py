@@ -165,7 +165,7 @@ def test_order_cuts_eviction_and_repeats_change_no_bit(
             assert pool.push(batch, others, seq=order, **given) == [None] * len(batch)
             assert [state_to_bytes(pool.get(key)) for key in sessions if key in pool] == before
             if number in commits:
-                pool.start_commit() if number % 2 else pool.commit()
+                pool.commit()
         assert len(pool) == len(sessions)
         for key, session in sessions.items():
             assert state_to_bytes(pool.get(key)) == state_to_bytes(session.state)
@@ -549,65 +549,6 @@ def test_a_store_that_was_cut_says_so(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="damaged, or no file of states"):  # noqa: SIM117
         with StreamPool(MODEL, path) as pool:
             pool.push([f"key {number}" for number in range(100)], rows(100))
-
-
-def test_a_commit_under_way_keeps_the_states_of_its_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, items = tmp_path / "states.db", rows(5)
-    may_write = threading.Event()
-    pool = StreamPool(MODEL, path, capacity=3)
-    save = pool._store.save
-
-    def wait_and_save(*given: Any, **named: Any) -> None:
-        may_write.wait()
-        save(*given, **named)
-
-    monkeypatch.setattr(pool._store, "save", wait_and_save)
-    pool.push(["a", "b"], items[:2])
-    expected = [state_to_bytes(pool.get(key)) for key in "ab"]
-    done = pool.start_commit()
-    pool.push(["a", "b"], items[2:4])  # computed while the file is written
-    assert not done.done()
-    threading.Timer(0.05, may_write.set).start()
-    pool.push(["c"], items[4:])  # is it in the file? That waits
-    assert done.done()
-    pool.close()
-    with StreamPool(MODEL, path) as again:
-        assert (again.offset, len(again)) == (2, 2)
-        assert [state_to_bytes(again.get(key)) for key in "ab"] == expected
-
-
-def test_a_commit_under_way_that_fails_leaves_its_states_to_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, items = tmp_path / "states.db", rows(6)
-    pool = StreamPool(MODEL, path, capacity=3)
-    pool.push(["a", "b", "e"], items[:3])
-    pool.commit()
-    commit = pool._store.commit
-
-    def fail() -> None:
-        raise UnwritableError("the disk is full")
-
-    monkeypatch.setattr(pool._store, "commit", fail)
-    pool.drop(["e"])
-    pool.push(["a"], items[3:4], seq=[7])
-    done = pool.start_commit()
-    pool.push(["b"], items[4:5])
-    with pytest.raises(UnwritableError, match="full"):
-        done.result()
-    assert pool.committed == 3
-    monkeypatch.setattr(pool._store, "commit", commit)
-    pool.push(["c", "d"], items[4:])  # "a" leaves memory
-    assert pool.push(["a"], items[3:4], seq=[7]) == [None]
-    expected = saved(pool, "abcd")
-    pool.start_commit()
-    pool.close()
-    with StreamPool(MODEL, path) as again:
-        assert (again.offset, len(again)) == (8, 4)
-        assert saved(again, "abcd") == expected
-        assert "e" not in again
 
 
 def killed_with_log(path: Path, commits: int) -> None:

@@ -1,7 +1,5 @@
 """Batcher: requests that wait are taken in together, committed together, and only then answered.
 
-While they are committed, the next ones are taken in.
-
 A row may carry `seq`, its number among those of its key. One that is not beyond the key's last was delivered
 before: it changes nothing, and if it is of the key's last request its answer is given again, since that is
 committed with the state. So a client that repeats what it got no answer to has every item taken in exactly
@@ -12,9 +10,8 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from aaren.engine.lines import read_row
@@ -51,17 +48,6 @@ class Pushed:
     extras: dict[str, list[Any]] = field(default_factory=dict)
     seqs: list[int] = field(default_factory=list)
     rows: list[Mapping[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Worked:
-    """Requests that were taken in together, and the commit under way; or why they were not."""
-
-    requests: Sequence[Pushed]
-    begun: float
-    answers: list[list[dict[str, Any]]] = field(default_factory=list)
-    committed: "Future[None] | None" = None
-    error: BaseException | None = None
 
 
 class Batcher:
@@ -139,58 +125,33 @@ class Batcher:
                 count += 1
             taken, self._waiting = self._waiting[:count], self._waiting[count:]
             self._num_waiting -= size
-            requests = [pushed for pushed, _ in taken]
-            for worked in await loop.run_in_executor(self._worker, self._work, requests):
-                waiting = [done for _, done in taken[: len(worked.requests)]]
-                taken = taken[len(waiting) :]
-                if worked.committed is None:
-                    self._answer(worked, waiting, worked.error)
+            found = await loop.run_in_executor(self._worker, self._work, [pushed for pushed, _ in taken])
+            for (_, done), outcome in zip(taken, found, strict=True):
+                if done.cancelled():
                     continue
-                committed = asyncio.wrap_future(worked.committed)
-                committed.add_done_callback(partial(self._answer_after, worked, waiting))
+                if isinstance(outcome, BaseException):
+                    done.set_exception(outcome)
+                    done.exception()  # whoever waited may have gone
+                else:
+                    done.set_result(outcome)
 
-    def _answer_after(
-        self,
-        worked: "_Worked",
-        waiting: Sequence["asyncio.Future[list[dict[str, Any]]]"],
-        committed: "asyncio.Future[None]",
-    ) -> None:
-        self._answer(worked, waiting, committed.exception())
-
-    def _answer(
-        self,
-        worked: "_Worked",
-        waiting: Sequence["asyncio.Future[list[dict[str, Any]]]"],
-        error: BaseException | None,
-    ) -> None:
-        """Give requests their answers, now that they are committed, or say why there are none."""
-        if error is None:
-            count = sum(map(len, worked.answers))
-            self._metrics.streams = len(self.pool)
-            self._metrics.count(items=count, outputs=count, seconds=time.perf_counter() - worked.begun)
-        for place, done in enumerate(waiting):
-            if done.cancelled():
-                continue
-            if error is not None:
-                done.set_exception(error)
-                done.exception()  # whoever waited may have gone
-            else:
-                done.set_result(worked.answers[place])
-
-    def _work(self, requests: Sequence[Pushed]) -> "list[_Worked]":
-        """Take in requests together; if one of them is refused, each by itself."""
-        begun = time.perf_counter()
+    def _work(self, requests: Sequence[Pushed]) -> list[list[dict[str, Any]] | BaseException]:
+        """Take in requests together, commit and answer; if one of them is refused, each by itself."""
+        start = time.perf_counter()
         try:
             found = self._push(requests)
         except AarenError as error:  # nothing was taken in
             if len(requests) > 1:
-                return [worked for request in requests for worked in self._work([request])]
-            return [_Worked(requests, begun, error=error)]
+                return [outcome for request in requests for outcome in self._work([request])]
+            return [error]
         try:
             answers = self._name_all(requests, found)
-            return [_Worked(requests, begun, answers, self.pool.start_commit())]
+            self.pool.commit()
         except Exception as error:
-            return [_Worked(requests, begun, error=error)]
+            return [error] * len(requests)
+        self._metrics.streams = len(self.pool)
+        self._metrics.count(items=len(found), outputs=len(found), seconds=time.perf_counter() - start)
+        return list(answers)
 
     def _push(self, requests: Sequence[Pushed]) -> list[Any]:
         whole = requests[0]

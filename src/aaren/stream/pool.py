@@ -10,10 +10,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -86,14 +85,6 @@ class StateLayout:
         return json.dumps([[str(part.dtype), *part.shape] for part in self.parts])
 
 
-class _Pending(NamedTuple):
-    """A commit that is under way."""
-
-    done: "Future[None]"
-    rows: NDArray[np.int64]  # of the slab, that it writes
-    dropped: set[str]
-
-
 class StreamPool:
     """Many streams of one model, by their keys.
 
@@ -133,8 +124,6 @@ class StreamPool:
         self._device = next(iter(self._session.model.parameters())).device
         self._guard = threading.RLock()
         self._store = StateStore(Path(path))
-        self._writer: ThreadPoolExecutor | None = None  # of commits that nobody waits for
-        self._pending: _Pending | None = None
         words = -(-self._layout.nbytes // WORD)
         self._slab = np.empty((capacity, words), np.uint64)  # the system gives a page when it is written to
         self._return_to_commit()
@@ -350,7 +339,6 @@ class StreamPool:
         """
         with self._guard:
             wanted = self.offset if offset is None else _read_offset(offset)
-            self._settle()
             with self._undone():
                 self._store.write(
                     self._stored(np.flatnonzero(self._changed)), dropped=self._dropped, offset=wanted
@@ -359,38 +347,6 @@ class StreamPool:
             self._changed[:] = False
             self._dropped.clear()
             self.offset = wanted
-
-    def start_commit(self) -> "Future[None]":
-        """Commit in a thread of its own, while the next push computes; its future tells when it is done.
-
-        What needs the file, such as a stream that is not in memory, or another commit, waits for it. If it
-        fails, states stay in memory, and the next commit writes them.
-        """
-        with self._guard:
-            self._settle()
-            done: Future[None] = Future()
-            if self._store.has_changes:  # states have left memory: what to undo is decided at once
-                self.commit()
-                done.set_result(None)
-                return done
-            rows = np.flatnonzero(self._changed)
-            # As they are now: the next push changes the slab.
-            found, dropped, offset = list(self._stored(rows, self._slab[rows])), self._dropped, self.offset
-            self._changed[:], self._dropped = False, set()
-            self._writer = self._writer or ThreadPoolExecutor(1, thread_name_prefix="aaren-commit")
-            done = self._writer.submit(self._store.save, found, dropped=dropped, offset=offset)
-            self._pending = _Pending(done, rows, dropped)
-            return done
-
-    def _settle(self) -> None:
-        """Wait for a commit under way. If it failed, what it was to write has not been written."""
-        if self._pending is None:
-            return
-        done, rows, dropped = self._pending
-        self._pending = None
-        if done.exception() is not None:
-            self._changed[rows] = True  # none of them left memory meanwhile: that needs the file
-            self._dropped |= dropped
 
     @property
     def committed(self) -> int:
@@ -404,7 +360,6 @@ class StreamPool:
 
     def _read(self, name: str) -> str:
         with self._guard:
-            self._settle()
             return str(self._store.read(name))
 
     @property
@@ -461,7 +416,6 @@ class StreamPool:
         with self._guard:
             if isinstance(keys, str):
                 raise DataError(f"drop takes several keys: drop([{keys!r}]).")
-            self._settle()
             dropped = 0
             for key in dict.fromkeys(_read_keys(list(keys))):
                 if key in self._rows:
@@ -482,7 +436,6 @@ class StreamPool:
         """
         with self._guard:
             before = (time.time() if now is None else now) - older_than
-            self._settle()
             stored = self._store.keys_before(before)
             old = {key for key in stored if key not in self._rows and key not in self._dropped}
             old.update(key for key, row in self._rows.items() if self._seen[row] < before)
@@ -491,10 +444,6 @@ class StreamPool:
     def close(self) -> None:
         """Give the file back; what was pushed since the last commit is forgotten."""
         with self._guard:
-            self._settle()
-            if self._writer is not None:
-                self._writer.shutdown()
-                self._writer = None
             self._store.close()
 
     def __enter__(self) -> Self:
@@ -551,7 +500,6 @@ class StreamPool:
 
     def _load(self, keys: list[str]) -> dict[str, Row]:
         """Return those of the states that are stored."""
-        self._settle()
         found = {}
         for row in self._store.load([key for key in keys if key not in self._dropped]):
             if len(row.content) != self._layout.nbytes:
@@ -563,7 +511,6 @@ class StreamPool:
         return found
 
     def _is_stored(self, key: str) -> bool:
-        self._settle()
         return key not in self._dropped and self._store.has(key)
 
     def _keep(
@@ -581,8 +528,6 @@ class StreamPool:
         self._used[here] = self._pushes
         surplus = max(len(keys) - self.capacity, 0)  # go to the file at once
         lacking = len(keys) - surplus - len(here) - len(self._free) - (self.capacity - self._num_used)
-        if surplus or lacking > 0:
-            self._settle()
         leaving = self._least_used(lacking) if lacking > 0 else here[:0]
         notes = {key: row.note for key, row in loaded.items()}
         seqs = {**{key: row.seq for key, row in loaded.items()}, **last}
@@ -636,12 +581,11 @@ class StreamPool:
         self._changed[rows], self._used[rows] = False, 0
         self._free += rows
 
-    def _stored(self, rows: NDArray[np.int64], contents: Words | None = None) -> Iterator[Row]:
-        """Return states in memory as the file keeps them; `contents`: copies of them."""
-        held = (self._slab[row] for row in rows.tolist()) if contents is None else contents
+    def _stored(self, rows: NDArray[np.int64]) -> Iterator[Row]:
+        """Return states in memory as the file keeps them."""
         parts = (part[rows].tolist() for part in (self._keys, self._seen, self._seq, self._notes))
-        for content, key, seen, seq, note in zip(held, *parts, strict=True):
-            yield Row(key, seen, seq, note, memoryview(content))
+        for row, key, seen, seq, note in zip(rows.tolist(), *parts, strict=True):
+            yield Row(key, seen, seq, note, memoryview(self._slab[row]))
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:

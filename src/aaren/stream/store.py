@@ -185,15 +185,6 @@ class StateStore:
             self._db.execute("commit")
         self.saved += 1
 
-    def save(self, rows: Iterable[Row], *, dropped: Iterable[str], **facts: object) -> None:
-        """Write and commit, or leave the last commit."""
-        try:
-            self.write(rows, dropped=dropped, **facts)
-            self.commit()
-        except BaseException:
-            self.rollback()
-            raise
-
     def rollback(self) -> None:
         """Go back to the last commit."""
         if self._db.in_transaction:
