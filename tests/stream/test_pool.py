@@ -377,6 +377,11 @@ def test_one_bad_item_refuses_the_whole_push(pool: StreamPool) -> None:
         (["a"], [[0.0, 0.0]] * 2, {}, "items must be 1, one per key; got 2"),
         (["a"], 7.0, {}, "items must be 1, one per key; got 7.0"),
         (["a"], [[0.0, 0.0]], {"offset": -1}, "offset must be"),
+        (["a"], [[0.0, 0.0]], {"offset": 2**63}, "offset must be"),
+        (["a"], [[0.0, 0.0]], {"seq": [2**63]}, "seq must be"),
+        (["a"], [[0.0, 0.0]], {"seq": [0.5]}, "seq must be"),
+        (["a"], [[0.0, 0.0]], {"at": float("nan")}, "at must be a time"),
+        (["a"], [[0.0, 0.0]], {"at": "now"}, "at must be a time"),
         (["a"], [[0.0, 0.0]], {"mask": [True, False]}, "mask must be 1, one per key"),
     ],
 )
@@ -386,6 +391,35 @@ def test_what_cannot_be_pushed_is_refused(
     with pytest.raises(DataError, match=words):
         pool.push(keys, items, **options)
     assert len(pool) == 0
+
+
+def test_numbers_of_numpy_count_as_those_of_python(pool: StreamPool) -> None:
+    pool.push(["a", "b"], rows(2), offset=np.int64(0), seq=np.array([4, 7]))  # type: ignore[arg-type]  # whatever the types say
+    assert pool.push(["a", "b"], rows(2), seq=np.array([4, 6])) == [None, None]  # type: ignore[arg-type]
+    assert pool.note("b") == (7, None)
+
+
+def test_one_bad_item_among_many_is_found_by_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, items = [f"key {number}" for number in range(64)], rows(64)
+    items[[41, 50]] = torch.nan
+    with StreamPool(MODEL, tmp_path / "states.db") as pool:
+        pool.push(["before"], rows(1))
+        calls, push = [], pool._session.push
+
+        def counted(item: Any, **extras: Any) -> Tensor:
+            calls.append(len(item))
+            return push(item, **extras)
+
+        monkeypatch.setattr(pool._session, "push", counted)
+        with pytest.raises(DataError, match=r"item 41 of this push, of stream 'key 41'"):
+            pool.push(keys, items)
+        assert len(calls) < 20
+
+
+def test_a_key_that_cannot_be_stored_is_no_key_of_the_pool(pool: StreamPool) -> None:
+    assert "\ud800" not in pool
+    with pytest.raises(DataError, match="cannot be stored"):
+        pool.note("\ud800")
 
 
 def test_streams_are_dropped_and_expire(tmp_path: Path) -> None:
@@ -465,6 +499,35 @@ def test_states_of_other_weights_are_refused_until_upgraded(tmp_path: Path) -> N
         torch.testing.assert_close(pool.get("a").tail, session.state.tail)
     with StreamPool.upgrade(MODEL, path) as pool:
         assert (len(pool), pool.offset, "a" in pool) == (0, 2, False)
+
+
+def test_a_replay_may_be_numbered_as_it_was_pushed(tmp_path: Path) -> None:
+    path, better, items = tmp_path / "states.db", forecaster(seed=1), rows(4).tolist()
+    with StreamPool(MODEL, path) as pool:
+        pool.push(list("abab"), items)
+    past = [(list("ab"), items[:2], {"offset": 0}), (list("ab"), items[2:], {"offset": 2})]
+    with StreamPool.upgrade(better, path, replay=past) as pool, StreamPool(better, tmp_path / "b.db") as anew:
+        anew.push(list("abab"), items)
+        assert (pool.offset, saved(pool, "ab")) == (4, saved(anew, "ab"))
+
+
+def test_a_file_that_cannot_be_opened_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> int:
+        raise StateError("damaged")
+
+    monkeypatch.setattr("aaren.stream.store.StateStore.count", fail)
+    for begin in (StreamPool, StreamPool.upgrade):
+        with pytest.raises(StateError, match="damaged") as kept:
+            begin(MODEL, tmp_path / "states.db")
+    monkeypatch.undo()
+    StreamPool(MODEL, tmp_path / "states.db").close()
+    del kept  # which held all that there was
+
+
+def test_two_names_of_a_file_are_one_file(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "states.db")
+    with StreamPool(MODEL, tmp_path / "states.db"), pytest.raises(InUseError):
+        StreamPool(MODEL, tmp_path / "link.db")
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -589,7 +652,7 @@ def test_a_state_newer_than_the_store_is_refused(tmp_path: Path) -> None:
     with StreamPool(MODEL, path) as pool:
         pool.push(["a"], rows(1))
     with sqlite3.connect(path) as db:
-        db.execute("update state set saved = 99")
+        db.execute("update state set saved = saved + 1")
     db.close()
     with StreamPool(MODEL, path) as pool, pytest.raises(StateError, match=r"write-ahead log .* was removed"):
         pool.push(["a"], rows(1))

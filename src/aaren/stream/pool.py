@@ -7,9 +7,11 @@ that do not fit into memory wait in the file.
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
@@ -107,14 +109,12 @@ class StreamPool:
     """
 
     def __init__(self, model: Streamable, path: str | Path, *, capacity: int = 65_536) -> None:
-        self._begin(model, path, capacity)
-        try:
+        with self._begun(model, path, capacity):
             self._require_same_model()
-        except BaseException:
-            self._store.close()
-            raise
 
-    def _begin(self, model: Streamable, path: str | Path, capacity: int) -> None:
+    @contextlib.contextmanager
+    def _begun(self, model: Streamable, path: str | Path, capacity: int) -> Iterator[None]:
+        """Open the file, and give it back if what follows fails."""
         given: object = capacity  # whatever the type says
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise ConfigError(f"capacity must be a number of streams, at least 1; got {capacity!r}.")
@@ -123,10 +123,15 @@ class StreamPool:
         self._layout = StateLayout(self._session.state)
         self._device = next(iter(self._session.model.parameters())).device
         self._guard = threading.RLock()
-        self._store = StateStore(Path(path))
         words = -(-self._layout.nbytes // WORD)
         self._slab = np.empty((capacity, words), np.uint64)  # the system gives a page when it is written to
-        self._return_to_commit()
+        self._store = StateStore(Path(path))
+        try:
+            self._return_to_commit()
+            yield
+        except BaseException:
+            self._store.close()
+            raise
 
     def _return_to_commit(self) -> None:
         """Forget what memory holds."""
@@ -183,18 +188,14 @@ class StreamPool:
                 states are to begin from; none: every stream begins with nothing.
         """
         pool = cls.__new__(cls)
-        pool._begin(model, path, capacity)
-        try:
+        with pool._begun(model, path, capacity):
             offset = pool.offset
             pool._store.forget_all()
-            pool._count = 0
+            pool._count = pool.offset = 0
             for keys, items, extras in replay:
                 pool.push(keys, items, **extras)
             pool._store.write(fingerprint=pool._session.model.fingerprint(), layout=pool._layout.describe())
             pool.commit(offset)
-        except BaseException:
-            pool.close()
-            raise
         return pool
 
     def push(
@@ -228,6 +229,7 @@ class StreamPool:
             for name, given in {"items": items, **extras}.items():
                 _require_one_per_key(name, given, len(keys))
             begin = self.offset if offset is None else _read_offset(offset)
+            now = time.time() if at is None else _read_time(at)
             answers: list[Any] = [None] * len(keys)
             first = min(max(self.offset - begin, 0), len(keys))
             if first == len(keys):
@@ -245,7 +247,7 @@ class StreamPool:
                 found, kept, num_new = self._advance([keys[number] for number in numbers], named, numbers)
                 for number, answer in zip(numbers, found, strict=True):
                     answers[number] = answer
-                self._keep(*kept, time.time() if at is None else float(at), last)
+                self._keep(*kept, now, last)
                 self._count += num_new
             self.offset = begin + len(keys)
             return answers
@@ -273,11 +275,11 @@ class StreamPool:
         last |= {key: row.seq for key, row in self._load(stored).items()} if stored else {}
         new = []
         for number in numbers:
-            given: object = seq[number]
-            if isinstance(given, bool) or not isinstance(given, int) or not -1 <= given < 2**63:
+            given = _read_whole(seq[number])
+            if given is None:
                 raise DataError(
-                    f"seq must be a whole number of at least 0, or -1 for none; got {given!r} of stream "
-                    f"{keys[number]!r}."
+                    f"seq must be a whole number of at least 0, or -1 for none; got {seq[number]!r} of "
+                    f"stream {keys[number]!r}."
                 )
             if given == -1 or given > last.get(keys[number], -1):
                 new.append(number)
@@ -398,6 +400,7 @@ class StreamPool:
     def note(self, key: str) -> tuple[int, bytes | None]:
         """Return the last `seq` of a stream (-1: none) and what was kept with it."""
         with self._guard:
+            (key,) = _read_keys([key])
             row = self._rows.get(key, -1)
             if row >= 0:
                 return int(self._seq[row]), self._notes[row]
@@ -406,7 +409,7 @@ class StreamPool:
 
     def __contains__(self, key: object) -> bool:
         with self._guard:
-            return isinstance(key, str) and (key in self._rows or self._is_stored(key))
+            return isinstance(key, str) and (key in self._rows or (_is_text(key) and self._is_stored(key)))
 
     def __len__(self) -> int:
         return self._count
@@ -469,11 +472,11 @@ class StreamPool:
         try:
             output: Any = session.push(cast("Any", items), **extras)
         except AarenError as error:
-            if len(keys) > 1:  # say whose item it is
-                for place, key in enumerate(keys):
-                    one = {name: _pick(given, np.array([place])) for name, given in extras.items()}
-                    alone = _pick(items, np.array([place]))
-                    self._step([key], numbers[place : place + 1], block[place : place + 1].copy(), alone, one)
+            if len(keys) > 1:  # say whose item it is: the first half is tried, then the second
+                middle = len(keys) // 2
+                for half in (slice(middle), slice(middle, None)):
+                    others = {name: given[half] for name, given in extras.items()}
+                    self._step(keys[half], numbers[half], block[half].copy(), items[half], others)
                 raise
             named = type(error)(
                 f"item {numbers[0]} of this push, of stream {keys[0]!r}: {error} Nothing of the push was "
@@ -680,12 +683,19 @@ def _read_keys(keys: Sequence[str]) -> list[str]:
         given: object = key
         if not isinstance(given, str):
             raise DataError(f"a key is text; got {given!r}. Convert it: str(...).")
-    try:
-        "".join(keys).encode()
-    except UnicodeEncodeError as error:
-        wrong = next(key for key in keys if any("\ud800" <= letter <= "\udfff" for letter in key))
-        raise DataError(f"the key {wrong!r} cannot be stored: {error.reason}.") from error
+    if not _is_text("".join(keys)):
+        wrong = next(key for key in keys if not _is_text(key))
+        raise DataError(f"the key {wrong!r} cannot be stored: it holds half of a character (a surrogate).")
     return list(keys)
+
+
+def _is_text(key: str) -> bool:
+    """Tell whether a key can be written as UTF-8."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require_one_per_key(name: str, given: Items, count: int) -> None:
@@ -697,7 +707,26 @@ def _require_one_per_key(name: str, given: Items, count: int) -> None:
         raise DataError(f"{name} must be {count}, one per key; got {size}.")
 
 
+def _read_whole(given: object) -> int | None:
+    """Return a whole number from -1 on that the file can hold; None: it is something else."""
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        return None
+    found = int(given)
+    return found if -1 <= found < 2**63 else None
+
+
 def _read_offset(offset: object) -> int:
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+    found = _read_whole(offset)
+    if found is None or found < 0:
         raise DataError(f"offset must be the number of an item of the input, from 0; got {offset!r}.")
-    return offset
+    return found
+
+
+def _read_time(at: object) -> float:
+    try:
+        found = float(at)  # type: ignore[arg-type]  # whatever it is
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise DataError(f"at must be a time, as a number; got {at!r}.")
+    return found

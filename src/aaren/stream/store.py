@@ -65,7 +65,7 @@ class StateStore:
         self.path = path
         self._held = ExitStack()
         try:
-            self._held.enter_context(locked_file(path, wait_seconds=0.0))
+            self._held.enter_context(locked_file(path.resolve(), wait_seconds=0.0))  # one by every name
         except OSError as error:
             raise UnwritableError(f"cannot write to {path}: {error}. Choose another file.") from error
         try:
@@ -130,7 +130,7 @@ class StateStore:
                     some,
                 ).fetchall()
             for key, saved, seen, seq, note, checksum, content in found:
-                if saved > self.saved + 1:
+                if saved > self.saved + self.has_changes:
                     raise StateError(
                         f"{self.path}: stream {key!r} was saved by commit {saved}, but the store ends with "
                         f"{self.saved}: its write-ahead log ({self.path.name}-wal) was removed. Restore both "
