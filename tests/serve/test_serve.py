@@ -1,5 +1,6 @@
 """`aaren serve`: a real server in its own process, on loopback; every item exactly once, also when killed."""
 
+import asyncio
 import base64
 import http.client
 import json
@@ -9,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ pytest.importorskip("uvicorn", reason="needs aaren[serve]")
 
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.predict import SampleRows
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, DataError, UnwritableError
+from aaren.nn.state import state_to_bytes
+from aaren.serve.batcher import Batcher, Limits
 from aaren.serve.run import _listen, serve
+from aaren.stream.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -109,6 +113,7 @@ def ask(port: int, path: str, content: object = None, method: str = "", **header
     finally:
         connection.close()
     assert answer.getheader("Access-Control-Allow-Origin") is None
+    assert answer.getheader("Retry-After") == ("1" if answer.status == 503 else None)
     return answer.status, json.loads(text) if answer.getheader("Content-Type") == "application/json" else text
 
 
@@ -163,7 +168,9 @@ def test_a_kernel_that_cannot_run_is_found_before_the_server_starts(
 GOOD = {"id": "a", "values": [1, 2]}
 
 
-def test_what_cannot_be_used_is_said_and_changes_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_said_and_changes_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     cases: list[tuple[Any, int, str]] = [
         (b"not json", 422, "expected a row or a list of rows"),
         (b"[" * 100_000, 422, "expected a row or a list of rows"),
@@ -176,7 +183,8 @@ def test_what_cannot_be_used_is_said_and_changes_nothing(tmp_path: Path) -> None
         (b'{"id": "a", "values": [1, NaN]}', 422, "nan"),
         (b" " * 2_000_000, 413, "at most 1048576 bytes"),
     ]
-    with running(tmp_path / "states.db", max_streams=3) as port:
+    options: dict[str, Any] = {"max_streams": 3, "host_names": ("sensors.EXAMPLE",)}
+    with running(tmp_path / "states.db", **options) as port:
         for content, status, words in cases:
             found, answer = ask(port, "/push", content)
             assert (found, words in answer["error"]) == (status, True), (content, answer)
@@ -184,12 +192,19 @@ def test_what_cannot_be_used_is_said_and_changes_nothing(tmp_path: Path) -> None
         assert ask(port, "/healthz")[1]["streams"] == 0
         assert ask(port, "/push", [{**GOOD, "id": name} for name in "abc"])[0] == 200
         assert ask(port, "/push", {**GOOD, "id": "d"})[0] == 503
+        assert ask(port, "/push", {**GOOD, "id": "\ud800"})[0] == 503
         assert ask(port, "/push", GOOD, Content_Type="text/plain")[0] == 415
         assert ask(port, "/push", GOOD, Origin="http://evil.example")[0] == 403
         assert ask(port, "/push", GOOD, Origin=f"http://127.0.0.1:{port}")[0] == 200
         assert ask(port, "/healthz", Host="evil.example")[0] == 421
         assert ask(port, "/nowhere")[0] == 404
-        assert ask(port, "/push", method="GET")[0] == 405
+        assert ask(port, "/push", method="GET") == (405, {"error": "/push does not take GET, but POST."})
+        assert ask(port, "/healthz", Host=f"Sensors.Example:{port}")[0] == 200
+        with socket.create_connection(("127.0.0.1", port)) as gone:  # in the middle of its rows
+            head = f"POST /push HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            gone.sendall(f"{head}Content-Length: 100\r\n\r\n[".encode())
+        assert ask(port, "/healthz")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_beyond_the_loopback_a_token_is_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +229,8 @@ def test_a_websocket_answers_as_push_does(tmp_path: Path) -> None:
                 assert json.loads(opened.recv())["answers"][0]["seq"] == seq
             opened.send("not json")
             assert "error" in json.loads(opened.recv())
+            opened.send(json.dumps({**GOOD, "seq": 3}).encode())
+            assert json.loads(opened.recv())["answers"][0]["seq"] == 3
         with pytest.raises(Exception, match=r"403|rejected"):
             client.connect(f"ws://127.0.0.1:{port}/stream", origin="http://evil.example")
 
@@ -238,6 +255,134 @@ def test_concurrent_requests_of_many_clients_are_kept_apart(tmp_path: Path) -> N
         assert not wrong
         states = [ask(port, f"/state/c{number}")[1]["state"] for number in range(1, 8)]
         assert len(set(states)) == 1
+
+
+def batched(
+    path: Path,
+    work: Callable[[Batcher], Coroutine[Any, Any, None]],
+    *,
+    limits: Limits | None = None,
+    **options: Any,
+) -> None:
+    """Run something with the server's batcher, without the server."""
+
+    async def run() -> None:
+        pool = StreamPool(ROWS.model, path, **options)
+        metrics = StreamMetrics()
+        batcher = Batcher(ROWS, pool, key="id", time="", limits=limits or Limits(), metrics=metrics)
+        try:
+            await work(batcher)
+        finally:
+            await batcher.close()
+
+    asyncio.run(run())
+
+
+def row(key: str, seq: int, value: float = 9.0) -> dict[str, Any]:
+    return {"id": key, "values": [value, 0.5], "seq": seq}
+
+
+async def send(batcher: Batcher, *requests: Any) -> list[Any]:
+    """Send requests at once: they are taken in together."""
+    sent = [batcher.push(batcher.read(request)) for request in requests]
+    return list(await asyncio.gather(*sent, return_exceptions=True))
+
+
+def test_a_refused_request_does_not_divide_the_commit_of_the_others(tmp_path: Path) -> None:
+    async def work(batcher: Batcher) -> None:
+        commits, commit = [], batcher.pool.commit
+
+        def counted() -> None:
+            commits.append(1)
+            commit()
+
+        batcher.pool.commit = counted  # type: ignore[method-assign, assignment]
+        found = await send(
+            batcher, *(row(f"c{number}", 0, 1e30 if number == 3 else 9.0) for number in range(8))
+        )
+        assert [isinstance(answer, DataError) for answer in found] == [number == 3 for number in range(8)]
+        assert "'c3'" in str(found[3])
+        assert len(commits) == 1
+        assert (batcher.pool.committed, len(batcher.pool)) == (7, 7)
+
+    batched(tmp_path / "states.db", work)
+
+
+def test_an_error_that_nobody_foresaw_is_that_of_its_request(tmp_path: Path) -> None:
+    async def work(batcher: Batcher) -> None:
+        push = batcher.pool.push
+
+        def fail(keys: Any, items: Any, **extras: Any) -> list[Any]:
+            if "bad" in keys:
+                raise RuntimeError("out of luck")
+            return push(keys, items, **extras)
+
+        batcher.pool.push = fail  # type: ignore[method-assign]
+        found = await send(batcher, row("good", 0), row("bad", 0), row("well", 0))
+        assert [type(answer) for answer in found] == [list, RuntimeError, list]
+
+    batched(tmp_path / "states.db", work, limits=Limits(seconds=5.0))
+
+
+def test_a_full_disk_fails_all_that_is_not_committed(tmp_path: Path) -> None:
+    """Streams that left memory are undone together with those that a request before had changed."""
+
+    async def work(batcher: Batcher) -> None:
+        pool = batcher.pool
+        await send(batcher, row("a", 0), row("b", 0))
+        write, fails = pool._store.write, list[int]()
+
+        def full(rows: Any = (), **named: Any) -> None:
+            rows = list(rows)
+            if any(one.key == "c" for one in rows) and not fails:
+                fails.append(1)
+                raise UnwritableError("the disk is full")
+            write(rows, **named)
+
+        pool._store.write = full  # type: ignore[method-assign]
+        # One is refused, so each goes by itself: "a" and "b" leave memory, then "c" cannot.
+        good = [("a", 1), ("b", 1), ("c", 0), ("d", 0), ("e", 0)]
+        found = await send(batcher, row("b", 2, 1e30), *(row(*one) for one in good))
+        assert [type(answer) for answer in found] == [DataError, *[UnwritableError] * 5]
+        assert pool.committed == 2
+        again = await send(batcher, *(row(*one) for one in good))
+        assert all(type(answer) is list for answer in again)
+        session = ROWS.model.stream(1)
+        session.push([[9.0, 0.5]])
+        expected = [state_to_bytes(session.state)]
+        session.push([[9.0, 0.5]])
+        expected.append(state_to_bytes(session.state))
+        found = [state_to_bytes(pool.get(key)) for key in "abcde"]
+        assert found == [expected[1]] * 2 + [expected[0]] * 3
+
+    batched(tmp_path / "states.db", work, capacity=2)
+
+
+def test_a_retry_that_brings_more_may_itself_be_retried(tmp_path: Path) -> None:
+    async def work(batcher: Batcher) -> None:
+        ((first,),) = await send(batcher, row("a", 5))
+        both = [row("a", 5), row("a", 6)]
+        ((again, second),) = await send(batcher, both)  # the first answer was not heard
+        assert again == {**first, "repeated": True}
+        ((third, fourth),) = await send(batcher, both)  # nor this one
+        assert (third, fourth) == (again, {**second, "repeated": True})
+        ((one, two),) = await send(batcher, [row("a", 7), row("a", 7)])  # twice in one request
+        assert two == {**one, "repeated": True}
+
+    batched(tmp_path / "states.db", work)
+
+
+def test_the_answers_of_a_stream_are_read_once_for_a_request(tmp_path: Path) -> None:
+    async def work(batcher: Batcher) -> None:
+        many = [row("a", seq) for seq in range(50)]
+        (answers,) = await send(batcher, many)
+        looked, note = [], batcher.pool.note
+        batcher.pool.note = lambda key: (looked.append(key), note(key))[1]  # type: ignore[method-assign, func-returns-value]
+        (again,) = await send(batcher, many)
+        assert again == [{**answer, "repeated": True} for answer in answers]
+        assert looked == ["a"]
+
+    batched(tmp_path / "states.db", work)
 
 
 def requests_of(count: int, seed: int) -> list[list[dict[str, Any]]]:

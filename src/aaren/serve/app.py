@@ -17,7 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,7 +26,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aaren.engine.record import strict_json
 from aaren.errors import AarenError, DataError
-from aaren.nn.state import state_to_bytes
 from aaren.serve.batcher import Batcher, BusyError
 from aaren.stream.metrics import StreamMetrics
 
@@ -96,10 +96,11 @@ def make_app(batcher: Batcher, metrics: StreamMetrics, access: Access) -> ASGIAp
             return _error(415, "send rows as JSON: Content-Type: application/json.")
         try:
             body = await asyncio.wait_for(_read_body(request, limits.body_bytes), limits.seconds)
+        except ClientDisconnect:
+            return _error(400, "the request was not sent to its end.")
         except TimeoutError:
             return _error(408, f"the request did not come within {limits.seconds:g} s.")
-        status, text = await answer(body)
-        return Response(text, status, media_type="application/json")
+        return _reply(*await answer(body))
 
     async def answer(body: bytes | None) -> tuple[int, str]:
         if body is None:
@@ -124,22 +125,21 @@ def make_app(batcher: Batcher, metrics: StreamMetrics, access: Access) -> ASGIAp
     async def stream(socket: WebSocket) -> None:
         await socket.accept()
         with contextlib.suppress(WebSocketDisconnect):
-            while True:
-                text = await socket.receive_text()
-                body = text.encode(errors="replace")
+            while (message := await socket.receive())["type"] == "websocket.receive":
+                body = message.get("bytes")
+                if body is None:
+                    body = message["text"].encode(errors="replace")
                 _, found = await answer(body if len(body) <= limits.body_bytes else None)
                 await socket.send_text(found)
 
     async def state(request: Request) -> Response:
         key = request.path_params["key"]
         try:
-            held = await asyncio.to_thread(batcher.pool.get, key)
-            seq, _ = await asyncio.to_thread(batcher.pool.note, key)
+            content, seq = await batcher.look(key)
         except AarenError as error:
             return _error(UNUSABLE if isinstance(error, DataError) else BUSY, str(error))
-        if held is None:
+        if content is None:
             return _error(404, f"there is no stream {key[:80]!r}.")
-        content = state_to_bytes(held, fingerprint=batcher.pool.fingerprint)
         shown: dict[str, Any] = {batcher.key: key, "bytes": len(content)}
         shown |= {} if seq < 0 else {"seq": seq}
         return JSONResponse({**shown, "state": base64.b64encode(content).decode()})
@@ -170,12 +170,18 @@ def make_app(batcher: Batcher, metrics: StreamMetrics, access: Access) -> ASGIAp
         Route("/metrics", numbers),
         Route("/openapi.json", openapi),
     ]
-    app = Starlette(routes=routes, lifespan=closing, exception_handlers={Exception: failed, 404: _not_found})
+    handlers = {Exception: failed, HTTPException: _no_route}
+    app = Starlette(routes=routes, lifespan=closing, exception_handlers=handlers)
     return Guarded(app, access)
 
 
-async def _not_found(_: Request, error: Exception) -> Response:
-    del error
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        answer = _error(405, f"{request.url.path} does not take {request.method}, but {allowed}.")
+        answer.headers["Allow"] = allowed
+        return answer
     return _error(404, "there is /push, /stream, /state/KEY, /healthz, /metrics and /openapi.json.")
 
 
@@ -198,7 +204,11 @@ def _words(text: str) -> str:
 
 
 def _error(status: int, text: str) -> Response:
+    return _reply(status, _words(text))
+
+
+def _reply(status: int, content: str) -> Response:
     headers = (
         {"Retry-After": "1"} if status == BUSY else {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     )
-    return Response(_words(text), status, media_type="application/json", headers=headers)
+    return Response(content, status, media_type="application/json", headers=headers)

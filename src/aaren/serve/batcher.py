@@ -12,11 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from aaren.engine.lines import read_row
 from aaren.engine.record import strict_json
 from aaren.errors import AarenError, DataError
+from aaren.nn.state import state_to_bytes
 from aaren.stream.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath
@@ -135,23 +137,40 @@ class Batcher:
                 else:
                     done.set_result(outcome)
 
-    def _work(self, requests: Sequence[Pushed]) -> list[list[dict[str, Any]] | BaseException]:
-        """Take in requests together, commit and answer; if one of them is refused, each by itself."""
+    def _work(self, requests: Sequence[Pushed]) -> list[list[dict[str, Any]] | Exception]:
+        """Take in requests, commit them together, and answer each or say why not."""
         start = time.perf_counter()
+        outcomes = self._take_in(requests)
+        taken = [pair for pair in zip(requests, outcomes, strict=True) if not isinstance(pair[1], Exception)]
+        if not taken:
+            return outcomes
         try:
-            found = self._push(requests)
-        except AarenError as error:  # nothing was taken in
-            if len(requests) > 1:
-                return [outcome for request in requests for outcome in self._work([request])]
-            return [error]
-        try:
-            answers = self._name_all(requests, found)
+            answers = iter(self._name_all(*zip(*taken, strict=True)))
             self.pool.commit()
         except Exception as error:
-            return [error] * len(requests)
+            return [one if isinstance(one, Exception) else error for one in outcomes]
+        count = sum(len(request.keys) for request, _ in taken)
         self._metrics.streams = len(self.pool)
-        self._metrics.count(items=len(found), outputs=len(found), seconds=time.perf_counter() - start)
-        return list(answers)
+        self._metrics.count(items=count, outputs=count, seconds=time.perf_counter() - start)
+        return [one if isinstance(one, Exception) else next(answers) for one in outcomes]
+
+    def _take_in(self, requests: Sequence[Pushed]) -> list[list[Any] | Exception]:
+        """Push requests together or, if that is refused, one by one; return what came of each."""
+        try:
+            found = iter(self._push(requests))
+            return [list(islice(found, len(request.keys))) for request in requests]
+        except Exception as error:  # nothing was taken in
+            if len(requests) == 1:
+                return [error]
+        outcomes: list[list[Any] | Exception] = []
+        for request in requests:
+            before = self.pool.offset
+            (found_or_error,) = self._take_in([request])
+            if isinstance(found_or_error, Exception) and self.pool.offset < before:
+                # The disk is full and the pool back at its last commit, without the requests before.
+                outcomes = [one if isinstance(one, Exception) else found_or_error for one in outcomes]
+            outcomes.append(found_or_error)
+        return outcomes
 
     def _push(self, requests: Sequence[Pushed]) -> list[Any]:
         whole = requests[0]
@@ -176,40 +195,59 @@ class Batcher:
         extras: dict[str, Any] = dict(whole.extras)
         return pool.push(whole.keys, whole.items, seq=whole.seqs, **extras)
 
-    def _name_all(self, requests: Sequence[Pushed], found: Sequence[Any]) -> list[list[dict[str, Any]]]:
+    def _name_all(
+        self, requests: Sequence[Pushed], found: Sequence[Sequence[Any]]
+    ) -> list[list[dict[str, Any]]]:
         """Return the answers of each request, and note those that a retry would ask for."""
-        answers: list[list[dict[str, Any]]] = []
+        pairs = [
+            (answer, row)
+            for request, answers in zip(requests, found, strict=True)
+            for answer, row in zip(answers, request.rows, strict=True)
+            if answer is not None
+        ]
+        new, rows = [answer for answer, _ in pairs], [row for _, row in pairs]
+        named = iter(self._rows.answers(new, rows, self._clock) if pairs else ())
         notes: dict[str, bytes] = {}
-        rows = [row for request in requests for row in request.rows]
-        new = [place for place, one in enumerate(found) if one is not None]
-        whole, asked = [found[place] for place in new], [rows[place] for place in new]
-        given = iter(self._rows.answers(whole, asked, self._clock) if new else ())
-        named = [None if one is None else next(given) for one in found]
-        first = 0
-        for request in requests:
-            some = named[first : first + len(request.keys)]
-            first += len(request.keys)
-            answers.append(self._name(request, some, notes))
+        given = [
+            self._name(request, [None if answer is None else next(named) for answer in answers], notes)
+            for request, answers in zip(requests, found, strict=True)
+        ]
         self.pool.keep_notes(notes)
-        return answers
+        return given
 
     def _name(
         self, request: Pushed, found: Sequence[dict[str, Any] | None], notes: dict[str, bytes]
     ) -> list[dict[str, Any]]:
-        """Return the answers of a request with their keys, and note those that a retry would ask for."""
+        """Return the answers of a request with their keys, and note them all for a retry."""
         answers = []
-        kept: dict[str, dict[str, Any]] = {}
+        said: dict[str, dict[str, dict[str, Any]]] = {}  # by key and seq
+        earlier: dict[str, dict[str, dict[str, Any]]] = {}
+        has_new = set()
         for key, seq, answer in zip(request.keys, request.seqs, found, strict=True):
             head: dict[str, Any] = {self.key: key} if seq < 0 else {self.key: key, "seq": seq}
-            if answer is None:
-                earlier = json.loads(notes.get(key) or self.pool.note(key)[1] or b"{}")
-                answers.append({**head, "repeated": True, **earlier.get(str(seq), {})})
+            known = said.setdefault(key, {})
+            if answer is not None:
+                answers.append({**head, **answer})
+                if seq >= 0:
+                    known[str(seq)] = answer
+                    has_new.add(key)
                 continue
-            answers.append({**head, **answer})
-            if seq >= 0:
-                kept.setdefault(key, {})[str(seq)] = answer
-        notes |= {key: strict_json(answer).encode() for key, answer in kept.items()}
+            if str(seq) not in known:
+                if key not in earlier:
+                    earlier[key] = json.loads(notes.get(key) or self.pool.note(key)[1] or b"{}")
+                known |= {name: old for name, old in earlier[key].items() if name == str(seq)}
+            answers.append({**head, "repeated": True, **known.get(str(seq), {})})
+        notes |= {key: strict_json(said[key]).encode() for key in has_new}
         return answers
+
+    async def look(self, key: str) -> tuple[bytes | None, int]:
+        """Return the state of a stream (None: there is none) and its last `seq`, both as of one commit."""
+
+        def read() -> tuple[bytes | None, int]:  # in the thread that pushes and commits
+            held, (seq, _) = self.pool.get(key), self.pool.note(key)
+            return None if held is None else state_to_bytes(held, fingerprint=self.pool.fingerprint), seq
+
+        return await asyncio.get_running_loop().run_in_executor(self._worker, read)
 
     async def close(self) -> None:
         """Answer what waits, commit, and give the file back."""

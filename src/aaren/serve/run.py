@@ -17,6 +17,7 @@ from aaren.stream.rows import RowPath
 
 TOKEN_VARIABLE = "AAREN_TOKEN"
 LEAST_TOKEN = 16  # characters
+BACKLOG = 2048  # connections, and as many that wait
 GARBAGE_OBJECTS = 50_000  # new ones that the garbage collector waits for; Python's own choice is 700
 SWITCH_SECONDS = (
     0.0005  # a thread waits for the interpreter; Python's own choice would be a tenth of an answer
@@ -76,7 +77,8 @@ def serve(
             pool.prepare(item, **extras)
             metrics = StreamMetrics()
             batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
-            access = Access(hosts=(*LOOPBACK, host, *host_names), token=token)
+            hosts = tuple(name.lower() for name in (*LOOPBACK, host, *host_names))
+            access = Access(hosts=hosts, token=token)
             config = uvicorn.Config(
                 make_app(batcher, metrics, access),
                 lifespan="on",
@@ -85,7 +87,8 @@ def serve(
                 server_header=False,
                 date_header=False,
                 ws_max_size=limits.body_bytes,
-                limit_concurrency=2048,
+                limit_concurrency=BACKLOG,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=int(limits.seconds),
             )
             address = listening.getsockname()
@@ -97,6 +100,7 @@ def serve(
             gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
             sys.setswitchinterval(SWITCH_SECONDS)
             shown_row = strict_json({key: "s1", **example, "seq": 0})
+            listening.listen(BACKLOG)  # whoever reads the next line may connect
             print(f"serving http://{shown}:{address[1]}", file=sys.stderr)
             print(f"POST /push takes rows such as {shown_row}", file=sys.stderr, flush=True)
             uvicorn.Server(config).run(sockets=[listening])
