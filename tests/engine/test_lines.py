@@ -113,6 +113,12 @@ def test_only_decisions_or_alarms_are_written(rows: RowPath, tmp_path: Path) -> 
         stream_lines(rows, tmp_path / "d.db", source, options=LineOptions(emit="on-alarm", alarms=("strom",)))
     with pytest.raises(ConfigError, match="--key offset"):
         LineOptions(key="offset")
+    named = tmp_path / "named.jsonl"
+    named.write_text(source.read_text().replace('"id"', '"class"'))
+    with pytest.raises(ConfigError, match="--key class: answers have a field of this name"):
+        stream_lines(rows, tmp_path / "d.db", named, options=LineOptions(key="class"))
+    with pytest.raises(ConfigError, match="threshold must be a probability"):
+        LineOptions(threshold=float("nan"))
     with pytest.raises(ConfigError, match="go together"):
         LineOptions(emit="on-alarm")
     with pytest.raises(ConfigError, match="did you mean 'on-alarm'"):
@@ -153,9 +159,14 @@ def test_files_that_do_not_belong_together_are_left_alone(rows: RowPath, tmp_pat
     with pytest.raises(DataError, match="no output of `aaren stream`"):
         stream_lines(rows, state, source, out=out)
     assert out.read_text() == "dear diary\n"
-    out.write_text('{"offset": 99999999}\n')
-    with pytest.raises(DataError, match="do not belong together"):
+    out.write_text('{"offset": "last"}\n')
+    with pytest.raises(DataError, match="no output of `aaren stream`"):
         stream_lines(rows, state, source, out=out)
+    for place in (512, 99999999):  # a killed process leaves no more than a batch
+        out.write_text(f'{{"offset": {place}}}\n')
+        with pytest.raises(DataError, match="do not belong together"):
+            stream_lines(rows, state, source, out=out)
+        assert out.stat().st_size > 0
     for same in (source, state):
         with pytest.raises(ConfigError, match="is the input or the state"):
             stream_lines(rows, state, source, out=same)
@@ -228,6 +239,63 @@ def test_a_followed_file_is_answered_while_it_grows(rows: RowPath, tmp_path: Pat
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def follow(rows: RowPath, state: Path, source: Path) -> tuple[threading.Thread, list[BaseException]]:
+    """Follow a file in a thread, and keep what ends it."""
+    ends: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            stream_lines(rows, state, source, out=state.with_suffix(".jsonl"), is_followed=True)
+        except DataError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread, ends
+
+
+@pytest.mark.parametrize("change", ["cut", "replaced", "removed"])
+def test_a_followed_file_that_does_not_only_grow_is_left(rows: RowPath, tmp_path: Path, change: str) -> None:
+    source, state = write_input(tmp_path / "in.jsonl", 3), tmp_path / "states.db"
+    thread, ends = follow(rows, state, source)
+    out = state.with_suffix(".jsonl")
+    wait_for(lambda: out.exists() and len(read(out)) == 3)
+    if change == "cut":
+        os.truncate(source, 10)
+    else:
+        source.rename(tmp_path / "in.jsonl.1")
+    if change == "replaced":
+        write_input(source, 9)
+    thread.join(60)
+    assert "was cut short, removed or replaced after 3 lines" in str(ends[0])
+    if change != "cut":  # what the old one still has is not lost
+        with (tmp_path / "in.jsonl.1").open("a") as more:
+            more.write('{"id": "a", "values": [1, 2]}\n')
+        assert stream_lines(rows, state, tmp_path / "in.jsonl.1", out=out) == 1
+
+
+def test_a_followed_file_with_fewer_lines_than_were_taken_in_is_another(
+    rows: RowPath, tmp_path: Path
+) -> None:
+    source, state = write_input(tmp_path / "in.jsonl", 5), tmp_path / "states.db"
+    stream_lines(rows, state, source)
+    write_input(source, 4)
+    with pytest.raises(DataError, match="has 4 lines, but 5 were taken in before"):
+        stream_lines(rows, state, source, is_followed=True)
+
+
+def test_a_line_without_end_is_read_once(
+    rows: RowPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aaren.engine.lines.CHUNK", 16)
+    source = tmp_path / "in.jsonl"
+    source.write_text(
+        '{"id": "a", "values": [1, 2], "text": "' + "x" * 500 + '"}\n{"id": "b", "values": [1, 2]}'
+    )
+    assert stream_lines(rows, tmp_path / "states.db", source, out=tmp_path / "out.jsonl") == 2
+    assert [answer["id"] for answer in read(tmp_path / "out.jsonl")] == ["a", "b"]
 
 
 def wait_for(is_true: Any) -> None:

@@ -165,6 +165,12 @@ def test_a_kernel_that_cannot_run_is_found_before_the_server_starts(
         assert len(pool) == 0
 
 
+@pytest.mark.parametrize("key", ["seq", "repeated", "class"])
+def test_a_key_must_not_have_the_name_of_a_part_of_answers(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"--key {key}: .* of this name. Rename the key"):
+        serve(ROWS, tmp_path / "states.db", port=0, key=key)
+
+
 GOOD = {"id": "a", "values": [1, 2]}
 
 

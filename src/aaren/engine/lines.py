@@ -65,6 +65,8 @@ class LineOptions:
             raise ConfigError("--key offset: answers have a field of this name. Rename the key.")
         if not 1 <= self.batch <= LARGEST_BATCH:
             raise ConfigError(f"batch must be from 1 to {LARGEST_BATCH}; got {self.batch}.")
+        if not 0.0 <= self.threshold <= 1.0:
+            raise ConfigError(f"threshold must be a probability, from 0 to 1; got {self.threshold}.")
         if (self.emit == "on-alarm") != bool(self.alarms):
             raise ConfigError("--emit on-alarm and --alarm NAME go together: say which answers are alarms.")
 
@@ -97,9 +99,9 @@ class Lines:
         if is_followed and not self._is_file:
             self.close()
             raise ConfigError("--follow needs a file: a pipe is read until it ends anyway.")
-        self._is_followed = is_followed
+        self._source, self._is_followed = source, is_followed
         self._lines: list[bytes] = []  # read, in order; not yet handed out
-        self._rest = b""  # of a line whose end has not come
+        self._rest = bytearray()  # of a line whose end has not come
         self._read_bytes = 0
 
     @property
@@ -126,13 +128,17 @@ class Lines:
                 has_more = self._fill()
                 if not has_more and self._is_followed:
                     has_more = True
+                    found = number + len(self._lines) + bool(self._rest)
+                    self._require_only_grown(found)
+                    if found < first:
+                        raise _other_input(found, first)
                     if self._lines:
                         is_waiting = True
                         break
                     time.sleep(PAUSE_SECONDS)
             if not (has_more or is_waiting) and self._rest:
-                self._lines.append(self._rest)
-                self._rest = b""
+                self._lines.append(bytes(self._rest))
+                self._rest.clear()
             taken, self._lines = self._lines[: size - number % size], self._lines[size - number % size :]
             begin = number
             number += len(taken)
@@ -140,9 +146,21 @@ class Lines:
                 skipped = max(first - begin, 0)
                 yield begin + skipped, taken[skipped:]
         if number < first:
+            raise _other_input(number, first)
+
+    def _require_only_grown(self, found: int) -> None:
+        """Raise if a file that is followed is shorter than what was read of it, or another one."""
+        assert self._source is not None
+        held = os.fstat(self._file.fileno())
+        try:
+            is_same = os.path.samestat(held, self._source.stat())
+        except OSError:
+            is_same = False
+        if held.st_size < self._read_bytes or not is_same:
             raise DataError(
-                f"the input has {number} lines, but {first} were taken in before: start again with the same "
-                f"input, from its beginning, or with a new --state."
+                f"{self._source} was cut short, removed or replaced after {found} lines: lines are counted "
+                f"from the beginning of a file, which may only grow. What the old one still has is taken in "
+                f"if you name it, with the same --state."
             )
 
     def _is_ready(self) -> bool:
@@ -156,13 +174,23 @@ class Lines:
         if not chunk:
             return False
         self._read_bytes += len(chunk)
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
-        self._lines += whole
+        end, *others = chunk.split(b"\n")
+        self._rest += end
+        if others:
+            self._lines += [bytes(self._rest), *others[:-1]]
+            self._rest = bytearray(others[-1])
         return True
 
     def close(self) -> None:
         """Give the file back."""
         self._file.close()
+
+
+def _other_input(found: int, taken: int) -> DataError:
+    return DataError(
+        f"the input has {found} lines, but {taken} were taken in before: start again with the same input, "
+        f"from its beginning, or with a new --state."
+    )
 
 
 def stream_lines(
@@ -202,7 +230,7 @@ def stream_lines(
     try:
         lines = Lines(source, is_followed=is_followed)
         if out is not None:
-            target = _reopen(out, pool.committed)
+            target = _reopen(out, pool.committed, options.batch)
         begun = pool.committed
         for offset, batch in lines.batches(begun, options.batch):
             start = time.perf_counter()
@@ -269,6 +297,8 @@ def _answer(
         raise type(error)(words) from error
     answers = []
     named = rows.answers(found, parsed, clock)
+    if any(options.key in answer for answer in named[:1]):
+        raise ConfigError(f"--key {options.key}: answers have a field of this name. Rename the key.")
     for number, (key, answer) in enumerate(zip(keys, named, strict=True), start=offset):
         if options.emit != "always":
             name, probability = rows.choice(answer)
@@ -291,14 +321,14 @@ def _write(answers: Sequence[str], target: IO[bytes] | None) -> None:
         os.fsync(target.fileno())
 
 
-def _reopen(out: Path, committed: int) -> IO[bytes]:
+def _reopen(out: Path, committed: int, batch: int) -> IO[bytes]:
     """Open an output at its end, after cutting off what was written of a batch that was not committed."""
     target = out.open("a+b")
     try:
         size = target.seek(0, os.SEEK_END)
         if size:
             with mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                end = _end_of_committed(content, committed, out)
+                end = _end_of_committed(content, committed, batch, out)
             target.truncate(end)
     except BaseException:
         target.close()
@@ -306,21 +336,22 @@ def _reopen(out: Path, committed: int) -> IO[bytes]:
     return target
 
 
-def _end_of_committed(content: mmap.mmap, committed: int, out: Path) -> int:
+def _end_of_committed(content: mmap.mmap, committed: int, batch: int, out: Path) -> int:
     """Return where the first answer that was not committed begins."""
     end = content.rfind(b"\n") + 1  # behind it: half a line
     while end:
         begin = content.rfind(b"\n", 0, end - 1) + 1
         try:
-            offset = json.loads(content[begin:end])["offset"]
+            offset = int(json.loads(content[begin:end])["offset"])
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(f"{out} is no output of `aaren stream`: name another file.") from error
         if offset < committed:
             break
-        if offset >= committed + LARGEST_BATCH:
+        if offset >= committed + batch:
             raise DataError(
-                f"{out} holds answers up to line {offset}, but --state ends before line {committed}: they do "
-                f"not belong together. Name the state that was used with it, or another file."
+                f"{out} holds answers up to line {offset}, but --state ends before line {committed}, more "
+                f"than a batch of {batch} earlier: they do not belong together. Name the state that was used "
+                f"with it, or another file; if a larger --set batch was killed, that one."
             )
         end = begin
     return end

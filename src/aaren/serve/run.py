@@ -64,17 +64,20 @@ def serve(
             f"{LEAST_TOKEN} characters, which clients send as Authorization: Bearer ..., or listen at "
             f"127.0.0.1."
         )
-    if key == "seq":
-        raise ConfigError("--key seq: rows are numbered by a field of this name. Rename the key.")
+    if key in ("seq", "repeated"):
+        raise ConfigError(f"--key {key}: rows or answers are marked by a field of this name. Rename the key.")
     limits = replace(Limits(), streams=max_streams)
     listening = _listen(host, port)
     with listening:
         pool = StreamPool(rows.model, state, capacity=capacity)
         try:
             _require_small(rows, pool, limits)
-            example = rows.example(time or rows.time)
-            item, extras = rows.read(example, time or rows.time)
-            pool.prepare(item, **extras)
+            clock = time or rows.time
+            example = rows.example(clock)
+            item, extras = rows.read(example, clock)
+            answer = pool.prepare(item, **extras)
+            if answer is not None and key in rows.answers([answer], [example], clock)[0]:
+                raise ConfigError(f"--key {key}: answers have a field of this name. Rename the key.")
             metrics = StreamMetrics()
             batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
             hosts = tuple(name.lower() for name in (*LOOPBACK, host, *host_names))

@@ -252,8 +252,8 @@ class StreamPool:
             self.offset = begin + len(keys)
             return answers
 
-    def prepare(self, item: Any, **extras: Any) -> None:
-        """Run one item through the model and keep nothing of it.
+    def prepare(self, item: Any, **extras: Any) -> Any:
+        """Run one item through the model, keep nothing of it, and return the answer (None: it was refused).
 
         What cannot run on this machine is found now, and the first push does not wait for the native engine's
         program.
@@ -264,7 +264,8 @@ class StreamPool:
         """
         with self._guard, contextlib.suppress(DataError):  # an item need not be a sensible one
             given = {"": _from([item], 0), **{name: _from([one], 0) for name, one in extras.items()}}
-            self._advance([""], given, [0])
+            return self._advance([""], given, [0])[0][0]
+        return None
 
     def _unseen(
         self, keys: list[str], seq: Sequence[int], numbers: list[int]
