@@ -1,6 +1,7 @@
 """The contract with other engines: bytes and a row in, bytes and an answer out."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,16 @@ def test_a_step_is_pure_and_rows_may_come_together(run: Path) -> None:
     elsewhere = open_packed(pickle.loads(pickle.dumps(pack_run(run))))
     assert elsewhere.many(b"", rows(5)) == (state, answers)
     assert step.many(state, []) == (state, [])
+
+
+def test_threads_may_call_a_step_together(run: Path) -> None:
+    step = PureStep(open_rows(run))
+    step(b"", rows(1)[0])
+    histories = [rows(40)[place:] for place in range(8)]
+    expected = [step.many(b"", history) for history in histories]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(3):
+            assert list(threads.map(lambda history: step.many(b"", history), histories)) == expected
 
 
 def test_a_row_that_cannot_be_used_changes_nothing(run: Path) -> None:

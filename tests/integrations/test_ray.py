@@ -9,11 +9,33 @@ import pytest
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError
 from aaren.integrations.pure import PureStep
+from aaren.integrations.ray import _divide
 from aaren.stream.pool import StreamPool
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+
+class Table:
+    """Stands for a dataset of Ray: its blocks are frames."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    def iter_batches(self, batch_format: str) -> list[Any]:
+        assert batch_format == "pandas"
+        return [self.frame]
 
 
+def test_rows_keep_their_digits_on_the_way_to_their_shard(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    small, times = 1.234567890123e-7, ["2026-01-31T07:00:00.000001", "2026-01-31T07:00:00.000002"]
+    frame = pandas.DataFrame({"id": "a", "ts": pandas.to_datetime(times), "values": [[small, 1.0 / 3.0]] * 2})
+    _divide(Table(frame), tmp_path, "id", 1)
+    rows = read([tmp_path / "rows-0000.jsonl"])
+    assert rows[0]["values"] == pytest.approx([small, 1.0 / 3.0], rel=1e-8, abs=0.0)
+    assert rows[0]["ts"] < rows[1]["ts"]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
 def test_a_replay_is_that_of_one_pass_and_goes_on_where_it_was_left(run: Path, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray", reason="needs aaren[cluster]")
     data = pytest.importorskip("ray.data", reason="needs aaren[cluster]")

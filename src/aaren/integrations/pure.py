@@ -1,12 +1,14 @@
 """PureStep: (state as bytes, raw row) to (state as bytes, answer): all that a stream engine has to call.
 
-No file, no clock, no memory of its own: the engine keeps the bytes by key and calls in the order of the rows.
+No file, no clock, no memory of its own: the engine keeps the bytes by key and calls in the order of the rows,
+from any thread.
 Kafka Streams and Flink can do the same through the C file of `aaren export --to c`.
 """
 
 import hashlib
 import io
 import tempfile
+import threading
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -34,6 +36,7 @@ class PureStep:
 
     def __init__(self, rows: RowPath, *, time: str = "") -> None:
         self.rows, self._clock = rows, time or rows.time
+        self._guard = threading.Lock()  # of the session, in which one call at a time computes
         self._session = rows.model.stream(1)
         self._layout = StateLayout(self._session.state)
         whose = f"{self._session.model.fingerprint()} {self._layout.describe()}"
@@ -55,18 +58,27 @@ class PureStep:
         if any(list(others) != names for _, others in read):
             raise DataError("all rows of a call have the same fields.")
         extras = {name: [others[name] for _, others in read] for name in names}
-        found = self._session.push_turns(
-            block, self._layout.parts, [1] * len(rows), np.asarray(items), **_arrays(extras)
-        )
-        answers: list[Any] = [] if found is None else list(found)
-        if found is None:
-            self._session.batch_size = 1
-            self._session.state = self._layout.unpack(block)
-            for place, item in enumerate(items):
-                one = {name: [values[place]] for name, values in extras.items()}
-                answers.append(self._session.push([item], **one)[0])
-            block = self._layout.pack(self._session.state)
+        with self._guard:
+            answers, block = self._step(block, items, extras)
         return self._mark + block.numpy().tobytes(), self.rows.answers(answers, rows, self._clock)
+
+    def _step(
+        self, block: torch.Tensor, items: list[Any], extras: Mapping[str, list[Any]]
+    ) -> tuple[list[Any], torch.Tensor]:
+        """Return the answers after each item, and the state after the last."""
+        arrays: dict[str, Any] = {name: np.asarray(values) for name, values in extras.items()}
+        found = self._session.push_turns(
+            block, self._layout.parts, [1] * len(items), np.asarray(items), **arrays
+        )
+        if found is not None:
+            return list(found), block
+        self._session.batch_size = 1
+        self._session.state = self._layout.unpack(block)
+        answers = []
+        for place, item in enumerate(items):
+            one = {name: [values[place]] for name, values in extras.items()}
+            answers.append(self._session.push([item], **one)[0])
+        return answers, self._layout.pack(self._session.state)
 
     def _open(self, state: bytes) -> torch.Tensor:
         if not state:
@@ -77,10 +89,6 @@ class PureStep:
                 'with b"".'
             )
         return torch.frombuffer(bytearray(state[MARK_BYTES:]), dtype=torch.uint8).view(1, -1)
-
-
-def _arrays(extras: Mapping[str, list[Any]]) -> dict[str, Any]:
-    return {name: np.asarray(values) for name, values in extras.items()}
 
 
 def pack_run(run: str | Path) -> bytes:

@@ -46,7 +46,7 @@ def replay(
     ray = require_extra("ray", extra="cluster", purpose="a replay on a cluster")
     require_extra("pandas", extra="data", purpose="a replay on a cluster")
     folder = Path(out).resolve()
-    about = {"key": key, "order": order, "shards": shards}
+    about = {"key": key, "order": order, "time": time, "shards": shards}
     packed = pack_run(run)
     if (folder / WHOLE).exists():
         known = json.loads((folder / WHOLE).read_text(encoding="utf-8"))
@@ -75,7 +75,11 @@ def _divide(dataset: Any, folder: Path, key: str, shards: int) -> None:
         names = [folder / f"rows-{shard:04}.jsonl" for shard in range(shards)]
         files = [opened.enter_context(name.open("w", encoding="utf-8")) for name in names]
         for block in dataset.iter_batches(batch_format="pandas"):
-            for line in block.to_json(orient="records", lines=True, date_format="iso").splitlines():
+            # All digits: pandas' own choice is 10 of numbers, and milliseconds of times.
+            text = block.to_json(
+                orient="records", lines=True, date_format="iso", date_unit="ns", double_precision=15
+            )
+            for line in text.splitlines():
                 row = json.loads(line)
                 files[zlib.crc32(str(row[key]).encode()) % shards].write(strict_json(row) + "\n")
 
