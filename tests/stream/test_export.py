@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaren.classification import Classifier, ClassifierConfig
-from aaren.errors import ConfigError
+from aaren.errors import ConfigError, DataError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.forecasting.data import time_marks
 from aaren.nn import Encoder, EncoderConfig
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.export import Artifact, build_library, c_string, export_stream, identifier
+from aaren.stream.export import Artifact, build_library, c_string, export_stream, identifier, read_rows
 from aaren.stream.native.engine import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK, compile_step
 from aaren.stream.whole import calendar_marks, find_whole_step
 
@@ -190,6 +190,52 @@ def test_weights_in_a_file_of_their_own_are_checked_and_passed_in(tmp_path: Path
     assert not (tmp_path / "weights.bin").exists()
 
 
+def test_the_wrapper_refuses_a_library_of_another_model(tmp_path: Path) -> None:
+    export_stream(forecaster(), tmp_path)
+    flags = "CFLAGS=-O0"
+    subprocess.run(["make", "-s", "libaaren_model.so", flags], cwd=tmp_path, check=True)
+    words = [sys.executable, "-c", "import aaren_model; print(aaren_model.Stream().outputs.keys())"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "forecast" in done.stdout, done.stderr
+    other = EventModel(EventModelConfig(num_marks=3, width=16, num_heads=2)).eval()
+    export_stream(other, tmp_path)  # not compiled yet
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "and manifest.json are of two models: make clean libaaren_model.so" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ([3.0, 1.5], "row 2 of the check: mark must be whole numbers"),
+        ([3.0, np.nan], "row 2 of the check: .* is not finite"),
+        ([2.0, 1.0], "row 2 of the check is refused by the artifact with code 5"),
+        ([3.0, 9.0], "row 2 of the check: "),
+    ],
+)
+def test_rows_that_cannot_be_checked_with_are_named(tmp_path: Path, row: list[float], words: str) -> None:
+    model = EventModel(EventModelConfig(num_marks=3, width=16, num_heads=2)).eval()
+    with pytest.raises(DataError, match=words):
+        export_stream(model, tmp_path, check=np.array([[1.0, 0.0], [2.0, 1.0], row]))
+
+
+def test_a_check_without_rows_is_none(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no rows to check with"):
+        export_stream(forecaster(), tmp_path, check=np.zeros((0, 3)))
+    (tmp_path / "rows.csv").write_text("")
+    with pytest.raises(DataError, match=r"rows\.csv: expected rows of numbers"):
+        read_rows(tmp_path / "rows.csv")
+
+
+def test_the_stack_that_a_step_needs_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    found = export_stream(forecaster(), folder)
+    command = ["gcc", "-O1", "-c", "-fstack-usage", "aaren_model.c"]
+    subprocess.run(command, cwd=folder, check=True)
+    lines = (folder / "aaren_model.su").read_text().splitlines()
+    used = next(int(line.split("\t")[1]) for line in lines if "aaren_step" in line)
+    assert found.manifest["stack_bytes"] <= used < found.manifest["stack_bytes"] + 1024
+
+
 def test_dates_become_the_marks_of_training() -> None:
     rng = np.random.default_rng(0)
     seconds = rng.integers(-2_000_000_000, 4_000_000_000, 2000)
@@ -232,3 +278,6 @@ def test_webassembly_gives_the_same_numbers(tmp_path: Path) -> None:
         for item in items:
             wanted, state = encoder.step(item.unsqueeze(0), state)
     torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), wanted[0], rtol=1e-5, atol=1e-5)
+    wide = StreamingForecasterConfig(num_series=64, num_marks=0, horizon_steps=512, width=8, num_heads=2)
+    rows = np.random.default_rng(0).standard_normal((3, 64))
+    export_stream(StreamingForecaster(wide).eval(), tmp_path / "wide", to="wasm", check=rows)  # a large stack

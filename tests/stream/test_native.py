@@ -356,6 +356,8 @@ class Peeking(nn.Module):
             return x, state
         if self.how == "list":
             return x * x.tolist()[0][0], state
+        if self.how == "bits":
+            return (x.long() & 6).float(), state
         return torch.fft.fft(self.layer(x)).real, state
 
 
@@ -364,6 +366,7 @@ class Peeking(nn.Module):
     [
         ("branch", r"looks at its numbers .*test_native.py:\d+ \(step\)"),
         ("list", "depends on its numbers in Python"),
+        ("bits", r"does not know the operation aten.bitwise_and on bits of numbers"),
         ("fft", r"does not know .*test_native.py:\d+ \(step\)"),
     ],
 )

@@ -15,7 +15,9 @@ from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.export import export_stream
-from aaren.stream.onnx import OnnxStream, write_onnx
+from aaren.stream.native.lower import CODES
+from aaren.stream.native.record import record
+from aaren.stream.onnx import OnnxStream, _Graph, write_onnx
 from aaren.stream.whole import find_whole_step
 from stream.test_native import CONFIGS, SMALL
 
@@ -85,6 +87,26 @@ def test_raw_rows_of_every_setting_give_the_answers_of_torch(tmp_path: Path) -> 
         assert found.largest_difference < 1e-5
     with pytest.raises(ConfigError, match="int8 is for c and wasm"):
         export_stream(forecaster, tmp_path, to="onnx", weights="int8")
+
+
+def test_times_of_long_streams_keep_their_digits(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = EventModelConfig(num_marks=3, width=16, num_heads=2, encoding="times")
+    times = np.cumsum(1.0 + np.random.default_rng(0).random(40)) * 1e6
+    export_stream(
+        EventModel(config).eval(), tmp_path, to="onnx", check=np.column_stack([times, times % 3 // 1])
+    )
+
+
+def test_every_operation_of_a_number_has_its_nodes() -> None:
+    def run(given: list[Tensor], held: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        return [given[0] + held[0]], held
+
+    graph = _Graph(record(run, [torch.zeros(1, 2)], [torch.zeros(1, 2)]), 1e9)
+    for dtype in (torch.float32, torch.float64):
+        graph._dtypes |= dict.fromkeys("abc", dtype)
+        for code in CODES:
+            assert graph.apply(code, list("abc"), [dtype] * 3, dtype, (0.0, 1.0)), code
 
 
 def test_a_refused_item_has_a_code_and_leaves_its_stream_as_it_was(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -24,7 +25,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from aaren.errors import ConfigError, DataError, MissingDependencyError, StateError, unknown_name
+from aaren.errors import (
+    AarenError,
+    ConfigError,
+    DataError,
+    MissingDependencyError,
+    StateError,
+    unknown_name,
+)
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn.state import convert
 from aaren.stream import onnx
@@ -36,6 +44,7 @@ from aaren.version import __version__
 TARGETS = ("c", "wasm", "onnx")
 WEIGHTS = ("float32", "int8")
 STATES = {"f64": torch.float64, "f32": torch.float32}
+SPARE_STACK = 1 << 16  # bytes of WebAssembly's stack, for all but the blocks of a step
 TOLERANCE = 1e-5  # of the largest difference from torch, in units of the largest answer or 1
 C_TYPES = {torch.float32: "float", torch.float64: "double", torch.int64: "int64_t", torch.bool: "uint8_t"}
 TYPED_ARRAYS = {
@@ -95,6 +104,10 @@ def export_stream(
             raise unknown_name(kind, given, known)
     if weights_file and to != "c":
         raise ConfigError(f"weights in a file of their own are for c; {to} is one file already.")
+    if weights != "float32" and to == "onnx":
+        raise ConfigError(
+            "--weights int8 is for c and wasm: onnxruntime quantises a float32 model by itself."
+        )
     whole = find_whole_step(model, example=example)
     whole.state = convert(whole.state, dtype=torch.float32) if state == "f32" else whole.state
     folder = Path(folder)
@@ -106,7 +119,6 @@ def export_stream(
     if weights_file:
         manifest["weights_file"] = WEIGHTS_FILE
     if to == "onnx":
-        onnx.refuse_narrow(weights)
         folder.mkdir(parents=True, exist_ok=True)
         onnx.write_onnx(folder / onnx.FILE, whole, manifest)
         written = [onnx.FILE]
@@ -150,11 +162,16 @@ def describe(whole: WholeStep, program: Program, *, to: str, weights: str) -> di
         "weights": weights,
         "weight_bytes": len(program.weights),
         "state_bytes": program.state_bytes + HEADER_BYTES,
-        "stack_bytes": program.scratch_bytes,
+        "stack_bytes": stack_bytes(program),
         "largest_input": whole.largest,
         "inputs": part(list(whole.inputs), program.inputs),
         "outputs": part(whole.outputs, program.outputs),
     }
+
+
+def stack_bytes(program: Program) -> int:
+    """Return what a step of exported C keeps on the stack: what it computes, its input and its output."""
+    return program.scratch_bytes + program.input_bytes + program.output_bytes + 16
 
 
 HEADER = struct.Struct("<IIQQQ")  # magic, version, fingerprint, checksum, count of steps or bytes
@@ -415,9 +432,10 @@ def _write_wasm(folder: Path, whole: WholeStep, program: Program) -> list[str]:
         "aaren_check",
         "malloc",
     )
+    stack = SPARE_STACK + -(-stack_bytes(program) // 16) * 16
     command = [
         str(zig), "cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-Os", "-s",
-        "-ffp-contract=off", "-fno-math-errno", "-Wl,--strip-all", "-Wl,-z,stack-size=262144",
+        "-ffp-contract=off", "-fno-math-errno", "-Wl,--strip-all", f"-Wl,-z,stack-size={stack}",
         *(f"-Wl,--export={name}" for name in functions),
         *(str(folder / name) for name in ("aaren_model.c", "aaren_weights.c", "aaren_runtime.c")),
         "-o", str(folder / "aaren_model.wasm"),
@@ -536,12 +554,14 @@ class Artifact:
 def read_rows(path: Path) -> NDArray[np.float64]:
     """Read rows of numbers for a check, from .npy or from text with commas."""
     try:
-        rows = (
-            np.load(path, allow_pickle=False)
-            if path.suffix == ".npy"
-            else np.loadtxt(path, delimiter=",", ndmin=2)
-        )
-    except (OSError, ValueError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # NumPy's, of a file without rows
+            rows = (
+                np.load(path, allow_pickle=False)
+                if path.suffix == ".npy"
+                else np.loadtxt(path, delimiter=",", ndmin=2)
+            )
+    except (OSError, ValueError, UserWarning) as error:
         raise DataError(f"{path}: expected rows of numbers, as .npy or with commas ({error}).") from error
     if rows.ndim != 2 or rows.dtype.kind not in "fiu":
         raise DataError(f"{path}: expected rows of numbers, (n, inputs); got {rows.shape} of {rows.dtype}.")
@@ -551,9 +571,11 @@ def read_rows(path: Path) -> NDArray[np.float64]:
 def split_row(whole: WholeStep, row: NDArray[np.float64]) -> list[Tensor]:
     """Cut a row of plain numbers into the inputs of a step, (1, ...)."""
     found, start = [], 0
-    for example in whole.inputs.values():
+    for name, example in whole.inputs.items():
         count = example.numel()
         part = torch.from_numpy(np.array(row[start : start + count], dtype=np.float64))
+        if not example.is_floating_point() and bool((part != part.floor()).any()):
+            raise DataError(f"{name} must be whole numbers; got {part.tolist()}.")
         found.append(part.to(example.dtype).view(example.shape))
         start += count
     if start != len(row):
@@ -570,12 +592,19 @@ def _check(
 
     Both are shares of the largest answer, or of 1 where answers are smaller.
     """
-    items = [split_row(whole, row) for row in rows]
-    wanted, state = [], whole.state
-    with torch.no_grad():
-        for inputs in items:
-            outputs, state = whole.run(inputs, state)
-            wanted.append(outputs)
+    if not len(rows):
+        raise DataError("there are no rows to check with.")
+    items, wanted, state = [], [], whole.state
+    for number, row in enumerate(rows):
+        try:
+            if not np.isfinite(row).all():
+                raise DataError(f"{row.tolist()} is not finite.")
+            items.append(split_row(whole, row))
+            with torch.no_grad():
+                outputs, state = whole.run(items[-1], state)
+        except AarenError as error:
+            raise type(error)(f"row {number} of the check: {error}") from error
+        wanted.append(outputs)
     found = {"c": _replay_c, "wasm": _replay_wasm, "onnx": _replay_onnx}[to](whole, folder, program, items)
     differences = []
     for number, (code, answers) in enumerate(found):

@@ -7,6 +7,7 @@ storage came from, so that views cost nothing and the rest is a slice, a concate
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from aaren.errors import ConfigError, MissingDependencyError
+from aaren.errors import MissingDependencyError
 from aaren.files.atomic import write_bytes
 from aaren.nn.state import flatten
 from aaren.stream.native.lower import CODES, PANEL, REDUCTIONS, Lowering, Op
@@ -28,23 +29,15 @@ OPSET, IR_VERSION = 20, 10
 BAD_INPUT, BAD_INDEX, BAD_OUTPUT = 1, 2, 3  # as runtime.h
 FILE = "model.onnx"
 TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}  # of onnx.TensorProto
-UNARY = {
+SAME = {  # as ONNX calls what takes numbers of one type and gives the same
     "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh",
     "sigmoid": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "neg": "Neg", "abs": "Abs",
-    "floor": "Floor", "round": "Round", "erf": "Erf", "sign": "Sign",
-    "reciprocal": "Reciprocal", "elu": "Elu", "gelu": "Gelu",
+    "floor": "Floor", "round": "Round", "erf": "Erf", "sign": "Sign", "reciprocal": "Reciprocal",
+    "elu": "Elu", "gelu": "Gelu", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div",
+    "maximum": "Max", "minimum": "Min", "pow": "Pow",
 }  # fmt: skip
-BINARY = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "pow": "Pow",
-}
 COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
-FLOAT_ONLY = ("Erf", "Gelu", "Elu", "Cos", "Softplus")  # which onnxruntime has for float32 alone
+FLOAT_ONLY = ("erf", "gelu", "gelu_tanh", "elu")  # which onnxruntime has for float32 alone
 
 
 def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
@@ -348,8 +341,7 @@ class _Graph:
 
     def elementwise(self, op: Op) -> None:
         """One number for one."""
-        out = op.operands[0]
-        assert out is not None
+        (out,) = op.first(1)
         operands = [
             self.read(ref, op.size, stride)
             for ref, stride in zip(op.operands[1:], op.strides[1:], strict=True)
@@ -390,38 +382,37 @@ class _Graph:
         if code == "isfinite":
             rest = self.node("Sub", [given[0], given[0]], kinds[0])
             return self.node("Equal", [rest, self.number(0.0, kinds[0])], torch.bool)
+        if code in FLOAT_ONLY and dtype == torch.float64:
+            narrow = [self.cast(part, torch.float32) for part in given]
+            return self.cast(self.apply(code, narrow, kinds, torch.float32, numbers), dtype)
         x = [self.cast(part, dtype) for part in given]
         one = self.number(1.0, dtype)
 
         def do(kind: str, *parts: str) -> str:
             return self.node(kind, parts, dtype)
 
-        if code in BINARY:
-            return do(BINARY[code], *x)
-        if code in UNARY:
-            name = UNARY[code]
-            if name in FLOAT_ONLY and dtype == torch.float64:
-                narrow = self.node(name, [self.cast(x[0], torch.float32)], torch.float32)
-                if name != "Softplus":
-                    return self.cast(narrow, dtype)
-                # max(x, 0) + log(1 + exp(-|x|)), in float64
-                tail = do("Log", do("Add", one, do("Exp", do("Neg", do("Abs", x[0])))))
-                return do("Add", do("Max", x[0], self.number(0.0, dtype)), tail)
-            return do(name, x[0])
+        def tail() -> str:
+            """Return log(1 + exp(-|x|))."""
+            return do("Log", do("Add", one, do("Exp", do("Neg", do("Abs", x[0])))))
+
+        if dtype == torch.float64 and code == "cos":  # onnxruntime has it for float32 alone: too few digits
+            return do("Sin", do("Add", x[0], self.number(math.pi / 2.0, dtype)))
+        if dtype == torch.float64 and code == "softplus":  # likewise: max(x, 0) + log(1 + exp(-|x|))
+            return do("Add", do("Max", x[0], self.number(0.0, dtype)), tail())
+        if code in SAME:
+            return do(SAME[code], *x)
+        if code == "gelu_tanh":
+            return self.node("Gelu", x, dtype, approximate="tanh")
         if code == "rsqrt":
             return do("Reciprocal", do("Sqrt", x[0]))
         if code == "silu":
             return do("Mul", x[0], do("Sigmoid", x[0]))
         if code == "log_sigmoid":
-            tail = do("Log", do("Add", one, do("Exp", do("Neg", do("Abs", x[0])))))
-            return do("Sub", do("Min", x[0], self.number(0.0, dtype)), tail)
+            return do("Sub", do("Min", x[0], self.number(0.0, dtype)), tail())
         if code == "clamp":
-            low, high = (self.number(max(min(end, 1.7e308), -1.7e308), torch.float64) for end in numbers)
-            if dtype == torch.float64:
-                return do("Min", do("Max", x[0], low), high)
             top = float(torch.finfo(dtype).max) if dtype.is_floating_point else 2.0**62
-            ends = [self.number(max(min(end, top), -top), dtype) for end in numbers]
-            return do("Min", do("Max", x[0], ends[0]), ends[1])
+            low, high = (self.number(max(min(end, top), -top), dtype) for end in numbers)
+            return do("Min", do("Max", x[0], low), high)
         if code == "addcmul":
             product = do("Mul", x[1], x[2])
             return do(
@@ -444,10 +435,7 @@ class _Graph:
     def linear(self, op: Op) -> None:
         """A linear layer, what it adds, and its activation."""
         rows, inputs, outputs = op.size[:3]
-        out, x, packed, bias, _, others = [*op.operands, None][:6]
-        assert out is not None
-        assert x is not None
-        assert packed is not None
+        (out, x, packed), (bias, _, others) = op.first(3), [*op.operands[3:], None][:3]
         panels = self.lowering.value(packed)  # (panels, inputs, 16)
         matrix = panels.transpose(0, 1).reshape(inputs, -1)[:, :outputs]
         assert panels.shape[-1] == PANEL
@@ -457,10 +445,7 @@ class _Graph:
         if bias is not None:
             parts.append(self.constant(self.lowering.value(bias).reshape(-1).contiguous().numpy()))
         made = self.node("Gemm", parts, torch.float32)
-        if rows != 1:
-            made = self.node(
-                "Reshape", [made, self.constant(np.array([-1, rows * outputs], np.int64))], torch.float32
-            )
+        made = made if rows == 1 else self.reshape(made, (rows * outputs,))
         if others is not None:
             made = self.node("Add", [made, self.read(others)], torch.float32)
         if CODES[op.code] != "copy":
@@ -470,9 +455,7 @@ class _Graph:
     def norm(self, op: Op) -> None:
         """Layer normalisation."""
         rows, width = op.size[:2]
-        out, x, weight, bias = op.operands[:4]
-        assert out is not None
-        assert x is not None
+        (out, x), (weight, bias) = op.first(2), op.operands[2:4]
         given = self.cast(self.read(x), out.dtype)
         given = given if rows == 1 else self.reshape(given, (width,))
         scale = torch.ones(width, dtype=out.dtype) if weight is None else self.lowering.value(weight)
@@ -482,20 +465,12 @@ class _Graph:
                 self.constant(self.lowering.value(bias).to(out.dtype).reshape(-1).contiguous().numpy())
             )
         made = self.node("LayerNormalization", parts, out.dtype, axis=-1, epsilon=op.numbers[0])
-        if rows != 1:
-            made = self.node(
-                "Reshape", [made, self.constant(np.array([-1, rows * width], np.int64))], out.dtype
-            )
-        self.write(out, made)
+        self.write(out, made if rows == 1 else self.reshape(made, (rows * width,)))
 
     def scan(self, op: Op) -> None:
         """One item into a running softmax."""
         heads, width, decay_stride = op.size[:3]
-        new, output, _, score, value, log_decay = op.operands
-        assert new is not None
-        assert output is not None
-        assert score is not None
-        assert value is not None
+        (new, output, _, score, value), log_decay = op.first(5), op.operands[5]
         dtype = new.dtype
         m, u, w = (self.read(part) for part in op.parts)
         s, v = (self.cast(self.read(part), dtype) for part in (score, value))
@@ -552,10 +527,7 @@ class _Graph:
 
     def gather(self, op: Op) -> None:
         """Rows of a table."""
-        out, table, index = op.operands[:3]
-        assert out is not None
-        assert table is not None
-        assert index is not None
+        out, table, index = op.first(3)
         count, inner, rows = op.size[0], op.size[1:], int(op.numbers[0])
         numel = int(np.prod(inner))
         chosen = self.cast(self.read(index, (count,), (op.strides[2][0],)), torch.int64)  # (b, count)
@@ -588,9 +560,7 @@ class _Graph:
 
     def reduce(self, op: Op) -> None:
         """Over the last of four axes."""
-        out, x = op.operands[:2]
-        assert out is not None
-        assert x is not None
+        out, x = op.first(2)
         code, length = REDUCTIONS[op.code], op.size[3]
         outer = int(np.prod(op.size[:3]))
         given = self.reshape(self.full(self.read(x, op.size, op.strides[1]), outer * length), (outer, length))
@@ -611,9 +581,7 @@ class _Graph:
 
     def softmax(self, op: Op) -> None:
         """Over the last of four axes; code 1: the logarithm."""
-        out, x = op.operands[:2]
-        assert out is not None
-        assert x is not None
+        out, x = op.first(2)
         outer, length = int(np.prod(op.size[:3])), op.size[3]
         given = self.reshape(self.cast(self.read(x, op.size, op.strides[1]), out.dtype), (outer, length))
         made = self.node("LogSoftmax" if op.code else "Softmax", [given], out.dtype, axis=2)
@@ -621,10 +589,7 @@ class _Graph:
 
     def matmul(self, op: Op) -> None:
         """Products of (batches, i, k) and (batches, k, j)."""
-        out, x, z = op.operands[:3]
-        assert out is not None
-        assert x is not None
-        assert z is not None
+        out, x, z = op.first(3)
         batches, rows, columns, inner = op.size
         (ob, oi, oj, _), (xb, xi, _, xk), (zb, _, zj, zk) = op.strides
         left = self.read(x, (batches, rows, inner), (xb, xi, xk))
@@ -641,8 +606,7 @@ class _Graph:
 
     def require(self, op: Op) -> None:
         """Refuse items."""
-        fine = op.operands[0]
-        assert fine is not None
+        (fine,) = op.first(1)
         self._checks.append((self.all(self.read(fine), fine.numel), op.code))
 
 
@@ -657,11 +621,3 @@ def _places(offset: int, shape: Sequence[int], strides: Sequence[int]) -> NDArra
         steps = np.arange(size, dtype=np.int64) * stride
         found = found + steps.reshape([-1 if place == axis else 1 for place in range(len(shape))])
     return found.reshape(-1)
-
-
-def refuse_narrow(weights: str) -> None:
-    """Say that ONNX has float32 weights."""
-    if weights != "float32":
-        raise ConfigError(
-            "--weights int8 is for c and wasm: onnxruntime quantises a float32 model by itself."
-        )

@@ -26,7 +26,6 @@ CODES = (
 )  # fmt: skip
 REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "logsumexp", "any", "all")
 TYPES = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bool: 3, torch.int8: 4}
-ITEM_BYTES = {torch.float32: 4, torch.float64: 8, torch.int64: 8, torch.bool: 1, torch.int8: 1}
 WEIGHTS, STATE, SCRATCH, INPUT = range(4)
 NONE = 2**32 - 1
 PANEL = 16
@@ -77,6 +76,12 @@ class Op:
     num_written: int = 1  # the first operands, which are written
     parts: tuple[Ref, ...] = ()  # of a scan: the old m, u and w, each where it is
 
+    def first(self, count: int) -> list[Ref]:
+        """Return the first operands, none of which may be missing."""
+        found = [ref for ref in self.operands[:count] if ref is not None]
+        assert len(found) == count
+        return found
+
 
 @dataclass
 class Leaf:
@@ -107,7 +112,6 @@ class Program:
     scratch_bytes: int
     output_at: int
     largest: float
-    has_int8: bool = False
 
     def input_fields(self) -> NDArray[Any]:
         """Return what the runtime checks of items."""
@@ -166,7 +170,6 @@ class Lowering:
         self.is_int8 = is_int8
         self.ops: list[Op] = []
         self.next_storage = 1 + max(recording.tensors, default=0)
-        self.sizes: dict[int, int] = {}  # bytes of storages that are written
         self.blob = bytearray()
         self.constants: dict[object, int] = {}  # offset in the weights
         self.own_constants: dict[int, Tensor] = {}
@@ -196,6 +199,8 @@ class Lowering:
             self.ops.append(Op("require", [fine], (fine.numel, 0, 0, 0), code=node.args[1], num_written=0))
             return
         base, overload = node.name.split(".")[1:3]
+        if base.startswith("bitwise_") and node.outputs[0].dtype != torch.bool:
+            raise self.unsupported(f"the operation aten.{base} on bits of numbers")
         if base in UNARY:
             self.elementwise(UNARY[base], node.outputs[0], [node.args[0]])
         elif base == "square" or (base == "pow" and node.args[1] == 2):
@@ -204,6 +209,8 @@ class Lowering:
             self.binary("sub", node, [node.args[1], node.args[0]])
         elif base in BINARY:
             self.binary(BINARY[base], node, list(node.args[:2]))
+        elif base in REDUCTIONS:
+            self.reduction(base, node)
         else:
             rule: Callable[[Node], None] | None = getattr(self, f"lower_{base}", None)
             if rule is None:
@@ -572,19 +579,14 @@ class Lowering:
         dims = [] if dims is None else dims if isinstance(dims, list | tuple) else [dims]
         self.reduce("reduce", REDUCTIONS.index(name), node.outputs[0], node.args[0], dims)
 
-    def lower_sum(self, node: Node) -> None:
-        self.reduction("sum", node)
-
-    def lower_mean(self, node: Node) -> None:
-        self.reduction("mean", node)
-
     def lower_var(self, node: Node) -> None:
         """Add the mean of squared distances from the mean; torch divides by fewer than all by default."""
         x, out = node.args[0], node.outputs[0]
         dims = node.args[1] if len(node.args) > 1 and node.args[1] is not None else range(len(x.shape))
         dims = [dim % len(x.shape) for dim in dims]
         count = math.prod(x.shape[dim] for dim in dims)
-        given = node.kwargs.get("correction", 1)
+        given = node.kwargs.get("correction")
+        given = 1.0 if given is None else float(given)
         shape = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
         mean, apart = self.temporary(shape, x.dtype), self.temporary(x.shape, x.dtype)
         self.reduce("reduce", REDUCTIONS.index("mean"), mean, x, dims)
@@ -592,29 +594,11 @@ class Lowering:
         self.elementwise("mul", apart, [apart, apart])
         self.reduce("reduce", REDUCTIONS.index("mean"), out, apart, dims)
         if given:
-            self.elementwise("mul", out, [out, count / (count - float(given))])
+            self.elementwise("mul", out, [out, count / (count - given)])
 
     def lower_std(self, node: Node) -> None:
         self.lower_var(node)
         self.elementwise("sqrt", node.outputs[0], [node.outputs[0]])
-
-    def lower_amax(self, node: Node) -> None:
-        self.reduction("amax", node)
-
-    def lower_amin(self, node: Node) -> None:
-        self.reduction("amin", node)
-
-    def lower_argmax(self, node: Node) -> None:
-        self.reduction("argmax", node)
-
-    def lower_logsumexp(self, node: Node) -> None:
-        self.reduction("logsumexp", node)
-
-    def lower_any(self, node: Node) -> None:
-        self.reduction("any", node)
-
-    def lower_all(self, node: Node) -> None:
-        self.reduction("all", node)
 
     def lower__softmax(self, node: Node) -> None:
         self.reduce("softmax", 0, node.outputs[0], node.args[0], [node.args[1]])
@@ -691,8 +675,8 @@ class Lowering:
             made = writers.get(ref.storage, [])
             if len(made) != 1 or made[0].kind != "elementwise" or CODES[made[0].code] != "copy":
                 return None
-            to, source = made[0].operands[:2]
-            if to is None or source is None or source.dtype != torch.float32 or to.offset:
+            to, source = made[0].first(2)
+            if source.dtype != torch.float32 or to.offset:
                 return None
             if not (to.is_contiguous and source.is_contiguous and to.numel == source.numel):
                 return None
@@ -701,21 +685,18 @@ class Lowering:
         for op in self.ops:
             if op.kind != "scan":
                 continue
-            for place in (3, 4):
-                found = cast_of(op.operands[place])  # type: ignore[arg-type]  # scores and values are there
+            for place in (3, 4):  # scores and values
+                found = cast_of(op.first(5)[place])
                 if found is not None:
                     op.operands[place] = found
-            output = op.operands[1]
-            assert output is not None
+            output = op.first(2)[1]
             uses = readers.get(output.storage, [])
-            if len(uses) == 1 and output.storage not in results and CODES[uses[0].code] == "copy":
-                copied = uses[0].operands[0]
-                source = uses[0].operands[1]
+            if len(uses) != 1 or output.storage in results or uses[0].kind != "elementwise":
+                continue
+            if CODES[uses[0].code] == "copy":
+                copied, source = uses[0].first(2)
                 if (
-                    uses[0].kind == "elementwise"
-                    and copied is not None
-                    and source is not None
-                    and copied.dtype == torch.float32
+                    copied.dtype == torch.float32
                     and copied.is_contiguous
                     and source.is_contiguous
                     and copied.numel == output.numel
@@ -730,7 +711,7 @@ class Lowering:
             if len(made) != 1 or made[0].kind != "linear" or made[0].code != CODES.index("copy"):
                 return None
             is_free = len(readers[source.storage]) == len(writers[out.storage]) == 1
-            is_whole = made[0].operands[0] is not None and made[0].operands[0].numel == source.numel
+            is_whole = made[0].first(1)[0].numel == source.numel
             is_alike = out.is_contiguous and source.is_contiguous and out.numel == source.numel
             if source.storage in results or out.dtype != torch.float32:
                 return None
@@ -739,9 +720,7 @@ class Lowering:
         for op in list(self.ops):
             if op.kind != "elementwise" or CODES[op.code] not in FUSED:
                 continue
-            out, source = op.operands[:2]
-            assert out is not None
-            assert source is not None
+            out, source = op.first(2)
             linear = made_by_linear(source, out)
             if linear is not None:
                 linear.operands[0], linear.code = out, op.code
@@ -749,11 +728,8 @@ class Lowering:
         for op in list(self.ops):
             if op.kind != "elementwise" or CODES[op.code] != "add":
                 continue
-            out, *terms = op.operands
-            assert out is not None
+            out, *terms = op.first(3)
             for source, other in (terms, terms[::-1]):
-                assert source is not None
-                assert other is not None
                 linear = made_by_linear(source, out)
                 if linear is None or linear.operands[4:] != [None] or source.shape != other.shape:
                     continue
@@ -796,7 +772,7 @@ class Lowering:
                         f"a part of the state comes in as {leaf.dtype} and goes out as {ref.dtype}: a "
                         f"program needs one type."
                     )
-                wanted = base + leaf.offset - ref.offset * ITEM_BYTES[ref.dtype]
+                wanted = base + leaf.offset - ref.offset * ref.dtype.itemsize
                 is_made = ref.storage in recording.produced and ref.storage not in {
                     given.storage for given in [*recording.inputs, *recording.states]
                 }
@@ -806,7 +782,7 @@ class Lowering:
                     continue
                 to = Ref(
                     self.result_storage(base),
-                    leaf.offset // ITEM_BYTES[leaf.dtype],
+                    leaf.offset // leaf.dtype.itemsize,
                     ref.shape,
                     _contiguous(ref.shape),
                     ref.dtype,
@@ -828,7 +804,7 @@ class Lowering:
                 return NONE
             if self.is_constant(ref):
                 return self.weight_address(ref) * 4 + WEIGHTS
-            start = ref.offset * ITEM_BYTES[ref.dtype]
+            start = ref.offset * ref.dtype.itemsize
             if ref.storage in offsets:
                 return (offsets[ref.storage] + start) * 4 + (
                     INPUT if ref.storage in input_storages else STATE
@@ -860,7 +836,6 @@ class Lowering:
             scratch_bytes=scratch_bytes,
             output_at=new_state,
             largest=self.largest,
-            has_int8=self.is_int8,
         )
 
     def result_storage(self, base: int) -> int:
@@ -910,7 +885,7 @@ class Lowering:
                 span = 1 + sum(
                     (size - 1) * stride for size, stride in zip(ref.shape, ref.strides, strict=True)
                 )
-                needed = (ref.offset + span) * ITEM_BYTES[ref.dtype]
+                needed = (ref.offset + span) * ref.dtype.itemsize
                 sizes[ref.storage] = max(sizes.get(ref.storage, 0), needed)
         self.scratch = dict(fixed)
         live: list[tuple[int, int, int]] = []  # start, end, storage
@@ -937,9 +912,9 @@ def _leaves(refs: list[Ref]) -> tuple[list[Leaf], int]:
     """Lay tensors of one stream end to end."""
     leaves, offset = [], 0
     for ref in refs:
-        offset = _align(offset, ITEM_BYTES[ref.dtype])
+        offset = _align(offset, ref.dtype.itemsize)
         leaves.append(Leaf(offset, ref.shape[1:], ref.dtype))
-        offset += ref.numel * ITEM_BYTES[ref.dtype]
+        offset += ref.numel * ref.dtype.itemsize
     return leaves, _align(offset, 8)
 
 
