@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, read_record, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number, read_record
 from aaren.bench.target import Target, judge, targets_table
 from aaren.classification import AarenClassifier
 from aaren.classification.batches import pad
@@ -368,12 +368,16 @@ def is_too_large(split: Split, contender: str) -> bool:
     return contender in TRAINED and split.length > MOST_NETWORK
 
 
-def measure(settings: ClassifierSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: ClassifierSettings, on_step: OnStep) -> Measured:
     """Measure everything that the record does not hold yet."""
-    planned = jobs(settings)
-    record = as_record(settings, [])
+    about: dict[str, Setting] = {
+        "seeds": list(settings.seeds),
+        "network_seeds": list(settings.network_seeds),
+    }
+    record = BenchRecord(kind="classifier", command=COMMAND, settings=about, measurements=[])
     if settings.record is not None and settings.record.is_file():
         record = read_record(settings.record, kind="classifier")
+    planned = jobs(settings)
     loaded: dict[str, Split] = {}
     for done, (dataset, contender, seed) in enumerate(planned):
         on_step(done, len(planned), f"{dataset}, {contender}, seed {seed}")
@@ -389,18 +393,7 @@ def measure(settings: ClassifierSettings, on_step: OnStep = silent) -> BenchReco
             record.measurements.append(measure_one(dataset, split, contender, seed))
             if settings.record is not None:
                 record.write(settings.record)
-    on_step(len(planned), len(planned), "")
-    return record
-
-
-def as_record(settings: ClassifierSettings, rows: list[Row]) -> BenchRecord:
-    """Make the record of measured rows."""
-    return BenchRecord(
-        kind="classifier",
-        command=COMMAND,
-        settings={"seeds": list(settings.seeds), "network_seeds": list(settings.network_seeds)},
-        measurements=rows,
-    )
+    return record.settings, record.measurements
 
 
 def average(record: BenchRecord, contender: str, name: str, dataset: str | None = None) -> float | None:

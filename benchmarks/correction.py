@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.forecasting.fitting import CorrectionTraining, History, Windows, add_correction, fit_base
 from aaren.forecasting.lagged import CorrectionConfig
 from aaren.table import Table, text_table
 
-COMMAND = "python benchmarks/correction.py"
 HORIZON, UPDATES = 12, 400
 Numbers = NDArray[np.float64]
 
@@ -137,20 +136,14 @@ def measure_one(kind: str, seed: int, updates: int) -> Row:
     }
 
 
-def measure(settings: CorrectionSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: CorrectionSettings, on_step: OnStep) -> Measured:
     """Measure every kind and seed."""
     planned = [(kind, seed) for kind in settings.kinds for seed in settings.seeds]
     rows = []
     for done, (kind, seed) in enumerate(planned):
         on_step(done, len(planned), f"{kind}, seed {seed}")
         rows.append(measure_one(kind, seed, settings.updates))
-    on_step(len(planned), len(planned), "")
-    return BenchRecord(
-        kind="correction",
-        command=COMMAND,
-        settings={"seeds": list(settings.seeds), "updates": settings.updates, "horizon": HORIZON},
-        measurements=rows,
-    )
+    return {"seeds": list(settings.seeds), "updates": settings.updates, "horizon": HORIZON}, rows
 
 
 def tables(record: BenchRecord) -> list[Table]:
@@ -179,7 +172,7 @@ def tables(record: BenchRecord) -> list[Table]:
 
 BENCHMARK = Benchmark(
     kind="correction",
-    command=COMMAND,
+    command="python benchmarks/correction.py",
     settings=CorrectionSettings(),
     quick=CorrectionSettings(kinds=("a threshold",), seeds=(0,), updates=60),
     measure=measure,

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.bench.target import doubt
 from aaren.bench.timing import time_interleaved
 from aaren.engine.config import RunConfig
@@ -35,13 +35,12 @@ from aaren.engine.distributed import SINGLE
 from aaren.engine.experiment import Batch, Experiment
 from aaren.engine.loop import Update
 from aaren.engine.setting import find_setting
-from aaren.errors import AarenError, ConfigError, DataError
+from aaren.errors import AarenError, DataError
 from aaren.files import folders
 from aaren.forecasting.data import seasonal, write_series
 from aaren.table import Table, format_seconds, text_table
 from cpu_runs import DATASETS, cpu_run, unavailable
 
-COMMAND = "python benchmarks/data_loading.py"
 FIRST_SECONDS, CACHED_SECONDS = 5.0, 2.0  # to load ETTm1 and build all loaders
 ROLLOUT_SECONDS_PER_100K = 120.0
 BATCH_SHARE = 0.05  # of a training step
@@ -82,16 +81,12 @@ class DataSettings:
     rollout_steps: int = 100_000
     budget_seconds: float = 6.0  # for the batches and steps of one setting
 
-    def __post_init__(self) -> None:
-        if self.rollout_steps < 1:
-            raise ConfigError(f"rollout_steps must be at least 1; got {self.rollout_steps}.")
-
 
 QUICK = DataSettings(rollout_steps=4_000, budget_seconds=0.5)
 
 
-def measure(settings: DataSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Measure everything and return the record."""
+def measure(settings: DataSettings, on_step: OnStep) -> Measured:
+    """Measure everything."""
     parts: list[tuple[str, Callable[[], list[Row]]]] = [
         ("loading ETTm1", _measure_loading),
         (f"rolling out {settings.rollout_steps:,} steps", lambda: [_measure_rollout(settings.rollout_steps)]),
@@ -104,13 +99,7 @@ def measure(settings: DataSettings, on_step: OnStep = silent) -> BenchRecord:
     for place, (what, part) in enumerate(parts):
         on_step(place, len(parts), what)
         rows += part()
-    on_step(len(parts), len(parts), "done")
-    return BenchRecord(
-        kind="data",
-        command=COMMAND,
-        settings={"rollout_steps": settings.rollout_steps, "budget_seconds": settings.budget_seconds},
-        measurements=rows,
-    )
+    return {"rollout_steps": settings.rollout_steps, "budget_seconds": settings.budget_seconds}, rows
 
 
 def _measure_loading() -> list[Row]:
@@ -315,7 +304,7 @@ def _met(record: BenchRecord, is_met: bool) -> str:
 
 BENCHMARK = Benchmark(
     kind="data",
-    command=COMMAND,
+    command="python benchmarks/data_loading.py",
     settings=DataSettings(),
     quick=QUICK,
     measure=measure,

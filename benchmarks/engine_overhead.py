@@ -9,12 +9,12 @@ evaluations are left out, because they are the protocol's and not the engine's.
 import io
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
 from aaren.engine.checkpoint import SHARE_OF_TIME, Checkpoints
 from aaren.engine.config import RunConfig
@@ -27,8 +27,6 @@ from aaren.fields import to_mapping
 from aaren.table import Table, format_seconds, text_table
 from cpu_runs import DATASETS, cpu_run, unavailable
 
-KIND = "train-engine"
-COMMAND = "python benchmarks/engine_overhead.py"
 SECONDS, QUICK_SECONDS = 10.0, 1.0
 LIMIT = 0.05  # of a step, outside forward, backward and optimiser
 WARM_UP_UPDATES = 5
@@ -43,32 +41,28 @@ def cpu_runs() -> dict[str, RunConfig]:
     }
 
 
-def measure(
-    seconds: float, on_step: OnStep = silent, *, runs: Mapping[str, RunConfig] | None = None
-) -> BenchRecord:
-    """Train each run for some seconds and book where the time of its updates went.
-
-    Args:
-        seconds: Of each run.
-        on_step: Told of progress.
-        runs: What to train, by the name of its row; default: `cpu_runs`.
-    """
-    runs = cpu_runs() if runs is None else runs
+def measure(seconds: float, on_step: OnStep) -> Measured:
+    """Train each run for some seconds and book where the time of its updates went."""
     rows: list[Row] = []
-    for place, (name, config) in enumerate(runs.items()):
-        on_step(place, len(runs), name)
-        row: Row = {
-            "run": name,
-            "dataset": str(config.cell().get("dataset", "")),
-            "profile": config.profile,
-            "threads": config.engine.threads,
-        }
-        try:
-            rows.append({**row, **_measure(config, seconds)})
-        except DataError:
-            rows.append({**row, "reason": unavailable(config)})
-    on_step(len(runs), len(runs), "")
-    return BenchRecord(kind=KIND, command=COMMAND, settings={"seconds": seconds}, measurements=rows)
+    runs = cpu_runs()
+    for name, config in runs.items():
+        on_step(len(rows), len(runs), name)
+        rows.append(measure_run(name, config, seconds))
+    return {"seconds": seconds}, rows
+
+
+def measure_run(name: str, config: RunConfig, seconds: float) -> Row:
+    """Train one run for some seconds; one without its data is a row with the reason."""
+    row: Row = {
+        "run": name,
+        "dataset": str(config.cell().get("dataset", "")),
+        "profile": config.profile,
+        "threads": config.engine.threads,
+    }
+    try:
+        return {**row, **_measure(config, seconds)}
+    except DataError:
+        return {**row, "reason": unavailable(config)}
 
 
 def tables(record: BenchRecord) -> list[Table]:
@@ -165,8 +159,8 @@ def _measure(config: RunConfig, seconds: float) -> Row:
 
 
 BENCHMARK = Benchmark(
-    kind=KIND,
-    command=COMMAND,
+    kind="train-engine",
+    command="python benchmarks/engine_overhead.py",
     settings=SECONDS,
     quick=QUICK_SECONDS,
     measure=measure,

@@ -16,7 +16,7 @@ import torch
 
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
 from aaren.bench.target import (
     Ratio,
     Target,
@@ -62,8 +62,8 @@ class EventTrainingSettings:
 QUICK = EventTrainingSettings(num_sequences=64, num_updates=2, long_items=128, budget_seconds=1.0)
 
 
-def measure(settings: EventTrainingSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Run the whole benchmark and return its record."""
+def measure(settings: EventTrainingSettings, on_step: OnStep) -> Measured:
+    """Run the whole benchmark."""
     rows: list[Row] = []
     short = short_sequences(settings.num_sequences)
     long = _sequences(np.full(BATCH_SIZE, settings.long_items))
@@ -82,20 +82,16 @@ def measure(settings: EventTrainingSettings, on_step: OnStep = silent) -> BenchR
     on_step(3, 4, "padding")
     rows.append(_padding_row(SHORT, short))
     rows += [_padding_row(name, split(load(name)).train) for name in _sets_at_hand()]
-    return BenchRecord(
-        kind=KIND,
-        command=COMMAND,
-        settings={
-            "num_sequences": settings.num_sequences,
-            "num_updates": settings.num_updates,
-            "long_items": settings.long_items,
-            "marks": NUM_MARKS,
-            "batch_size": BATCH_SIZE,
-            "optimiser": "Adam",
-            "dtype": "float32",
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "num_sequences": settings.num_sequences,
+        "num_updates": settings.num_updates,
+        "long_items": settings.long_items,
+        "marks": NUM_MARKS,
+        "batch_size": BATCH_SIZE,
+        "optimiser": "Adam",
+        "dtype": "float32",
+    }
+    return about, rows
 
 
 def short_sequences(count: int) -> EventSequences:

@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.bench.publish import Benchmark, Destinations, main, publish
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.publish import Benchmark, main, publish
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
 from aaren.bench.target import Target, targets_table
 from aaren.datasets.catalogue import lookup
 from aaren.files.atomic import write_text
@@ -39,7 +39,6 @@ from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
 from aaren.table import Table, text_table
 
-COMMAND = "python benchmarks/forecaster.py"
 PARTS = Path(__file__).parents[1] / "results" / "bench" / "forecaster-rows"
 DATASETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20")
 SIMPLE = ("linear-96", "last value", "last season")
@@ -333,26 +332,19 @@ def run_job(name: str, horizon: int, kind: str, settings: ForecasterSettings) ->
     return list(rows)
 
 
-def measure(settings: ForecasterSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: ForecasterSettings, on_step: OnStep) -> Measured:
     """Measure or read every part."""
     rows: list[Row] = []
     planned = jobs(settings)
     for done, job in enumerate(planned):
         on_step(done, len(planned), "{}, {} steps, {}".format(*job))
         rows += run_job(*job, settings)
-    on_step(len(planned), len(planned), "")
-    return BenchRecord(
-        kind="forecaster",
-        command=COMMAND,
-        settings={
-            "seeds": list(settings.seeds),
-            "correction": f"{UPDATES} updates of {BATCH} windows",
-            **{
-                name: f"{PEER_UPDATES[name]} updates of {PEER_BATCH[name]} windows" for name in settings.peers
-            },
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "seeds": list(settings.seeds),
+        "correction": f"{UPDATES} updates of {BATCH} windows",
+        **{name: f"{PEER_UPDATES[name]} updates of {PEER_BATCH[name]} windows" for name in settings.peers},
+    }
+    return about, rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -521,7 +513,7 @@ def _tracked(horizon: int) -> Sequence[int]:
 
 BENCHMARK = Benchmark(
     kind="forecaster",
-    command=COMMAND,
+    command="python benchmarks/forecaster.py",
     settings=ForecasterSettings(),
     quick=QUICK,
     measure=measure,
@@ -533,6 +525,6 @@ if __name__ == "__main__":
     words = sys.argv[1:]
     if words[:1] == ["collect"]:  # nothing is measured now, so nothing can be void
         target = Path(words[2]) if words[1:2] == ["--record"] else None
-        publish(BENCHMARK, measure(ForecasterSettings(measures=False)), Destinations(record=target))
+        publish(BENCHMARK, BENCHMARK.record(ForecasterSettings(measures=False)), record=target)
     else:
         main(BENCHMARK, words)

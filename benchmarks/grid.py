@@ -17,7 +17,7 @@ import torch
 
 import busy_task
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.bench.target import Ratio, Target, at_least, doubt, judge, targets_table, time_ratio
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
@@ -27,8 +27,6 @@ from aaren.lab.schedule import Schedule, Scheduler
 from aaren.lab.workers import LocalWorkers
 from aaren.table import Table, format_seconds, text_table
 
-KIND = "grid"
-COMMAND = "python benchmarks/grid.py"
 WORKERS = (1, 2)
 MAX_SHARE = 0.02
 MIN_SPEED_UP = 1.6
@@ -46,7 +44,7 @@ class GridSettings:
 QUICK = GridSettings(seconds=1.0)
 
 
-def measure(settings: GridSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: GridSettings, on_step: OnStep) -> Measured:
     """Run the same runs with one worker and with two."""
     torch.set_num_threads(1)
     rate = busy_task.rounds_per_second(min(CALIBRATION_SECONDS, settings.seconds))
@@ -55,7 +53,7 @@ def measure(settings: GridSettings, on_step: OnStep = silent) -> BenchRecord:
     for workers in WORKERS:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(_measure(settings, workers, rounds, Path(folder), on_step))
-    return BenchRecord(kind=KIND, command=COMMAND, settings=dict(asdict(settings)), measurements=rows)
+    return dict(asdict(settings)), rows
 
 
 def tables(record: BenchRecord) -> list[Table]:
@@ -170,7 +168,12 @@ class _Steps:
 
 
 BENCHMARK = Benchmark(
-    kind=KIND, command=COMMAND, settings=GridSettings(), quick=QUICK, measure=measure, tables=tables
+    kind="grid",
+    command="python benchmarks/grid.py",
+    settings=GridSettings(),
+    quick=QUICK,
+    measure=measure,
+    tables=tables,
 )
 
 if __name__ == "__main__":

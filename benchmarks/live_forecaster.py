@@ -13,12 +13,11 @@ import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs 
 
 from aaren.bench.memory import resident_bytes
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row
 from aaren.bench.target import Target, judge, targets_table
 from aaren.forecasting.estimator import AarenForecaster
 from aaren.table import Table, format_bytes, format_seconds, text_table
 
-COMMAND = "python benchmarks/live_forecaster.py"
 COLUMNS, HORIZON = ("load", "wind", "sun", "price"), 24
 
 
@@ -42,7 +41,7 @@ def table(rows: int, *, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(3 * days + weeks + noise, index=hours, columns=list(COLUMNS))
 
 
-def measure(settings: LiveSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: LiveSettings, on_step: OnStep) -> Measured:
     """Fit, then take in rows in both ways."""
     on_step(0, 2, "fit")
     whole = table(settings.rows + 2 * settings.live_rows)
@@ -82,13 +81,7 @@ def measure(settings: LiveSettings, on_step: OnStep = silent) -> BenchRecord:
         "state_grew": states[-1] - states[0],
         "memory_grew": memory[-1] - memory[1],
     }
-    on_step(2, 2, "")
-    return BenchRecord(
-        kind="live-forecaster",
-        command=COMMAND,
-        settings={"rows": settings.rows, "columns": len(COLUMNS), "horizon": HORIZON},
-        measurements=[row],
-    )
+    return {"rows": settings.rows, "columns": len(COLUMNS), "horizon": HORIZON}, [row]
 
 
 def targets(record: BenchRecord) -> list[Target]:
@@ -125,7 +118,7 @@ def tables(record: BenchRecord) -> list[Table]:
 
 BENCHMARK = Benchmark(
     kind="live-forecaster",
-    command=COMMAND,
+    command="python benchmarks/live_forecaster.py",
     settings=LiveSettings(),
     quick=LiveSettings(rows=1_000, live_rows=20, has_correction=False),
     measure=measure,

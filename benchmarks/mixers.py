@@ -19,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, read_record, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number, read_record
 from aaren.nn import Conv, Encoder, TensorOnly
 from aaren.table import Table, text_table
 
-COMMAND = "python benchmarks/mixers.py"
 ORDER = "results/nn/order.json"
 WIDTH, BATCH, RATE, KINDS, EVENTS = 64, 64, 3e-3, 6, 48
 BOTH = {"conv": Conv(kernel=4), "position": "learned"}
@@ -142,7 +141,7 @@ def costs(settings: MixerSettings) -> dict[str, Row]:
     }
 
 
-def measure(settings: MixerSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: MixerSettings, on_step: OnStep) -> Measured:
     """Train every mixer on the chain, then time them in turns."""
     torch.set_num_threads(1)
     rows: list[Row] = []
@@ -153,12 +152,9 @@ def measure(settings: MixerSettings, on_step: OnStep = silent) -> BenchRecord:
     on_step(len(MIXERS), len(MIXERS) + 1, "times")
     timed = costs(settings)
     about = {"updates": settings.updates, "tokens": settings.tokens}
-    return BenchRecord(
-        kind="mixers",
-        command=COMMAND,
-        settings={**about, "width": WIDTH, "layers": 2, "seeds": 1},
-        measurements=[{**row, **timed[str(row["mixer"])]} for row in rows],
-    )
+    return {**about, "width": WIDTH, "layers": 2, "seeds": 1}, [
+        {**row, **timed[str(row["mixer"])]} for row in rows
+    ]
 
 
 def digits() -> dict[str, str]:
@@ -193,7 +189,7 @@ def tables(record: BenchRecord) -> list[Table]:
 
 BENCHMARK = Benchmark(
     kind="mixers",
-    command=COMMAND,
+    command="python benchmarks/mixers.py",
     settings=MixerSettings(),
     quick=QUICK,
     measure=measure,

@@ -21,10 +21,9 @@ from types import FrameType
 
 import aaren
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row
 from aaren.table import Table, text_table
 
-COMMAND = "python benchmarks/paths.py"
 PACKAGE = str(Path(aaren.__file__).parent)
 
 
@@ -123,7 +122,7 @@ def run(*arguments: str) -> None:
         sys.argv = before
 
 
-def measure(names: Sequence[str], on_step: OnStep = silent) -> BenchRecord:
+def measure(names: Sequence[str], on_step: OnStep) -> Measured:
     """Trace every path twice and count the second time, when everything is imported and compiled."""
     rows: list[Row] = []
     for place, name in enumerate(names):
@@ -133,7 +132,7 @@ def measure(names: Sequence[str], on_step: OnStep = silent) -> BenchRecord:
         rows.append(
             {"path": name, "calls": trace.calls, "functions": len(trace.functions), "files": len(trace.files)}
         )
-    return BenchRecord(kind="paths", command=COMMAND, settings={}, measurements=rows)
+    return {}, rows
 
 
 def tables(record: BenchRecord) -> list[Table]:
@@ -151,7 +150,7 @@ PATHS = {
 COUNTED = ("calls", "functions", "files")
 BENCHMARK = Benchmark(
     kind="paths",
-    command=COMMAND,
+    command="python benchmarks/paths.py",
     settings=tuple(PATHS),
     quick=tuple(PATHS)[:1],
     measure=measure,

@@ -17,7 +17,7 @@ import torch
 
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
 from aaren.bench.target import (
     Ratio,
     Target,
@@ -63,8 +63,8 @@ class PolicySettings:
 QUICK = PolicySettings(width=32, num_layers=2, steps=(EARLY, 60), budget_seconds=0.5)
 
 
-def measure(settings: PolicySettings, on_step: OnStep = silent) -> BenchRecord:
-    """Run the whole benchmark and return its record."""
+def measure(settings: PolicySettings, on_step: OnStep) -> Measured:
+    """Run the whole benchmark."""
     models = {mixer: _build(settings, mixer).fold() for mixer in ("aaren", "softmax")}
     rows: list[Row] = []
     states: dict[tuple[str, int], PolicyState] = {}
@@ -93,22 +93,18 @@ def measure(settings: PolicySettings, on_step: OnStep = silent) -> BenchRecord:
         timing = timings[f"{name}|{step}"]
         fields = {**timing.fields(parts=ACTIONS), "repeats": timing.repeats}
         rows.append({"contender": name, "step": step, **fields, "state_bytes": sizes[name, step]})
-    return BenchRecord(
-        kind="policy",
-        command=COMMAND,
-        settings={
-            "width": settings.width,
-            "num_heads": settings.num_heads,
-            "num_layers": settings.num_layers,
-            "state_size": STATE_SIZE,
-            "action_size": ACTION_SIZE,
-            "context_steps": models["aaren"].config.context_steps,
-            "steps": list(settings.steps),
-            "actions_per_call": ACTIONS,
-            "dtype": "float32",
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "width": settings.width,
+        "num_heads": settings.num_heads,
+        "num_layers": settings.num_layers,
+        "state_size": STATE_SIZE,
+        "action_size": ACTION_SIZE,
+        "context_steps": models["aaren"].config.context_steps,
+        "steps": list(settings.steps),
+        "actions_per_call": ACTIONS,
+        "dtype": "float32",
+    }
+    return about, rows
 
 
 def tables(record: BenchRecord) -> list[Table]:

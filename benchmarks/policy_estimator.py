@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
 from aaren.bench.target import Target, judge, targets_table
 from aaren.rl import AarenPolicy
 from aaren.rl.data import CONTROL_SETS, ControlSet, record_episodes
@@ -68,26 +68,22 @@ QUICK = PolicyEstimatorSettings(
 )
 
 
-def measure(settings: PolicyEstimatorSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: PolicyEstimatorSettings, on_step: OnStep) -> Measured:
     """Record, fit and play."""
     rows: list[Row] = []
     work = [(name, seed) for name in settings.environments for seed in settings.seeds]
     for place, (name, seed) in enumerate(work):
         on_step(place, len(work), f"{name}, seed {seed}")
         rows += _measure_one(settings, name, seed)
-    return BenchRecord(
-        kind="policy-estimator",
-        command=COMMAND,
-        settings={
-            "seeds": list(settings.seeds),
-            "data_seed": DATA_SEED,
-            "recorded": settings.recorded,
-            "episodes": settings.episodes,
-            "updates": settings.updates,
-            **{key: value for key, value in AarenPolicy().get_params().items() if key != "updates"},
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "seeds": list(settings.seeds),
+        "data_seed": DATA_SEED,
+        "recorded": settings.recorded,
+        "episodes": settings.episodes,
+        "updates": settings.updates,
+        **{key: value for key, value in AarenPolicy().get_params().items() if key != "updates"},
+    }
+    return about, rows
 
 
 def _measure_one(settings: PolicyEstimatorSettings, name: str, seed: int) -> list[Row]:

@@ -18,7 +18,7 @@ import torch
 from aaren.bench import memory
 from aaren.bench.pool import BATCH, CHANNELS, FLAT, train_model
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
 from aaren.bench.target import Target, judge, targets_table
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError
@@ -41,7 +41,7 @@ class SoakSettings:
 QUICK = SoakSettings(seconds=2.0, fast_seconds=1.0, looks=2, keys=2_000)
 
 
-def measure(settings: SoakSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: SoakSettings, on_step: OnStep) -> Measured:
     """Push, and measure the memory of this process now and then."""
     if not memory.can_measure():
         raise ConfigError("the memory of a process cannot be read here: this benchmark needs /proc.")
@@ -83,16 +83,12 @@ def measure(settings: SoakSettings, on_step: OnStep = silent) -> BenchRecord:
                         "streams": len(pool),
                     }
                 )
-    return BenchRecord(
-        kind="pool_soak",
-        command=COMMAND,
-        settings={
-            "seconds": settings.seconds,
-            "keys": settings.keys,
-            "full_items_per_second": 2.0 * BATCH / period,
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "seconds": settings.seconds,
+        "keys": settings.keys,
+        "full_items_per_second": 2.0 * BATCH / period,
+    }
+    return about, rows
 
 
 def record_seconds(record: BenchRecord) -> float:

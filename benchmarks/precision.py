@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.bench.target import Target, judge, targets_table
-from aaren.errors import ConfigError
 from aaren.nn import AarenAttention
 from aaren.table import Table, text_table
 
@@ -38,19 +37,12 @@ class PrecisionSettings:
     width: int = 8
     num_heads: int = 2
 
-    def __post_init__(self) -> None:
-        if min(self.tokens, self.chunk_tokens, self.raised_tokens) < 1:
-            raise ConfigError(
-                f"tokens, chunk_tokens and raised_tokens must be at least 1; got {self.tokens}, "
-                f"{self.chunk_tokens} and {self.raised_tokens}."
-            )
 
-
-def measure(settings: PrecisionSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: PrecisionSettings, on_step: OnStep) -> Measured:
     """Feed the tokens and return the record."""
     on_step(0, 1, f"{settings.tokens:,} tokens")
     row = measure_precision(settings)
-    return BenchRecord(kind="precision", command=COMMAND, settings={"dtype": "float64"}, measurements=[row])
+    return {"dtype": "float64"}, [row]
 
 
 @torch.inference_mode()

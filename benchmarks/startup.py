@@ -17,11 +17,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
 from aaren.table import Table, format_bytes, format_seconds
 
-COMMAND = "python benchmarks/startup.py"
 REPEATS = 5
 LIMITS = {"import": 0.1, "first call": 0.1, "forward": 5e-5, "backward": 2e-4}
 LABELS = {
@@ -72,7 +71,7 @@ _CODE = {
 }
 
 
-def measure(repeats: int, on_step: OnStep = silent) -> BenchRecord:
+def measure(repeats: int, on_step: OnStep) -> Measured:
     """Start interpreters and take the median of what each reports."""
     rows: list[Row] = []
     for what, code in _CODE.items():
@@ -82,7 +81,7 @@ def measure(repeats: int, on_step: OnStep = silent) -> BenchRecord:
         rows.append({"what": what, "median_seconds": statistics.median(seconds), "repeats": repeats})
     others = needed_by("aaren") - needed_by("torch") - {"torch", "numpy"}
     rows.append({"what": "dependencies", "names": " ".join(sorted(others)), "bytes": installed_bytes(others)})
-    return BenchRecord(kind="startup", command=COMMAND, settings={"repeats": repeats}, measurements=rows)
+    return {"repeats": repeats}, rows
 
 
 def needed_by(package: str) -> set[str]:
@@ -145,7 +144,7 @@ def _run(code: str) -> float:
 
 BENCHMARK = Benchmark(
     kind="startup",
-    command=COMMAND,
+    command="python benchmarks/startup.py",
     settings=REPEATS,
     quick=1,
     measure=measure,

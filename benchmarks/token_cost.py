@@ -24,13 +24,11 @@ from torch import Tensor
 
 from aaren.bench import figure
 from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, counted, number
 from aaren.bench.timing import time_interleaved
-from aaren.errors import ConfigError
 from aaren.ops import attend, read, update
 from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
-COMMAND = "python benchmarks/token_cost.py"
 SEED = 20240523
 VIEWS: dict[str, str] = {
     "aaren": "Aaren, update",
@@ -50,12 +48,6 @@ class TokenSettings:
     heads: int = 8
     width: int = 64  # of one head
     budget_seconds: float = 10.0  # for one number of tokens, shared by all views
-
-    def __post_init__(self) -> None:
-        if not self.tokens or min(self.tokens) < 1 or self.num_latents < 1:
-            raise ConfigError(
-                f"tokens and num_latents must be at least 1; got {list(self.tokens)} and {self.num_latents}."
-            )
 
 
 QUICK = TokenSettings(tokens=(64, 256), num_latents=8, budget_seconds=0.3)
@@ -112,7 +104,7 @@ def build_views(num_tokens: int, settings: TokenSettings) -> dict[str, View]:
 
 
 @torch.no_grad()
-def measure(settings: TokenSettings, on_step: OnStep = silent) -> BenchRecord:
+def measure(settings: TokenSettings, on_step: OnStep) -> Measured:
     """Time one new token in every view, for every number of tokens before it."""
     rows: list[Row] = []
     counts = sorted(set(settings.tokens))
@@ -134,18 +126,14 @@ def measure(settings: TokenSettings, on_step: OnStep = silent) -> BenchRecord:
                     "kept_bytes": views[name].kept_bytes,
                 }
             )
-    return BenchRecord(
-        kind="token",
-        command=COMMAND,
-        settings={
-            "tokens": counts,
-            "num_latents": settings.num_latents,
-            "heads": settings.heads,
-            "width": settings.width,
-            "dtype": "float32",
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "tokens": counts,
+        "num_latents": settings.num_latents,
+        "heads": settings.heads,
+        "width": settings.width,
+        "dtype": "float32",
+    }
+    return about, rows
 
 
 def tables(record: BenchRecord) -> list[Table]:
@@ -200,7 +188,7 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
 
 BENCHMARK = Benchmark(
     kind="token",
-    command=COMMAND,
+    command="python benchmarks/token_cost.py",
     settings=TokenSettings(),
     quick=QUICK,
     measure=measure,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.publish import Benchmark, Destinations, page_text, run
-from aaren.bench.record import BenchRecord, OnStep, OtherWork, Row, describe, read_record
+from aaren.bench.publish import Benchmark, page_text, run
+from aaren.bench.record import BenchRecord, Measured, OnStep, OtherWork, Row, describe, read_record
 from aaren.bench.target import at_least, targets_table, time_ratio
 from aaren.engine.clock import Clock, Lap, num_cores
 from aaren.errors import DataError
@@ -22,7 +22,7 @@ def tables(record: BenchRecord) -> list[Table]:
 
 
 BENCHMARK = Benchmark(
-    kind="it", command="it", settings=0, quick=0, measure=lambda _settings, _on_step: RECORD, tables=tables
+    kind="it", command="it", settings=0, quick=0, measure=lambda _settings, _on_step: ({}, []), tables=tables
 )
 
 
@@ -61,12 +61,12 @@ def test_a_run_on_a_busy_machine_warns_first_and_is_void(
     laps = iter([Lap(1.0, 0.0, 0.5 * num_cores()), Lap(1.0, 0.0, 0.05 * num_cores())])
     monkeypatch.setattr(Clock, "lap", lambda _clock: next(laps))
 
-    def measure(_settings: int, on_step: OnStep) -> BenchRecord:
+    def measure(_settings: int, on_step: OnStep) -> Measured:
         on_step(0, 1, "measuring")
-        return RECORD
+        return {}, []
 
     path = tmp_path / "it.json"
-    run(replace(BENCHMARK, measure=measure), 0, Destinations(record=path), options=["--quick"])
+    run(replace(BENCHMARK, measure=measure), 0, record=path, options=["--quick"])
     shown = capsys.readouterr()
     assert "other processes used 50% of the CPU just now: times of this run will be void" in shown.err
     assert "void: busy machine" in shown.out

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from aaren.bench.pool import COMMAND, QUICK, draw_keys, measure, merge, tables, targets
+from aaren.bench.pool import BENCHMARK, COMMAND, QUICK, draw_keys, merge, tables, targets
 from aaren.bench.record import BenchRecord
 from aaren.errors import ConfigError
 
@@ -72,7 +72,7 @@ def test_a_part_of_a_busy_machine_is_void_by_itself() -> None:
 
 @pytest.mark.long
 def test_it_runs() -> None:
-    record = measure(QUICK)
+    record = BENCHMARK.record(QUICK)
     found = {row["what"] for row in record.measurements} - {"spark"}
     assert found == {"pool", "events", "lines", "requests", "batches", "memory"}
     assert len(tables(record)) == 3

@@ -2,18 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.publish import Benchmark, Destinations, main
-from aaren.bench.record import BenchRecord, OnStep, read_record
+from aaren.bench.publish import Benchmark, main, require_writable
+from aaren.bench.record import BenchRecord, Measured, OnStep, read_record
 from aaren.errors import ConfigError
 from aaren.table import Table, text_table
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 COMMAND = "python benchmarks/it.py"
 
 
-def measure(settings: str, on_step: OnStep) -> BenchRecord:
+def measure(settings: str, on_step: OnStep) -> Measured:
     on_step(0, 1, settings)
-    return BenchRecord(kind="it", command=COMMAND, settings={"size": settings}, measurements=[])
+    return {"size": settings}, []
 
 
 def tables(record: BenchRecord) -> list[Table]:
@@ -49,6 +48,12 @@ def test_a_script_says_what_is_wrong_and_exits_with_2(
     assert f"{COMMAND} makes tables and no figure: leave out --figure" in shown
 
 
-def test_there_is_no_figure_and_that_is_said_before_measuring(tmp_path: Path) -> None:
+def test_unwritable_places_are_found_before_measuring(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tables and no figure"):
-        Destinations(figure=tmp_path / "x").check(BENCHMARK)
+        require_writable(BENCHMARK, None, tmp_path / "x")
+    require_writable(BENCHMARK, tmp_path / "deep" / "it.json", None)
+    with pytest.raises(ConfigError, match=r"--record needs a file name; .* is a folder"):
+        require_writable(BENCHMARK, tmp_path, None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="its folder cannot be made"):
+        require_writable(BENCHMARK, tmp_path / "file" / "scan.json", None)

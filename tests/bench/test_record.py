@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.record import BenchRecord, check_writable, describe, machine, number, read_record
-from aaren.errors import ConfigError, DataError
+from aaren.bench.record import BenchRecord, describe, machine, number, read_record
+from aaren.errors import DataError
 
 
 @pytest.fixture
@@ -75,12 +75,3 @@ def test_other_files_are_refused(record: BenchRecord, tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     with pytest.raises(DataError, match="has format 2; this version of aaren reads format 1"):
         read_record(path)
-
-
-def test_unwritable_places_are_found_before_measuring(tmp_path: Path) -> None:
-    check_writable({"--record": None, "--figure": tmp_path / "deep" / "figure.png"})
-    with pytest.raises(ConfigError, match=r"--record needs a file name; .* is a folder"):
-        check_writable({"--record": tmp_path})
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="its folder cannot be made"):
-        check_writable({"--record": tmp_path / "file" / "scan.json"})

@@ -9,7 +9,6 @@ from aaren.bench.stream import (
     LONG,
     StreamSettings,
     checkpoints,
-    lanes,
     measure_many_streams,
 )
 from aaren.bench.stream_contenders import (
@@ -26,9 +25,6 @@ from aaren.bench.stream_contenders import (
 from aaren.bench.stream_engines import HAND, NATIVE, READ, TORCH, WASM, EngineSettings, measure_engines
 from aaren.bench.stream_view import draw, tables, targets
 from aaren.cli.main import app
-from aaren.errors import ConfigError
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def _stream_row(contender: str, tokens: int, *, cumulative: float = 1.0, token: float = 1e-3) -> Row:
@@ -94,15 +90,6 @@ def test_rows_stand_at_doublings_and_at_equal_parts() -> None:
     assert {64, 128, 256, 512, 1024, 2048, 4096, 8192} | set(range(512, 8193, 512)) == found
     assert {8192, 32_768, 1_000_000} <= checkpoints(1_000_000)
     assert checkpoints(64) == {64}
-
-
-def test_tokens_must_fill_whole_turns() -> None:
-    with pytest.raises(ConfigError, match="multiple of 64, the length of a turn; got 100 for aaren_folded"):
-        StreamSettings(lanes=lanes({PAPER: 100}))
-    with pytest.raises(ConfigError, match="window_tokens must be at least 1; got 0"):
-        StreamSettings(window_tokens=0)
-    with pytest.raises(ConfigError, match="streams must be at least 1; got \\[0\\]"):
-        StreamSettings(streams=(0,))
 
 
 def test_cumulative_times_are_judged_where_they_were_promised() -> None:
@@ -194,12 +181,6 @@ def test_quick_run_measures_and_shows_everything(tmp_path: Path) -> None:
     assert (tmp_path / "stream.svg").exists()
 
 
-def test_contradicting_sizes_are_refused() -> None:
-    result = CliRunner().invoke(app, ["bench", "stream", "--quick", "--long"])
-    assert isinstance(result.exception, ConfigError)
-    assert "give only one of them" in str(result.exception)
-
-
 def _engine_row(contender: str, seconds: float, *, size: str = SMALL, streams: int = 1) -> Row:
     times = {f"step_{part}_seconds": seconds for part in ("median", "lower_quartile", "upper_quartile")}
     return {"what": "engine", "size": size, "contender": contender, "streams": streams, **times}
@@ -227,7 +208,8 @@ def test_engines_are_judged_by_their_ratios_and_a_missing_tool_is_no_verdict() -
 
 
 def test_engines_run_the_same_network() -> None:
-    rows = measure_engines(EngineSettings(budget_seconds=0.1, streams=16, threads=1, has_wasm=False))
+    settings = EngineSettings(budget_seconds=0.1, streams=16, threads=1, has_wasm=False)
+    rows = measure_engines(settings, lambda _what: None)
     skipped = {row["contender"]: row["skipped"] for row in rows if "skipped" in row}
     assert skipped.pop(WASM) == "left out of a quick run."
     assert not [why for why in skipped.values() if "differs" in str(why)]

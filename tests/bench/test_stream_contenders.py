@@ -1,11 +1,9 @@
-import pytest
 import torch
 
 from aaren.bench.stream_contenders import (
     AAREN,
     CACHED_QUERY,
     FOLDED,
-    LABELS,
     PAPER,
     SIZES,
     SMALL,
@@ -13,7 +11,6 @@ from aaren.bench.stream_contenders import (
     build,
     count_parameters,
 )
-from aaren.errors import AarenError
 
 
 def test_the_papers_parameter_counts() -> None:
@@ -45,10 +42,3 @@ def test_building_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(1)
     build(SMALL, AAREN)
     assert torch.equal(torch.rand(3), wanted)
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(AarenError, match=r"contender 'transfomer'.*transformer"):
-        build(SMALL, "transfomer")
-    with pytest.raises(AarenError, match="size"):
-        build("papers", next(iter(LABELS)))

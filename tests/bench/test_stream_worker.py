@@ -33,6 +33,6 @@ def test_an_aarens_state_and_process_do_not() -> None:
 
 def test_a_failure_in_the_process_is_told() -> None:
     wanted = pytest.raises(RuntimeError, match="failed in its process")
-    with wanted as found, stream_worker(SMALL, "none", num_threads=1):
+    with wanted as found, stream_worker("none", FOLDED, num_threads=1):
         pass
-    assert "contender 'none'" in str(found.value)
+    assert "KeyError: 'none'" in str(found.value)

@@ -43,7 +43,7 @@ def test_a_run_resumes_from_its_record(tmp_path: Path) -> None:
     settings = classifier.ClassifierSettings(
         datasets=("BasicMotions", "Handwriting"), contenders=("Aaren", "MiniRocket"), seeds=(0,), record=path
     )
-    assert len(classifier.measure(settings).measurements) == 4
+    assert len(classifier.BENCHMARK.record(settings).measurements) == 4
 
 
 def test_sets_kept_aside_are_in_no_mean() -> None:

@@ -8,7 +8,6 @@ import data_loading
 from aaren.bench.publish import main, page_text
 from aaren.bench.record import BenchRecord, number, read_record
 from aaren.engine.presets import make_run
-from aaren.errors import ConfigError
 from cpu_runs import DATASETS, choose_dataset, cpu_run
 
 
@@ -108,11 +107,6 @@ def test_tables_say_what_was_missed_and_what_was_not_measured() -> None:
     assert second.notes == ["not measured: why"]
     text = page_text(data_loading.BENCHMARK, record_of(slow, batch))
     assert "| rl | d, 64 | m | 10.0 ms | 100 ms | 10.00% | 5% | NO |" in text
-
-
-def test_settings_check_themselves() -> None:
-    with pytest.raises(ConfigError, match="rollout_steps must be at least 1; got 0"):
-        data_loading.DataSettings(rollout_steps=0)
 
 
 def test_a_failing_process_is_reported() -> None:

@@ -17,8 +17,6 @@ from event_training import (
     targets,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def _timed(what: str, case: str, contender: str, seconds: float) -> Row:
     return {"what": what, "case": case, "contender": contender, "median_seconds": seconds}

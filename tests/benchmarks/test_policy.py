@@ -11,7 +11,7 @@ from aaren.bench.record import BenchRecord, Row
 
 @pytest.fixture(scope="module")
 def record() -> BenchRecord:
-    return policy.measure(replace(policy.QUICK, budget_seconds=0.05))
+    return policy.BENCHMARK.record(replace(policy.QUICK, budget_seconds=0.05))
 
 
 def made_up(**seconds: float) -> BenchRecord:

@@ -31,9 +31,8 @@ def test_targets_are_judged() -> None:
     assert [target.verdict for target in unknown] == ["not run"] * 4
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_quick_run_has_every_row() -> None:
     pytest.importorskip("gymnasium")
-    record = policy_estimator.measure(policy_estimator.QUICK)
+    record = policy_estimator.BENCHMARK.record(policy_estimator.QUICK)
     assert [row["contender"] for row in record.measurements] == list(policy_estimator.CONTENDERS)
     assert len(policy_estimator.tables(record)) == 3

@@ -8,7 +8,7 @@ from aaren.bench import memory
 
 @pytest.mark.skipif(not memory.can_measure(), reason="needs /proc")
 def test_a_short_soak_is_measured_and_not_judged() -> None:
-    record = pool_soak.measure(pool_soak.QUICK)
+    record = pool_soak.BENCHMARK.record(pool_soak.QUICK)
     assert [row["streams"] <= 2_000 for row in record.measurements] == [True, True]
     assert sum(int(str(row["items"])) for row in record.measurements) > 0
     assert [target.is_met for target in pool_soak.targets(record)] == [None, None]
@@ -19,5 +19,5 @@ def test_a_short_soak_is_measured_and_not_judged() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not memory.can_measure(), reason="needs /proc")
 def test_memory_stays_over_ten_minutes() -> None:
-    _, target = pool_soak.targets(pool_soak.measure(pool_soak.SoakSettings()))
+    _, target = pool_soak.targets(pool_soak.BENCHMARK.record(pool_soak.SoakSettings()))
     assert target.is_met, target

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from aaren.bench import memory
 from aaren.bench.publish import Benchmark
-from aaren.bench.record import BUSY_SHARE, BenchRecord, OnStep, OtherWork, Row, number, silent
+from aaren.bench.record import BUSY_SHARE, BenchRecord, Measured, OnStep, OtherWork, Row, Setting, number
 from aaren.bench.target import Ratio, Target, doubt, judge, targets_table
 from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
@@ -112,8 +112,8 @@ class _OnEngine:
         return session
 
 
-def measure(settings: PoolSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Run the whole benchmark and return its record."""
+def measure(settings: PoolSettings, on_step: OnStep) -> Measured:
+    """Run the whole benchmark."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="aaren-bench-") as name:
         folder = Path(name)
@@ -140,19 +140,15 @@ def measure(settings: PoolSettings, on_step: OnStep = silent) -> BenchRecord:
             found = step(folder, settings)
             others = max((watch.shares() or {"": 0.0}).values())
             rows += [{"part": part, **row, "others_share": others} for row in found]
-    return BenchRecord(
-        kind="pool",
-        command=COMMAND,
-        settings={
-            "model": "4 layers of width 64",
-            "keys": settings.keys,
-            "zipf": ZIPF,
-            "batch": BATCH,
-            "state_bytes": state_bytes,
-            "capacity": settings.capacity,
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "model": "4 layers of width 64",
+        "keys": settings.keys,
+        "zipf": ZIPF,
+        "batch": BATCH,
+        "state_bytes": state_bytes,
+        "capacity": settings.capacity,
+    }
+    return about, rows
 
 
 def merge(old: BenchRecord, new: BenchRecord) -> BenchRecord:

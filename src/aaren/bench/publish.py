@@ -5,6 +5,7 @@ scripts in `benchmarks/`. Results go to stdout, progress and file names to stder
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +17,14 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from aaren.bench import figure
+from aaren.bench.figure import figure_paths, require_matplotlib
 from aaren.bench.record import (
     BUSY_SHARE,
     BenchRecord,
+    Measured,
     OnStep,
     OtherWork,
     busy_words,
-    check_writable,
     describe,
     read_record,
 )
@@ -44,36 +45,25 @@ class Benchmark(Generic[SettingsT]):
     settings: SettingsT
     quick: SettingsT  # seconds: does it run here?
     long: SettingsT | None = None
-    measure: Callable[[SettingsT, OnStep], BenchRecord]
+    measure: Callable[[SettingsT, OnStep], Measured]
     tables: Callable[[BenchRecord], list[Table]]
     draw: Draw | None = None
     merge: Callable[[BenchRecord, BenchRecord], BenchRecord] | None = None  # an old record with a new part
     takes_threads: bool = True  # False: what it measures chooses its own
     is_timed: bool = True  # False: it counts, and a busy machine counts as well as a quiet one
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Destinations:
-    """Where results go besides stdout; None: nowhere."""
-
-    record: Path | None = None
-    figure: Path | None = None  # without suffix: .png and .svg are made
-
-    def check(self, benchmark: Benchmark[SettingsT]) -> None:
-        """Fail now rather than after minutes of measuring."""
-        png = None if self.figure is None else figure.figure_paths(self.figure)[0]
-        check_writable({"--record": self.record, "--figure": png})
-        if self.figure is not None:
-            if benchmark.draw is None:
-                raise ConfigError(f"{benchmark.command} makes tables and no figure: leave out --figure.")
-            figure.require_matplotlib()
+    def record(self, settings: SettingsT, on_step: OnStep = lambda _done, _total, _what: None) -> BenchRecord:
+        """Measure, and say what was measured."""
+        about, rows = self.measure(settings, on_step)
+        return BenchRecord(kind=self.kind, command=self.command, settings=about, measurements=rows)
 
 
 def run(
     benchmark: Benchmark[SettingsT],
     settings: SettingsT,
-    destinations: Destinations,
     *,
+    record: Path | None = None,
+    figure: Path | None = None,
     options: Sequence[str] = (),
     threads: int | None = None,
     is_part: bool = False,
@@ -83,12 +73,13 @@ def run(
     Args:
         benchmark: What to run.
         settings: How much to measure.
-        destinations: Where results go besides stdout.
+        record: See `publish`.
+        figure: See `publish`.
         options: What was typed to choose the settings.
         threads: Of torch; default: as torch chooses.
         is_part: What the record has of other parts is kept.
     """
-    destinations.check(benchmark)
+    require_writable(benchmark, record, figure)
     if threads is not None:
         torch.set_num_threads(threads)
         options = [*options, f"--threads {threads}"]
@@ -97,13 +88,13 @@ def run(
         busy = busy_words({"share_before": other_work.before})
         print(f"{busy} just now: times of this run will be void.", file=sys.stderr)
     with _progress_bar(benchmark.command) as on_step:
-        record = benchmark.measure(settings, on_step)
+        measured = benchmark.record(settings, on_step)
     command = " ".join([benchmark.command, *options])
     watched = other_work.shares() if benchmark.is_timed else None
-    record = replace(record, command=command, other_work=watched)
-    if is_part and benchmark.merge is not None and destinations.record and destinations.record.exists():
-        record = benchmark.merge(read_record(destinations.record, kind=benchmark.kind), record)
-    publish(benchmark, record, destinations)
+    measured = replace(measured, command=command, other_work=watched)
+    if is_part and benchmark.merge is not None and record is not None and record.exists():
+        measured = benchmark.merge(read_record(record, kind=benchmark.kind), measured)
+    publish(benchmark, measured, record=record, figure=figure)
 
 
 def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) -> None:
@@ -117,38 +108,66 @@ def main(benchmark: Benchmark[SettingsT], words: Sequence[str] | None = None) ->
     parser.add_argument("--show", type=Path, metavar="RECORD", help="show a record again, without measuring")
     parser.set_defaults(threads=None)
     typed = parser.parse_args(words)
-    destinations = Destinations(record=typed.record, figure=typed.figure)
+    to = {"record": typed.record, "figure": typed.figure}
     try:
         if typed.show is not None:
-            show(benchmark, read_record(typed.show, kind=benchmark.kind), destinations)
+            publish(benchmark, read_record(typed.show, kind=benchmark.kind), **to)
             return
         settings = benchmark.quick if typed.quick else benchmark.settings
-        run(benchmark, settings, destinations, options=["--quick"] * typed.quick, threads=typed.threads)
+        run(benchmark, settings, **to, options=["--quick"] * typed.quick, threads=typed.threads)
     except AarenError as error:
         parser.error(str(error))
 
 
-def show(benchmark: Benchmark[SettingsT], record: BenchRecord, destinations: Destinations) -> None:
-    """Publish a record that was measured before."""
-    destinations.check(benchmark)
-    publish(benchmark, record, destinations)
+def publish(
+    benchmark: Benchmark[SettingsT],
+    measured: BenchRecord,
+    *,
+    record: Path | None = None,
+    figure: Path | None = None,
+) -> None:
+    """Print the tables and write what was asked for; the record first, so that nothing measured is lost.
 
-
-def publish(benchmark: Benchmark[SettingsT], record: BenchRecord, destinations: Destinations) -> None:
-    """Print the tables and write what was asked for; the record first, so that nothing measured is lost."""
+    Args:
+        benchmark: What was measured.
+        measured: What came out.
+        record: The file to write it to.
+        figure: Where to draw it, without suffix: .png and .svg are made.
+    """
+    require_writable(benchmark, record, figure)
     written: list[Path] = []
-    if destinations.record is not None:
-        record.write(destinations.record)
-        written.append(destinations.record)
+    if record is not None:
+        measured.write(record)
+        written.append(record)
     console = Console(highlight=False) if sys.stdout.isatty() else Console(width=_FILE_WIDTH, highlight=False)
-    for table in benchmark.tables(record):
+    for table in benchmark.tables(measured):
         console.print(to_rich(table))
         console.print()
-    console.print(describe(record), soft_wrap=True)
-    if destinations.figure is not None and benchmark.draw is not None:
-        written += benchmark.draw(record, destinations.figure)
+    console.print(describe(measured), soft_wrap=True)
+    if figure is not None and benchmark.draw is not None:
+        written += benchmark.draw(measured, figure)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
+
+
+def require_writable(benchmark: Benchmark[SettingsT], record: Path | None, figure: Path | None) -> None:
+    """Fail before minutes of measuring, not after, when a result could not be written."""
+    if figure is not None:
+        if benchmark.draw is None:
+            raise ConfigError(f"{benchmark.command} makes tables and no figure: leave out --figure.")
+        require_matplotlib()
+        figure = figure_paths(figure)[0]
+    for option, path in (("--record", record), ("--figure", figure)):
+        if path is None:
+            continue
+        if path.is_dir():
+            raise ConfigError(f"{option} needs a file name; {path} is a folder.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{option} {path}: its folder cannot be made ({error.strerror}).") from error
+        if not os.access(path.parent, os.W_OK):
+            raise ConfigError(f"{option} {path}: its folder is not writable. Choose another place.")
 
 
 def page_text(benchmark: Benchmark[SettingsT], record: BenchRecord) -> str:

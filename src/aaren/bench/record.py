@@ -5,7 +5,6 @@ the machine was quiet: the CPU time that other processes used before the measure
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,12 +17,13 @@ import torch
 from aaren.engine import record as train_machine
 from aaren.engine.clock import Clock, num_cores
 from aaren.engine.record import parse_json
-from aaren.errors import ConfigError, DataError
+from aaren.errors import DataError
 from aaren.files.atomic import write_text
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]
 Row: TypeAlias = dict[str, Scalar]  # one measurement: flat, its units in its names
+Measured: TypeAlias = tuple[dict[str, Setting], list[Row]]  # what a record says of its run, and its rows
 OnStep: TypeAlias = Callable[[int, int, str], None]  # steps done, steps in all, what comes next
 
 BUSY_SHARE = 0.1  # of the CPU time of all cores that this process may use: beyond it, times are void
@@ -31,10 +31,6 @@ _BEFORE_SECONDS = 0.5
 FORMAT = 1
 _NAMED = ("python", "torch", "numba", "aaren")  # older kernels were compiled by Numba
 _FIELDS = {"format", "kind", "command", "date", "versions", "machine", "settings", "measurements"}
-
-
-def silent(done: int, total: int, what: str) -> None:
-    """Report no progress: for tests and library use."""
 
 
 def machine() -> dict[str, Scalar]:
@@ -111,25 +107,6 @@ def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
     ):
         raise DataError(f"{path}: other_work must hold shares of the CPU; got {shares!r}. Measure again.")
     return BenchRecord(**{name: content[name] for name in _FIELDS - {"format"}}, other_work=shares)
-
-
-def check_writable(paths: Mapping[str, Path | None]) -> None:
-    """Fail before minutes of measuring, not after, when a result could not be written.
-
-    Args:
-        paths: option name to file; None is an option that was not given.
-    """
-    for option, path in paths.items():
-        if path is None:
-            continue
-        if path.is_dir():
-            raise ConfigError(f"{option} needs a file name; {path} is a folder.")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{option} {path}: its folder cannot be made ({error.strerror}).") from error
-        if not os.access(path.parent, os.W_OK):
-            raise ConfigError(f"{option} {path}: its folder is not writable. Choose another place.")
 
 
 def counted(number_of: Scalar, thing: str) -> str:

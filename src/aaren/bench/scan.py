@@ -14,7 +14,7 @@ from torch import Tensor
 from aaren.bench import figure, memory
 from aaren.bench.memory import MemoryExhaustedError
 from aaren.bench.publish import Benchmark
-from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, counted, number
 from aaren.bench.scan_contenders import (
     CONTENDERS,
     FORWARD,
@@ -38,7 +38,6 @@ from aaren.bench.target import (
     within,
 )
 from aaren.bench.timing import time_interleaved
-from aaren.errors import ConfigError
 from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 COMMAND = "aaren bench scan"
@@ -58,10 +57,6 @@ class ScanSettings:
     long_batch: int = 2  # from LONG_LENGTH on
     budget_seconds: float = 9.0  # for the timing of one length and direction, shared by all contenders
 
-    def __post_init__(self) -> None:
-        if not self.lengths or min(self.lengths) < 1:
-            raise ConfigError(f"lengths must be whole numbers of at least 1; got {list(self.lengths)}.")
-
     def shapes(self) -> list[Shape]:
         """Return the shapes to measure, shortest first."""
         return [
@@ -74,8 +69,8 @@ QUICK = ScanSettings(lengths=(64,), batch=2, budget_seconds=0.4)
 LONG = ScanSettings(lengths=(*DEFAULT_LENGTHS, 65_536))
 
 
-def measure(settings: ScanSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Run the whole benchmark and return its record."""
+def measure(settings: ScanSettings, on_step: OnStep) -> Measured:
+    """Run the whole benchmark."""
     groups = [(shape, direction) for shape in settings.shapes() for direction in PASSES]
     rows: list[Row] = []
     total = sum(len(_names(shape)) + 1 for shape, _ in groups)
@@ -108,18 +103,14 @@ def measure(settings: ScanSettings, on_step: OnStep = silent) -> BenchRecord:
         truths: dict[str, Results] = {}
         for name, row in ready.items():
             _measure_error(row, firsts[name], truths)
-    return BenchRecord(
-        kind="scan",
-        command=COMMAND,
-        settings={
-            "lengths": [shape.length for shape in settings.shapes()],
-            "heads": settings.heads,
-            "width": settings.width,
-            "budget_seconds": settings.budget_seconds,
-            "dtype": "float32",
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "lengths": [shape.length for shape in settings.shapes()],
+        "heads": settings.heads,
+        "width": settings.width,
+        "budget_seconds": settings.budget_seconds,
+        "dtype": "float32",
+    }
+    return about, rows
 
 
 def _rounds(calls: dict[str, Callable[[], object]]) -> list[dict[str, Callable[[], object]]]:

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.errors import unknown_name
 from aaren.ops import scan_attention
 from aaren.ops.state import Items, ScanState
 
@@ -63,8 +62,6 @@ def build(
         dtype: of the inputs.
         num_entries: keep only so many entries of the batch; the rest of the inputs does not change.
     """
-    if name not in CONTENDERS:
-        raise unknown_name("contender", name, CONTENDERS)
     entries = shape.batch if num_entries is None else num_entries
     return CONTENDERS[name].build(name, shape, direction, dtype, entries)
 

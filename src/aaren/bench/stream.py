@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import NamedTuple, cast
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aaren.bench.memory import Child, fresh_process, resident_bytes, return_freed_memory
-from aaren.bench.record import BenchRecord, OnStep, Row, silent
+from aaren.bench.record import Measured, OnStep, Row, Setting
 from aaren.bench.stream_contenders import (
     AAREN,
     FOLDED,
@@ -33,7 +33,6 @@ from aaren.bench.stream_contenders import (
 )
 from aaren.bench.stream_engines import EngineSettings, measure_engines
 from aaren.bench.timing import Timing, time_interleaved
-from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderState
 
 COMMAND = "aaren bench stream"
@@ -265,18 +264,6 @@ class StreamSettings:
     streams_seconds: float = 8.0  # for the timing of all of them
     engines: EngineSettings = field(default_factory=EngineSettings)
 
-    def __post_init__(self) -> None:
-        for lane in self.lanes:
-            if lane.tokens < TURN_TOKENS or lane.tokens % TURN_TOKENS:
-                raise ConfigError(
-                    f"tokens must be a multiple of {TURN_TOKENS}, the length of a turn; got {lane.tokens:,} "
-                    f"for {lane.contender}."
-                )
-        if self.window_tokens < 1:
-            raise ConfigError(f"window_tokens must be at least 1; got {self.window_tokens}.")
-        if not self.streams or min(self.streams) < 1:
-            raise ConfigError(f"streams must be at least 1; got {list(self.streams)}.")
-
 
 QUICK = StreamSettings(
     lanes=lanes({PAPER: 2 * TURN_TOKENS, SMALL: 2 * TURN_TOKENS}),
@@ -288,8 +275,8 @@ QUICK = StreamSettings(
 LONG = StreamSettings(lanes=lanes({PAPER: 32_768, SMALL: 2048}, folded_tokens=1_000_000))
 
 
-def measure(settings: StreamSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Run the whole benchmark and return its record."""
+def measure(settings: StreamSettings, on_step: OnStep) -> Measured:
+    """Run the whole benchmark."""
     rows: list[Row] = []
     total = sum(lane.tokens for lane in settings.lanes)
     done = 0
@@ -298,20 +285,16 @@ def measure(settings: StreamSettings, on_step: OnStep = silent) -> BenchRecord:
         done = _run_lanes(chosen, settings.window_tokens, rows, on_step, done, total)
     on_step(total, total, "many streams at once")
     rows += measure_many_streams(settings.streams, budget_seconds=settings.streams_seconds)
-    rows += measure_engines(settings.engines, lambda _done, _total, what: on_step(total, total, what))
-    return BenchRecord(
-        kind="stream",
-        command=COMMAND,
-        settings={
-            "sizes": list(dict.fromkeys(size_title(lane.size) for lane in settings.lanes)),
-            "turn_tokens": TURN_TOKENS,
-            "window_tokens": settings.window_tokens,
-            "dtype": "float32",
-            "aaren_state_dtype": "float64",
-            "kv_cache": "preallocated, doubled when full, float32",
-        },
-        measurements=rows,
-    )
+    rows += measure_engines(settings.engines, partial(on_step, total, total))
+    about: dict[str, Setting] = {
+        "sizes": list(dict.fromkeys(size_title(lane.size) for lane in settings.lanes)),
+        "turn_tokens": TURN_TOKENS,
+        "window_tokens": settings.window_tokens,
+        "dtype": "float32",
+        "aaren_state_dtype": "float64",
+        "kv_cache": "preallocated, doubled when full, float32",
+    }
+    return about, rows
 
 
 @cache

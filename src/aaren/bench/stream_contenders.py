@@ -10,7 +10,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from aaren.errors import unknown_name
 from aaren.nn import Encoder, EncoderConfig
 
 SEED = 20240523
@@ -68,10 +67,6 @@ def build(size: str, contender: str) -> Encoder:
     >>> sum(parameter.numel() for parameter in build(PAPER, AAREN).parameters())
     3152896
     """
-    if contender not in LABELS:
-        raise unknown_name("contender", contender, LABELS)
-    if size not in SIZES:
-        raise unknown_name("size", size, SIZES)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         encoder = Encoder(replace(SIZES[size], mixer=_MIXERS.get(contender, "aaren")))

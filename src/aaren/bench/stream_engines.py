@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from aaren.bench.record import OnStep, Row, silent
+from aaren.bench.record import Row
 from aaren.bench.stream_contenders import FOLDED, PAPER, SEED, SMALL, build
 from aaren.bench.timing import Timing, time_interleaved
 from aaren.errors import AarenError, MissingDependencyError
@@ -57,19 +57,19 @@ class EngineSettings:
     has_wasm: bool = True  # ziglang's first compilation takes minutes
 
 
-def measure_engines(settings: EngineSettings, on_step: OnStep = silent) -> list[Row]:
+def measure_engines(settings: EngineSettings, on_step: Callable[[str], None]) -> list[Row]:
     """Time one stream on every engine, then many streams, then what a session adds."""
     rows: list[Row] = []
     threads = torch.get_num_threads()
-    parts: list[tuple[str, Callable[[], list[Row]]]] = [
-        ("engines, 4 layers of 64", lambda: _one_stream(SMALL, settings)),
-        ("engines, a block of 512", lambda: _one_stream(PAPER, settings)),
-        ("many streams", lambda: _many_streams(settings)),
-        ("sessions", lambda: _sessions(settings)),
-    ]
+    parts: dict[str, Callable[[], list[Row]]] = {
+        "engines, 4 layers of 64": lambda: _one_stream(SMALL, settings),
+        "engines, a block of 512": lambda: _one_stream(PAPER, settings),
+        "many streams": lambda: _many_streams(settings),
+        "sessions": lambda: _sessions(settings),
+    }
     try:
-        for done, (what, part) in enumerate(parts):
-            on_step(done, len(parts), what)
+        for what, part in parts.items():
+            on_step(what)
             rows += part()
     finally:
         torch.set_num_threads(threads)

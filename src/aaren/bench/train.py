@@ -15,11 +15,10 @@ import torch
 
 from aaren.bench import figure, memory
 from aaren.bench.publish import Benchmark
-from aaren.bench.record import BenchRecord, OnStep, Row, counted, number, silent
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, counted, number
 from aaren.bench.stream_contenders import AAREN, GRU, LSTM, PAPER, SEED, TRANSFORMER, build, size_title
 from aaren.bench.target import Target, at_least, format_quartiles, targets_table, time_ratio
 from aaren.bench.timing import time_interleaved
-from aaren.errors import ConfigError
 from aaren.table import Table, format_bytes, format_ratio, format_seconds, text_table
 
 COMMAND = "aaren bench train"
@@ -38,12 +37,6 @@ class TrainSettings:
     size: str = PAPER
     budget_seconds: float = 16.0  # for the timing of one length, shared by all contenders
 
-    def __post_init__(self) -> None:
-        if not self.lengths or min(self.lengths) < 1:
-            raise ConfigError(f"lengths must be whole numbers of at least 1; got {list(self.lengths)}.")
-        if self.tokens_per_step < 1:
-            raise ConfigError(f"tokens_per_step must be at least 1; got {self.tokens_per_step}.")
-
     def batch_size(self, length: int) -> int:
         """Return how many sequences of a length make up a step, at least one.
 
@@ -56,8 +49,8 @@ class TrainSettings:
 QUICK = TrainSettings(lengths=(32, 96), tokens_per_step=192, budget_seconds=1.0)
 
 
-def measure(settings: TrainSettings, on_step: OnStep = silent) -> BenchRecord:
-    """Run the whole benchmark and return its record."""
+def measure(settings: TrainSettings, on_step: OnStep) -> Measured:
+    """Run the whole benchmark."""
     rows: list[Row] = []
     lengths = sorted(set(settings.lengths))
     total = len(lengths) * (len(CONTENDERS) + 1)
@@ -81,20 +74,16 @@ def measure(settings: TrainSettings, on_step: OnStep = silent) -> BenchRecord:
             row: Row = {"contender": name, "length": length, "batch_size": batch_size}
             row |= {**timing.fields(), "repeats": timing.repeats, "peak_extra_bytes": peaks[name]}
             rows.append(row)
-    return BenchRecord(
-        kind="train",
-        command=COMMAND,
-        settings={
-            "size": settings.size,
-            "model": size_title(settings.size),
-            "lengths": lengths,
-            "tokens_per_step": settings.tokens_per_step,
-            "optimiser": "AdamW",
-            "dropout": 0.0,
-            "dtype": "float32",
-        },
-        measurements=rows,
-    )
+    about: dict[str, Setting] = {
+        "size": settings.size,
+        "model": size_title(settings.size),
+        "lengths": lengths,
+        "tokens_per_step": settings.tokens_per_step,
+        "optimiser": "AdamW",
+        "dropout": 0.0,
+        "dtype": "float32",
+    }
+    return about, rows
 
 
 def prepare_step(size: str, contender: str, batch_size: int, length: int) -> Callable[[], float]:

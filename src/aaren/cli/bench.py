@@ -102,7 +102,7 @@ def show(
     figure: FigureBase = None,
 ) -> None:
     """Show a record again, without measuring."""
-    from aaren.bench import publish as harness
+    from aaren.bench.publish import publish
     from aaren.bench.record import read_record
 
     found, known = read_record(record), _benchmarks()
@@ -111,7 +111,7 @@ def show(
             f"{record} is a record of {found.kind!r}; this command shows those of {', '.join(known)}. "
             "A script in benchmarks/ shows its own: --show."
         )
-    harness.show(known[found.kind], found, harness.Destinations(figure=figure))
+    publish(known[found.kind], found, figure=figure)
 
 
 def _benchmarks() -> "dict[str, Benchmark[Any]]":
@@ -136,7 +136,7 @@ def _run(
     if quick + long + bool(lengths) > 1:
         raise ConfigError("--quick, --long and --length each choose the sizes; give only one of them.")
     options = [*["--quick"] * quick, *["--long"] * long, *(f"--length {length}" for length in lengths or [])]
-    from aaren.bench.publish import Destinations, run
+    from aaren.bench.publish import run
 
     bench = _benchmarks()[kind]
     settings: Any = bench.quick if quick else bench.long if long else bench.settings
@@ -145,5 +145,12 @@ def _run(
     if parts:
         settings = replace(settings, parts=tuple(parts))
         options += [f"--part {part}" for part in parts]
-    to = Destinations(record=record, figure=figure)
-    run(bench, settings, to, options=options, threads=threads, is_part=bool(parts))
+    run(
+        bench,
+        settings,
+        record=record,
+        figure=figure,
+        options=options,
+        threads=threads,
+        is_part=bool(parts),
+    )

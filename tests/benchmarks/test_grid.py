@@ -1,25 +1,10 @@
-import sys
-from pathlib import Path
-
-import pytest
-
+import grid
 from aaren.bench.record import BenchRecord, number
 
-ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture
-def grid(monkeypatch: pytest.MonkeyPatch):
-    """The benchmark, which is a script beside its busy task."""
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    import grid
-
-    return grid
-
-
-def test_a_short_measurement_is_shown_and_not_judged(grid) -> None:
+def test_a_short_measurement_is_shown_and_not_judged() -> None:
     steps: list[int] = []
-    record = grid.measure(
+    record = grid.BENCHMARK.record(
         grid.GridSettings(runs=2, seconds=0.05),
         on_step=lambda done, _total, _what: steps.append(done),
     )
@@ -34,7 +19,7 @@ def test_a_short_measurement_is_shown_and_not_judged(grid) -> None:
     assert [table.title for table in grid.tables(record)] == ["2 equal runs of about 0.05 s"]
 
 
-def test_targets(grid) -> None:
+def test_targets() -> None:
     def row(workers: int, wall: float, share: float) -> dict[str, float]:
         return {
             "workers": workers,
@@ -46,7 +31,7 @@ def test_targets(grid) -> None:
         }
 
     record = BenchRecord(
-        kind=grid.KIND,
+        kind="grid",
         command="aaren bench grid",
         settings={"runs": 16, "seconds": 30.0},
         measurements=[row(1, 484.0, 0.008), row(2, 250.0, 0.04)],
