@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from aaren.engine.run import train
 from aaren.lab.plan import PlannedRun, Request, plan
 from aaren.lab.ray_workers import TOKEN, own_folder, pack, run_task, unpack
-from aaren.lab.worker import Exit
+from aaren.lab.workers import Exit
 
 TOY = "support.toy_grid"
 

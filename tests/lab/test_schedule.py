@@ -20,8 +20,7 @@ from aaren.files.lock import locked
 from aaren.lab import schedule as scheduling
 from aaren.lab.plan import PlannedRun
 from aaren.lab.schedule import Schedule, Scheduler, last_evaluation, newest_checkpoint
-from aaren.lab.worker import Exit, carry_out
-from aaren.lab.workers import Ended, LocalWorkers
+from aaren.lab.workers import Ended, Exit, LocalWorkers, carry_out
 from lab.conftest import Notes
 
 Planned = Callable[..., PlannedRun]

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aaren.errors import ConfigError, require_extra
 from aaren.lab.plan import PlannedRun
-from aaren.lab.worker import carry_out
-from aaren.lab.workers import Ended
+from aaren.lab.workers import Ended, carry_out
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -19,8 +19,7 @@ from aaren.engine.run import CHECKPOINTS, CURVE, RECORD, blank_record
 from aaren.errors import DataError, StateError, UnwritableError
 from aaren.files.lock import InUseError, locked
 from aaren.lab.plan import PlannedRun
-from aaren.lab.worker import Exit
-from aaren.lab.workers import Ended, Workers
+from aaren.lab.workers import Ended, Exit, Workers
 
 MAX_DEATHS = 3  # workers that a run may lose without progress
 MAX_ATTEMPTS = 5  # at a run that another process holds
