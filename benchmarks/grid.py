@@ -23,7 +23,7 @@ from aaren.engine.config import EngineConfig, RunConfig
 from aaren.errors import StateError
 from aaren.lab.plan import PlannedRun
 from aaren.lab.records import collect, wall_seconds
-from aaren.lab.schedule import Schedule, Scheduler
+from aaren.lab.schedule import Display, Schedule, Scheduler
 from aaren.lab.workers import LocalWorkers
 from aaren.table import Table, format_seconds, text_table
 
@@ -151,14 +151,11 @@ def _runs(settings: GridSettings, rounds: int, folder: Path) -> list[PlannedRun]
     return found
 
 
-class _Steps:
+class _Steps(Display):
     """Moves the benchmark's progress bar."""
 
     def __init__(self, on_step: OnStep, workers: int) -> None:
         self.on_step, self.workers = on_step, workers
-
-    def note(self, text: str) -> None:
-        """Say nothing: the bar is enough."""
 
     def refresh(self, schedule: Schedule) -> None:
         """Count the finished runs."""

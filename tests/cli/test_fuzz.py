@@ -223,7 +223,7 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
                 ["--set", f"{rng.choice(KEYS)}={rng.choice(odd)}"],
                 ["--episodes", "0"],
             ]
-            more += [["--sweep", rng.choice(odd)], ["--targets", rng.choice(odd)], ["--figures"], []]
+            more += [["--sweep", rng.choice(odd)], ["--targets", rng.choice(odd)], []]
             yield ["evaluate", rng.choice(["run", "run", *FILES]), *rng.choice(more)]
         elif kind == 9:
             option = rng.choice(["--seeds", "--workers", "--set", "--models", "--datasets"])

@@ -55,7 +55,6 @@ def trained(folder: str = "run") -> Path:
     "words",
     [
         ("evaluate", "run"),
-        ("evaluate", "run", "--figures"),
         ("evaluate", "run", "--sweep", "seed=0,1"),
         ("predict", "run", "--data", "new.json", "-o", "answer.json"),
         ("train", "run/run.toml", "--out", "again"),

@@ -8,7 +8,7 @@ import pytest
 
 from aaren.engine.config import EngineConfig, RunConfig
 from aaren.lab.plan import PlannedRun
-from aaren.lab.schedule import Schedule
+from aaren.lab.schedule import Display
 from aaren.lab.workers import LocalWorkers
 from support import toy_trouble
 from support.toy_task import SETTING, ToyConfig
@@ -65,7 +65,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
 
 
-class Notes:
+class Notes(Display):
     """A display that keeps what it is to show."""
 
     def __init__(self) -> None:
@@ -73,9 +73,6 @@ class Notes:
 
     def note(self, text: str) -> None:
         self.texts.append(text)
-
-    def refresh(self, schedule: Schedule) -> None:
-        del schedule
 
 
 @pytest.fixture

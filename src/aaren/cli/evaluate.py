@@ -34,10 +34,6 @@ def evaluate(
         str | None, typer.Option(metavar="A,B,C", help="Short for --sweep target_scale=A,B,C (rl).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
-    figures: Annotated[
-        bool,
-        typer.Option("--figures", help="Only write figures.json, for the report, into the run's folder."),
-    ] = False,
 ) -> None:
     """Score a trained run again: test or validation data, other settings, several values.
 
@@ -53,11 +49,8 @@ def evaluate(
         _sweep(run, sweep, part, chosen, as_json)
         return
     from aaren.engine.record import strict_json
-    from aaren.engine.use import draw_run, evaluate_run
+    from aaren.engine.use import evaluate_run
 
-    if figures:
-        print(draw_run(run) or f"{run}: the report draws this run from its record alone.")
-        return
     _record, metrics = evaluate_run(run, part=part, assignments=chosen)
     if as_json:
         print(strict_json({part: metrics}, indent=1))

@@ -69,18 +69,25 @@ def pausing_on_signals() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def evaluate(
-    experiment: Experiment[BatchT], model: nn.Module, part: Part, moment: Moment
-) -> Mapping[str, float]:
-    """Evaluate without dropout, gradients, or an effect on the random numbers of the training."""
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Use a model without dropout, gradients, or an effect on the random numbers of the training."""
     was_training = model.training
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     model.eval()
     try:
         with torch.no_grad(), untouched_random_numbers(list(devices)):
-            return experiment.evaluate(model, part, moment)
+            yield
     finally:
         model.train(was_training)
+
+
+def evaluate(
+    experiment: Experiment[BatchT], model: nn.Module, part: Part, moment: Moment
+) -> Mapping[str, float]:
+    """Evaluate a model on one part of the data."""
+    with evaluating(model):
+        return experiment.evaluate(model, part, moment)
 
 
 class Objective(nn.Module, Generic[BatchT]):

@@ -20,6 +20,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import torch
 
+from aaren.engine.clock import num_cores
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
 from aaren.files.atomic import write_text
@@ -55,7 +56,7 @@ def machine() -> dict[str, str | int | None]:
     """Describe the processor and memory."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": num_cores(),
         "memory_bytes": _memory_bytes(),
         "platform": f"{platform.system()} {platform.machine()}",
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

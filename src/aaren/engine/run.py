@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import nn
 
 from aaren.engine import checkpoint
 from aaren.engine.checkpoint import Checkpoints, require_same_config
 from aaren.engine.config import RunConfig, read_toml, to_toml
-from aaren.engine.determinism import repeatable, untouched_random_numbers
+from aaren.engine.determinism import repeatable
 from aaren.engine.distributed import World, connected
-from aaren.engine.experiment import Batch, BatchT, Experiment, Json
-from aaren.engine.loop import Fitted, PausedError, evaluate, fit
+from aaren.engine.experiment import Batch, Experiment, Json
+from aaren.engine.loop import Fitted, PausedError, evaluate, evaluating, fit
 from aaren.engine.plan import Evaluation, Plan, RunStatus
 from aaren.engine.progress import Observer, Observers
 from aaren.engine.record import RunRecord, read_record, strict_json
@@ -143,26 +142,6 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
     )
 
 
-def collect_figures(experiment: Experiment[BatchT], model: nn.Module) -> Mapping[str, Json]:
-    """Ask the experiment, without dropout, gradients, or an effect on the random numbers of the training."""
-    was_training = model.training
-    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-    model.eval()
-    try:
-        with torch.no_grad(), untouched_random_numbers(list(devices)):
-            return experiment.figures(model)
-    finally:
-        model.train(was_training)
-
-
-def write_figures(figures: Mapping[str, Json], folder: Path) -> Path | None:
-    """Write what there is to draw into a run's folder; nothing to draw leaves no file."""
-    if not figures:
-        return None
-    write_text(folder / FIGURES, strict_json(figures) + "\n")
-    return folder / FIGURES
-
-
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Report in one line a disk that is full or cannot be written."""
@@ -218,7 +197,8 @@ def _finish(
         test = dict(evaluate(experiment, model, "test", plan.moment(status.update)))
         with torch.no_grad():
             said = dict(experiment.predictions(model)) if config.engine.predictions else {}
-        drawn = collect_figures(experiment, model)
+        with evaluating(model):
+            figures = experiment.figures(model)
     record = replace(
         _record(config, status, command=command, world=world),
         status="finished",
@@ -238,7 +218,8 @@ def _finish(
         if hasattr(model, "preprocessing"):
             model.preprocessing = cast("Any", dict(experiment.preprocessing()))
         setting.save_model(model.to("cpu"), folder / MODEL)
-        write_figures(drawn, folder)
+        if figures:
+            write_text(folder / FIGURES, strict_json(figures) + "\n")
         write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")
         write_text(folder / CURVE, _curve_lines(status))
         record.write(folder / RECORD)

@@ -14,7 +14,7 @@ from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
 from aaren.engine.loop import evaluate
 from aaren.engine.record import RunRecord, now, read_record, strict_json
-from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, collect_figures, write_figures, writing
+from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, writing
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.fields import flatten, to_mapping
@@ -40,16 +40,6 @@ def evaluate_run(
         _warn_of_other_meaning(folder, config, record, experiment)
         model = setting.load_model(folder / MODEL)
         return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
-
-
-def draw_run(folder: Path) -> Path | None:
-    """Write figures.json for a run that was trained before there was one, or return None: nothing to draw."""
-    config, record = open_run(folder)
-    setting = find_setting(config.setting)
-    with repeatable(config.engine, seed=config.seed):
-        experiment = setting.open(config.task, seed=config.seed)
-        _warn_of_other_meaning(folder, config, record, experiment)
-        return write_figures(collect_figures(experiment, setting.load_model(folder / MODEL)), folder)
 
 
 def predict_run(folder: Path, *, source: Path, target: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from aaren.engine.record import RunRecord
 from aaren.engine.setting import find_setting
 from aaren.errors import AarenError
-from aaren.lab.plan import GridStatus, PlannedRun
+from aaren.lab.plan import GridStatus, PlannedRun, cell_key
 from aaren.lab.records import core_seconds
 
 Basis: TypeAlias = Literal["measured", "estimated", "unknown"]
@@ -78,7 +78,7 @@ class Costs:
         self._rates: dict[tuple[str, str, str], dict[str, float]] = {}
         self._updates: dict[str, int | None] = {}
         for record in records:
-            self._seconds.setdefault(_key(record.profile, record.setting, record.cell), []).append(
+            self._seconds.setdefault(cell_key(record.setting, record.profile, record.cell), []).append(
                 core_seconds(record)
             )
             if record.updates:
@@ -90,7 +90,7 @@ class Costs:
         """Return the CPU seconds of a run, and where they come from."""
         config = run.config
         cell = config.cell()
-        known = self._seconds.get(_key(config.profile, config.setting, cell))
+        known = self._seconds.get(cell_key(config.setting, config.profile, cell))
         if known:
             return fmean(known), "measured"
         rate = self.rate(config.setting, config.profile, cell)
@@ -120,10 +120,6 @@ class Costs:
             except AarenError:
                 self._updates[key] = None
         return self._updates[key]
-
-
-def _key(profile: str, setting: str, cell: Mapping[str, str | int]) -> str:
-    return json.dumps([profile, setting, dict(cell)], sort_keys=True)
 
 
 def _place(cell: Mapping[str, str | int]) -> str:

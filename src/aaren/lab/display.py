@@ -6,7 +6,6 @@ All of it goes to stderr: stdout is for results.
 import contextlib
 import sys
 import time
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self, TextIO
 
 from aaren.datasets.catalogue import lookup
@@ -62,18 +61,7 @@ def outcome(schedule: Schedule) -> list[str]:
     return lines
 
 
-class GridDisplay(Display, AbstractContextManager["GridDisplay"]):
-    """A display that is shown for the time of a block."""
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave what was shown last."""
-
-
-class Lines(GridDisplay):
+class Lines(Display):
     """One line per event, and now and then one on the whole grid."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -81,7 +69,6 @@ class Lines(GridDisplay):
         self.shown = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Print a line."""
         write_line(text, self.stream)
 
     def refresh(self, schedule: Schedule) -> None:
@@ -93,7 +80,7 @@ class Lines(GridDisplay):
                 self.note(f"  {item.run.name}: {', '.join(filter(None, progress(schedule, item)))}")
 
 
-class LiveTable(GridDisplay):
+class LiveTable(Display):
     """A table that is drawn again and again at the foot of the terminal; notes scroll by above it."""
 
     def __init__(self, console: "Console | None" = None) -> None:
@@ -106,13 +93,11 @@ class LiveTable(GridDisplay):
         self.shown = 0.0
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
         with contextlib.suppress(OSError, ValueError):
             self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the table as it stands at the end."""
         self._draw()
         with contextlib.suppress(OSError, ValueError):
             self.live.stop()
@@ -137,7 +122,7 @@ class LiveTable(GridDisplay):
                 self.live.update(draw(self.schedule, self.console.width), refresh=True)
 
 
-def choose_display() -> GridDisplay:
+def choose_display() -> Display:
     """Show a live table on a terminal, unless lines are wanted."""
     return Lines() if sys.stderr is None or not sys.stderr.isatty() else LiveTable()
 

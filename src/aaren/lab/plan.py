@@ -355,10 +355,8 @@ def estimate(runs: Sequence[PlannedRun], records: Sequence[FoundRecord]) -> dict
     known: dict[str, list[float]] = {}
     for found in records:
         record = found.record
-        known.setdefault(_cell_key(record.setting, record.profile, record.cell), []).append(
-            seconds_of(record)
-        )
-    keys = {run.folder: _cell_key(run.config.setting, run.config.profile, run.config.cell()) for run in runs}
+        known.setdefault(cell_key(record.setting, record.profile, record.cell), []).append(seconds_of(record))
+    keys = {run.folder: cell_key(run.config.setting, run.config.profile, run.config.cell()) for run in runs}
     return {folder: fmean(known[key]) for folder, key in keys.items() if key in known}
 
 
@@ -375,7 +373,8 @@ def how_to_get(dataset: Dataset) -> str:
     return f"no download is known: {dataset.remark or dataset.source}"
 
 
-def _cell_key(setting: str, profile: str, cell: Mapping[str, str | int]) -> str:
+def cell_key(setting: str, profile: str, cell: Mapping[str, str | int]) -> str:
+    """Return what the runs of one cell at one profile share."""
     return json.dumps([setting, profile, dict(cell)], sort_keys=True)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from aaren.engine.progress import duration
 from aaren.engine.record import RunRecord, parse_json, read_record
@@ -118,8 +118,14 @@ class Schedule:
         return max(sum(left) / max(1, self.workers), *left) if left else 0.0
 
 
-class Display(Protocol):
-    """Where it is shown how a grid goes."""
+class Display:
+    """Shows the progress of a grid for the time of a block; this one shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave what was shown last."""
 
     def note(self, text: str) -> None:
         """Show something that stays to be read."""
@@ -327,15 +333,6 @@ def last_change(folder: Path) -> object:
     return found
 
 
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Write metrics as text.
-
-    >>> metrics_text({"mse": 0.55299, "mae": 0.5})
-    'mse 0.553, mae 0.5'
-    """
-    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-
-
 def write_failure(item: ScheduledRun, error: str) -> None:
     """Leave a failed record in a run's folder; where even that fails, the summary still says it.
 
@@ -361,7 +358,7 @@ def _reported(folder: Path) -> str:
         found = {name: record.metric(name) for name in record.reports}
     except (DataError, OSError):
         return ""
-    return metrics_text({name: value for name, value in found.items() if value == value})
+    return ", ".join(f"{name} {value:.4g}" for name, value in found.items() if value == value)
 
 
 def _failure(path: Path) -> RunRecord | None:

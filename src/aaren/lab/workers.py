@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol, cast
 import torch
 import torch._dynamo  # the first optimiser of a process imports it: once in the fork server, not in every run
 
+from aaren.engine.clock import num_cores
 from aaren.engine.loop import DivergedError, PausedError, pausing_on_signals
 from aaren.engine.progress import Observer
 from aaren.engine.run import train
@@ -223,7 +224,8 @@ def carry_out(
             if not sweep.file(run.folder).is_file():
                 sweep_run(run.folder, sweep, on_row=partial(pause_sweep, sweep))
     except Exception as error:  # a failed run must not stop the grid
-        return _exit_of(error), str(error) if isinstance(error, PausedError) else _text(error)
+        text = str(error) if isinstance(error, PausedError) else f"{type(error).__name__}: {error}"
+        return _exit_of(error), text
     return Exit.FINISHED, ""
 
 
@@ -257,9 +259,7 @@ def work(run: PlannedRun, threads: int, scratch: Path, environment: Mapping[str,
         print(error, file=sys.stderr, flush=True)
     # All is on the disk. A fork server's child ends without taking torch down module by module, but first
     # gives back what libraries keep until the end, such as semaphores; no thread may hold it up for long.
-    last = threading.Timer(GRACE_SECONDS, os._exit, args=(code,))
-    last.daemon = True
-    last.start()
+    _exit_in_the_end(code)
     raise SystemExit(code)
 
 
@@ -278,10 +278,15 @@ def _follow_scheduler() -> None:
     scheduler = multiprocessing.parent_process()
     if scheduler is not None:
         scheduler.join()
-        last = threading.Timer(GRACE_SECONDS, os._exit, args=(Exit.PAUSED,))
-        last.daemon = True
-        last.start()
+        _exit_in_the_end(Exit.PAUSED)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _exit_in_the_end(code: Exit) -> None:
+    """End this process after some seconds, whatever its threads do."""
+    last = threading.Timer(GRACE_SECONDS, os._exit, args=(code,))
+    last.daemon = True
+    last.start()
 
 
 def _exit_of(error: Exception) -> Exit:
@@ -293,10 +298,6 @@ def _exit_of(error: Exception) -> Exit:
         (ConfigError, Exit.MISUSE),
     )
     return next((code for kind, code in codes if isinstance(error, kind)), Exit.FAILED)
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,4 +358,4 @@ class Resources:
             from aaren.lab.ray_workers import cluster_cpus
 
             return cluster_cpus(self.ray)
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return num_cores()
