@@ -11,11 +11,24 @@ from typer.testing import CliRunner
 
 from aaren.cli.main import app
 from aaren.errors import ConfigError, DataError
-from aaren.report.markdown import render_summary
-from aaren.report.page import write_report
+from aaren.report.markdown import BEGIN, END, render_summary
+from aaren.report.page import PAGE, write_report
 from aaren.report.rows import read_results
 
 WriteRun = Callable[..., Path]
+
+
+def test_a_readme_is_rewritten_beside_the_report_or_alone(
+    full_results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("README.md").write_text(f"{BEGIN}\n{END}\n")
+    words = ["report", str(full_results), "--readme", "README.md"]
+    assert CliRunner().invoke(app, words).stdout == "README.md: rewritten\n"
+    assert not Path("report").exists()
+    result = CliRunner().invoke(app, [*words, "-o", "out"])
+    assert result.stdout.startswith("README.md: up to date\n")
+    assert (tmp_path / "out" / PAGE).is_file()
 
 
 def test_equal_records_give_equal_reports(full_results: Path, tmp_path: Path) -> None:

@@ -11,12 +11,19 @@ def report(
         list[Path], typer.Argument(metavar="RUNS", help="Folders with runs, and bench/*.json if measured.")
     ],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="For index.html, tables.md and verdict.svg."),
-    ] = Path("report"),
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="For index.html, tables.md and verdict.svg; default: report.",
+        ),
+    ] = None,
     readme: Annotated[
         Path | None,
-        typer.Option("--readme", metavar="FILE", help="Only rewrite the results section of this file."),
+        typer.Option(
+            "--readme", metavar="FILE", help="Rewrite the results section of this file; without -o only that."
+        ),
     ] = None,
 ) -> None:
     """Write the report: both models side by side, statistics, published numbers, plots, provenance.
@@ -34,8 +41,9 @@ def report(
     if readme is not None:
         is_changed = write_readme(runs, readme)
         print(f"{readme}: {'rewritten' if is_changed else 'up to date'}")
-        return
-    results, paths = write_report(runs, out)
+        if out is None:
+            return
+    results, paths = write_report(runs, out or Path("report"))
     for problem in results.problems:
         talk.print(
             f"[yellow]left out[/] {escape(str(problem.path))}: {escape(problem.reason)}", soft_wrap=True
