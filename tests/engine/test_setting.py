@@ -51,3 +51,10 @@ def test_every_setting_says_what_it_is(name: str) -> None:
     setting = find_setting(name)
     assert setting.name == name
     assert all(report.count(".") == 1 for report in setting.reports)
+
+
+def test_a_protocol_is_of_a_profile_or_of_one_of_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = find_setting("events")
+    monkeypatch.setattr(setting, "protocols", {"cpu/gru": 4, "cpu": 2}, raising=False)
+    asked = [("cpu", "gru"), ("cpu", "aaren"), ("paper", "gru"), ("custom", "gru"), ("custom", "aaren")]
+    assert [setting.protocol(*one) for one in asked] == [4, 2, 1, 4, 2]

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from aaren.events import SETTING
 from aaren.lab.records import collect
-from aaren.report.rows import Row, arrange, read_results
+from aaren.report.rows import TODAY, Row, arrange, read_results
 
 WriteRun = Callable[..., Path]
 
@@ -107,5 +110,22 @@ def test_a_row_is_superseded_once_the_newer_protocol_has_its_models(
     write_run(tmp_path, "events", "sin", "transformer", 0.7, protocol=2)
     found = read_results(tmp_path)
     shown = [(row.key.dataset, row.key.protocol, row.key.variant) for row in found.rows]
-    assert shown == [("sin", 2, ""), ("hawkes", 1, "protocol=1")]  # and what is not superseded is set apart
+    assert shown == [
+        ("sin", TODAY, ""),
+        ("hawkes", 1, "protocol=1"),
+    ]  # what is not superseded is set apart
     assert {run.path.parent for run in found.superseded} == set(old)
+
+
+def test_a_cure_of_one_model_leaves_the_runs_of_all_others(
+    tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SETTING, "protocols", {"cpu": 2, "cpu/gru": 3}, raising=False)
+    for model, protocol in (("aaren", 2), ("transformer", 2), ("gru", 2)):
+        write_run(tmp_path, "events", "sin", model, 0.9, protocol=protocol)
+    shown = [(set(row.runs), row.key.variant) for row in read_results(tmp_path).rows]
+    assert shown == [({"aaren", "transformer"}, ""), ({"gru"}, "protocol=2")]
+    write_run(tmp_path, "events", "sin", "gru", 0.7, protocol=3)
+    (row,) = [row for row in read_results(tmp_path).rows if not row.key.variant]
+    assert row.values("gru", "test.nll") == {0: 0.7}
+    assert set(row.runs) == {"aaren", "transformer", "gru"}

@@ -79,8 +79,10 @@ class RunConfig:
             object.__setattr__(self, "protocol", self.todays_protocol())
 
     def todays_protocol(self) -> int:
-        """Return the protocol that this version of the library computes at the run's profile."""
-        return find_setting(self.setting).protocol(self.profile)
+        """Return the protocol by which this version of the library computes the run's model and profile."""
+        task: object = self.task  # None while the faults of a config are collected
+        model = "" if task is None else self.cell().get("model", "")
+        return find_setting(self.setting).protocol(self.profile, str(model))
 
     def cell(self) -> Mapping[str, str | int]:
         """Say where in a table this run stands."""

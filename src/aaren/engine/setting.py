@@ -85,7 +85,7 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
     reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
     higher_is_better: tuple[str, ...] = ()  # of the reports; of all others less is better
     grid_place: int = 0  # in a grid of several settings, cells of lower ones are run first
-    protocols: Mapping[str, int] = MappingProxyType({})  # by profile; see `protocol`
+    protocols: Mapping[str, int] = MappingProxyType({})  # by profile, or profile/model; see `protocol`
 
     @property
     @abstractmethod
@@ -132,15 +132,20 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
             return ()
         return cast("tuple[CellGroup, ...]", self._submodule("presets").grid(profile))
 
-    def protocol(self, profile: str) -> int:
-        """Return the number of what a run at a profile means today; 1 where `protocols` has none.
+    def protocol(self, profile: str, model: str = "") -> int:
+        """Return the number of what a run of a model at a profile means today; 1 where `protocols` has none.
 
-        It is raised whenever a change of code, presets or data makes new runs incomparable with old ones.
-        Runs of different protocols never share a row, and none counts for another. A run of no profile
-        follows the newest.
+        It is raised whenever a change of code, presets or data makes new runs incomparable with old ones:
+        `{"cpu": 2}` for all models, `{"cpu/linear": 2}` for one. Runs by an older protocol never share a row
+        with today's, and do not count for them. A run of no profile follows the newest.
         """
-        newest = max(self.protocols.values(), default=1) if profile == "custom" else 1
-        return self.protocols.get(profile, newest)
+        numbers = {
+            name.removesuffix(f"/{model}"): number
+            for name, number in sorted(self.protocols.items())  # a model's own come after those of all
+            if "/" not in name or name.endswith(f"/{model}")
+        }
+        newest = max(numbers.values(), default=1) if profile == "custom" else 1
+        return numbers.get(profile, newest)
 
     def measure(self, dataset: Dataset) -> Mapping[str, Fact]:
         """Return `data.measure(dataset)`: open the files of a dataset and count, for `aaren data verify`."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from aaren.bench.record import BenchRecord
 from aaren.bench.record import read_record as read_bench
 from aaren.datasets.settings import setting_names
-from aaren.engine.config import FIRST_PROTOCOL
 from aaren.engine.experiment import Json
 from aaren.engine.record import RunRecord, parse_json
 from aaren.engine.run import FIGURES
@@ -31,6 +30,7 @@ from aaren.report.names import (
 )
 
 BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders
+TODAY = 0  # the protocol of runs by the numbers that this version has for their models
 _SAME_RESULT = ("engine.", "seed")  # keys that do not change what is computed
 _STILL_MATTERS = ("engine.autocast",)
 
@@ -44,7 +44,7 @@ class RowKey:
     variant: str  # "" as published, by today's protocol; else what differs: "rule=clean", "protocol=1"
     dataset: str
     horizon: int | None
-    protocol: int = FIRST_PROTOCOL
+    protocol: int = TODAY  # or the number of another one
     data: str = ""  # eight digits of the checksums of all files that were read
     remark: str = field(default="", compare=False)  # where its data needs saying
 
@@ -64,7 +64,7 @@ class RowKey:
         return self.setting, self.profile, self.variant, self.dataset, self.horizon
 
     @property
-    def order(self) -> tuple[int, str, int, str, int, str, int, int, str]:
+    def order(self) -> tuple[int, str, int, str, int, str, int, bool, int, str]:
         """Return what rows are sorted by: datasets as in the paper, what stands for one in its place."""
         return (
             _index(setting_names(), self.setting),
@@ -74,6 +74,7 @@ class RowKey:
             _index(_in_the_paper(self.setting), papers_name(self.dataset)),
             self.dataset,
             self.horizon or 0,
+            self.protocol != TODAY,
             -self.protocol,
             self.data,
         )
@@ -109,6 +110,11 @@ class Row:
     def found(self) -> Iterator[FoundRecord]:
         """Walk through all runs of the row."""
         return (run for by_seed in self.runs.values() for run in by_seed.values())
+
+    @property
+    def protocol(self) -> int:
+        """Return the newest protocol of the runs."""
+        return max((record.protocol for record in self.records), default=TODAY)
 
     @property
     def records(self) -> Iterator[RunRecord]:
@@ -235,13 +241,13 @@ def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[FoundRecord]]:
     newest: dict[tuple[object, ...], Row] = {}
     for row in rows:
         first = newest.setdefault(row.key.cell, row)
-        if row.key.protocol > first.key.protocol:
+        if row.protocol > first.protocol:
             newest[row.key.cell] = row
     kept: list[Row] = []
     superseded: list[FoundRecord] = []
     for row in rows:
         newer = newest[row.key.cell]
-        is_old = row.key.protocol < newer.key.protocol and newer.runs.keys() >= row.runs.keys() & set(PAIR)
+        is_old = row.protocol < newer.protocol and newer.runs.keys() >= row.runs.keys() & set(PAIR)
         if is_old:
             superseded += row.found
         else:
@@ -254,7 +260,7 @@ def set_apart(rows: list[Row]) -> list[Row]:
     found = []
     for row in rows:
         key = row.key
-        if key.protocol < setting_of(key.setting).protocol(key.profile):
+        if key.protocol != TODAY and any(record.protocol < todays_protocol(record) for record in row.records):
             words = filter(None, (f"protocol={key.protocol}", key.variant))
             row = replace(row, key=replace(key, variant=", ".join(words)))
         found.append(row)
@@ -289,10 +295,15 @@ def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
         variant=", ".join(words),
         dataset=str(cell.get("dataset", "")),
         horizon=None if horizon is None else int(horizon),
-        protocol=record.protocol,
+        protocol=TODAY if record.protocol == todays_protocol(record) else record.protocol,
         data=_digest(record.data),
     )
     return row_key, model
+
+
+def todays_protocol(record: RunRecord) -> int:
+    """Return the protocol by which this version would run it."""
+    return setting_of(record.setting).protocol(record.profile, str(record.cell.get("model", "")))
 
 
 def read_curve(run: FoundRecord) -> list[Mapping[str, Json]]:
