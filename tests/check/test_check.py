@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aaren.check import backends, models
 from aaren.check import run as check
-from aaren.check.outcome import Outcome, difference
+from aaren.check.outcome import Outcome, attempt, difference
 from aaren.cli.main import main
 from aaren.ops import dispatch
 from aaren.ops.state import ScanState
@@ -23,6 +23,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     with pytest.raises(SystemExit) as stopped:
         main()
     return int(stopped.value.code or 0)
+
+
+def checked(setting: str, name: str) -> Outcome:
+    return attempt("model", name, torch.float32, lambda: models._check_model(setting, name, CPU))
 
 
 def test_a_right_installation_passes(
@@ -49,7 +53,7 @@ def test_every_backend_mixer_and_model_is_right_on_a_gpu(monkeypatch: pytest.Mon
 
 
 def test_a_model_without_gradients_is_skipped() -> None:
-    outcome = models._check_model("classification", "aaren-features", CPU)
+    outcome = checked("classification", "aaren-features")
     assert (outcome.verdict, outcome.skipped) == ("skipped", "fitted at once, without gradients")
 
 
@@ -87,7 +91,7 @@ def test_a_backend_that_raises_has_failed_and_the_others_go_on(monkeypatch: pyte
     [pytest.param("events", "aaren-decay", marks=pytest.mark.slow), ("forecasting", "streaming")],
 )
 def test_a_model_is_held_to_its_float64_self_and_trained(setting: str, name: str) -> None:
-    found = models._check_model(setting, name, CPU)
+    found = checked(setting, name)
     assert found.verdict == "right"
     assert list(found.errors) == ["forward", "backward", "step", "20 updates"]
     assert min(found.errors.values()) > 0.0  # other arithmetic, so not the same bits

@@ -2,23 +2,21 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
 
 from aaren.check.outcome import (
-    BACKWARD,
-    FORWARD,
     LAYER_LIMITS,
     SCAN_LIMITS,
-    STEP,
+    Errors,
     Outcome,
+    SkippedError,
     attempt,
     auto_is,
     difference,
-    dtype_name,
 )
 from aaren.errors import AarenError
 from aaren.nn import Encoder, EncoderConfig
@@ -53,9 +51,7 @@ def check_backends(device: torch.device) -> Iterator[Callable[[], Outcome]]:
     """Yield one check per backend and dtype."""
     for name in BACKENDS:
         for dtype in dtypes_of(device):
-            yield lambda name=name, dtype=dtype: attempt(  # type: ignore[misc]  # mypy cannot infer the lambda
-                "backend", name, dtype, lambda: _check_backend(name, dtype, device)
-            )
+            yield partial(attempt, "backend", name, dtype, partial(_check_backend, name, dtype, device))
 
 
 def check_mixers(device: torch.device) -> Iterator[Callable[[], Outcome]]:
@@ -63,9 +59,7 @@ def check_mixers(device: torch.device) -> Iterator[Callable[[], Outcome]]:
     for name in (*MIXERS, "aaren, decay"):
         for dtype in LAYER_LIMITS:
             if dtype in dtypes_of(device):
-                yield lambda name=name, dtype=dtype: attempt(  # type: ignore[misc]  # as above
-                    "mixer", name, dtype, lambda: _check_mixer(name, dtype, device)
-                )
+                yield partial(attempt, "mixer", name, dtype, partial(_check_mixer, name, dtype, device))
 
 
 def reason_to_skip(backend: str, device: torch.device) -> str:
@@ -84,22 +78,21 @@ def reason_to_skip(backend: str, device: torch.device) -> str:
     return ""
 
 
-def _check_backend(name: str, dtype: torch.dtype, device: torch.device) -> Outcome:
+def _check_backend(name: str, dtype: torch.dtype, device: torch.device) -> Errors:
     reason = reason_to_skip(name, device)
     if reason:
-        return Outcome(group="backend", name=name, dtype=dtype_name(dtype), skipped=reason)
-    errors = {FORWARD: 0.0, BACKWARD: 0.0, STEP: 0.0}
+        raise SkippedError(reason)
+    errors = {"forward": 0.0, "backward": 0.0, "step": 0.0}
     for case, wanted in zip(_cases(dtype), _truths(dtype), strict=True):
         found = _observe(case, name, device)
         # Outputs, what states amount to, and gradients differ in size: each is held to its own.
         for a, b in zip(found[0], wanted[0], strict=True):
-            errors[FORWARD] = max(errors[FORWARD], difference([a], [b]))
-        errors[BACKWARD] = max(errors[BACKWARD], difference(found[1], wanted[1]))
+            errors["forward"] = max(errors["forward"], difference([a], [b]))
+        errors["backward"] = max(errors["backward"], difference(found[1], wanted[1]))
         if case.bounds is None:
             steps = _step_through(case, name, device)
-            errors[STEP] = max(errors[STEP], difference([steps], [wanted[0][0][:, -NUM_STEPS:]]))
-    limits = dict.fromkeys(errors, SCAN_LIMITS[dtype])
-    return Outcome(group="backend", name=name, dtype=dtype_name(dtype), errors=errors, limits=limits)
+            errors["step"] = max(errors["step"], difference([steps], [wanted[0][0][:, -NUM_STEPS:]]))
+    return errors, dict.fromkeys(errors, SCAN_LIMITS[dtype])
 
 
 def _cases(dtype: torch.dtype) -> list[ScanCase]:
@@ -134,19 +127,12 @@ def _cases(dtype: torch.dtype) -> list[ScanCase]:
 @cache
 def _truths(dtype: torch.dtype) -> list[tuple[list[Tensor], list[Tensor]]]:
     """Return what the definition says of every case."""
-    return [_observe(_exact(case), "naive", torch.device("cpu")) for case in _cases(dtype)]
-
-
-def _exact(case: ScanCase) -> ScanCase:
-    log_decay = None if case.log_decay is None else case.log_decay.double()
-    return ScanCase(
-        scores=case.scores.double(),
-        values=case.values.double(),
-        mask=case.mask,
-        log_decay=log_decay,
-        bounds=case.bounds,
-        initial=case.initial,
-    )
+    found = []
+    for case in _cases(dtype):
+        log_decay = None if case.log_decay is None else case.log_decay.double()
+        exact = replace(case, scores=case.scores.double(), values=case.values.double(), log_decay=log_decay)
+        found.append(_observe(exact, "naive", torch.device("cpu")))
+    return found
 
 
 def _observe(case: ScanCase, backend: str, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
@@ -204,7 +190,7 @@ def _loss_weights(outputs: Tensor) -> Tensor:
     return torch.randn(outputs.shape, generator=generator).to(outputs)
 
 
-def _check_mixer(name: str, dtype: torch.dtype, device: torch.device) -> Outcome:
+def _check_mixer(name: str, dtype: torch.dtype, device: torch.device) -> Errors:
     kind, _, decay = name.partition(", ")
     config = EncoderConfig(
         width=16,
@@ -232,12 +218,11 @@ def _check_mixer(name: str, dtype: torch.dtype, device: torch.device) -> Outcome
             output, state = tested.step(x[:, k].to(device, dtype), state)
             steps.append(output)
     errors = {
-        FORWARD: difference([found[0]], [wanted[0]]),
-        BACKWARD: difference(found[1], wanted[1]),
-        STEP: difference([torch.stack(steps, dim=1)], [wanted[0][:, -NUM_STEPS:]]),
+        "forward": difference([found[0]], [wanted[0]]),
+        "backward": difference(found[1], wanted[1]),
+        "step": difference([torch.stack(steps, dim=1)], [wanted[0][:, -NUM_STEPS:]]),
     }
-    limits = dict.fromkeys(errors, LAYER_LIMITS[dtype])
-    return Outcome(group="mixer", name=name, dtype=dtype_name(dtype), errors=errors, limits=limits)
+    return errors, dict.fromkeys(errors, LAYER_LIMITS[dtype])
 
 
 def _observe_module(module: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:

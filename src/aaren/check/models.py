@@ -8,7 +8,9 @@ import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,18 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from aaren.check.outcome import (
-    BACKWARD,
-    FORWARD,
     LAYER_LIMITS,
-    STEP,
-    TRAINING,
     TRAINING_LIMIT,
+    Errors,
     Outcome,
+    SkippedError,
     attempt,
     auto_is,
     difference,
 )
 from aaren.datasets.settings import setting_names
+from aaren.engine.batches import map_batch, move
 from aaren.engine.config import EngineConfig, RunConfig, override
 from aaren.engine.determinism import build_seeded, repeatable
 from aaren.engine.distributed import SINGLE
@@ -36,7 +37,7 @@ from aaren.engine.loop import Update
 from aaren.engine.plan import Moment
 from aaren.engine.presets import make_run
 from aaren.engine.setting import find_setting
-from aaren.errors import AarenError, MissingDependencyError
+from aaren.errors import AarenError
 from aaren.fields import flatten, to_mapping
 from aaren.nn.state import map_tensors
 
@@ -56,9 +57,8 @@ def check_models(device: torch.device) -> Iterator[Callable[[], Outcome]]:
     """Yield one check per setting and model."""
     for setting in setting_names():
         for name in _model_names(setting):
-            yield lambda setting=setting, name=name: attempt(  # type: ignore[misc]  # mypy cannot infer it
-                "model", f"{setting} {name}", torch.float32, lambda: _check_model(setting, name, device)
-            )
+            check = partial(_check_model, setting, name, device)
+            yield partial(attempt, "model", f"{setting} {name}", torch.float32, check)
 
 
 def _model_names(setting: str) -> list[str]:
@@ -84,32 +84,28 @@ def _is_reference(run: RunConfig) -> bool:
     return bool(getattr(run.task, "is_reference", False))
 
 
-def _check_model(setting: str, name: str, device: torch.device) -> Outcome:
-    title = f"{setting} {name}"
-    try:
-        subject = _open(setting, name)
-    except MissingDependencyError as error:
-        return Outcome(group="model", name=title, dtype="float32", skipped=str(error))
+def _check_model(setting: str, name: str, device: torch.device) -> Errors:
+    subject = _open(setting, name)
     if not any(parameter.requires_grad for parameter in subject.model.parameters()):
-        reason = "fitted at once, without gradients"
-        return Outcome(group="model", name=title, dtype="float32", skipped=reason)
+        raise SkippedError("fitted at once, without gradients")
     exact = copy.deepcopy(subject.model).double()
     tested = copy.deepcopy(subject.model).to(device)
     with auto_is("naive"), _noting_calls(exact) as calls:
-        wanted = _loss_and_gradients(subject.experiment, exact, _convert(subject.batch, CPU, torch.float64))
-    found = _loss_and_gradients(subject.experiment, tested, _convert(subject.batch, device, None))
+        batch = map_batch(subject.batch, lambda part: part.double() if part.is_floating_point() else part)
+        wanted = _loss_and_gradients(subject.experiment, exact, batch)
+    found = _loss_and_gradients(subject.experiment, tested, move(subject.batch, device))
     errors = {
-        FORWARD: difference(found[:1], wanted[:1]),
-        BACKWARD: difference(found[1:], wanted[1:]),
+        "forward": difference(found[:1], wanted[:1]),
+        "backward": difference(found[1:], wanted[1:]),
     }
     stepped = _step_error(exact, tested, calls, device)
     if stepped is not None:
-        errors[STEP] = stepped
+        errors["step"] = stepped
     limits = dict.fromkeys(errors, LAYER_LIMITS[torch.float32])
     # On a CPU, through the backend that other devices use.
     here = [_train(subject, CPU, None), _train(subject, device, "chunked" if device.type == "cpu" else None)]
-    errors[TRAINING], limits[TRAINING] = difference(here[1:], here[:1]), TRAINING_LIMIT
-    return Outcome(group="model", name=title, dtype="float32", errors=errors, limits=limits)
+    errors["20 updates"], limits["20 updates"] = difference(here[1:], here[:1]), TRAINING_LIMIT
+    return errors, limits
 
 
 def _open(setting: str, name: str) -> _Subject:
@@ -127,41 +123,22 @@ def _loss_and_gradients(experiment: Experiment[Batch], model: nn.Module, batch: 
     return [loss.detach().reshape(1), *gradients]
 
 
-def _convert(batch: Batch, device: torch.device, dtype: torch.dtype | None) -> Batch:
-    """Return a batch, a dataclass of tensors, on a device, its numbers in a dtype; None: their own."""
-    whole: Any = batch  # Any: the protocol does not say that it is a dataclass
-    parts = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
-    moved = {
-        name: part.to(device, dtype if dtype is not None and part.is_floating_point() else part.dtype)
-        for name, part in parts.items()
-        if isinstance(part, Tensor)
-    }
-    converted: Batch = dataclasses.replace(whole, **moved)
-    return converted
-
-
-class _noting_calls:  # noqa: N801 - used as a context manager function
+@contextmanager
+def _noting_calls(model: nn.Module) -> Iterator[list[dict[str, Any]]]:  # Any: whatever models take
     """Note what a model is given while its loss is computed, by the verb that takes whole sequences."""
+    calls: list[dict[str, Any]] = []
+    verbs = [verb for verb in ("forward", "encode") if hasattr(model, verb)]
+    for verb in verbs:
+        run = getattr(model, verb)
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self.verbs = [verb for verb in ("forward", "encode") if hasattr(model, verb)]
+        def noting(*args: Any, run: Callable[..., Any] = run, **options: Any) -> Any:
+            calls.append(dict(inspect.signature(run).bind(*args, **options).arguments))
+            return run(*args, **options)
 
-    def __enter__(self) -> list[dict[str, Any]]:
-        calls: list[dict[str, Any]] = []  # Any: whatever models take
-        for verb in self.verbs:
-            run = getattr(self.model, verb)
-
-            def noting(*args: Any, run: Callable[..., Any] = run, **options: Any) -> Any:
-                calls.append(dict(inspect.signature(run).bind(*args, **options).arguments))
-                return run(*args, **options)
-
-            object.__setattr__(self.model, verb, noting)
-        return calls
-
-    def __exit__(self, *_: object) -> None:
-        for verb in self.verbs:
-            object.__delattr__(self.model, verb)
+        object.__setattr__(model, verb, noting)
+    yield calls
+    for verb in verbs:
+        object.__delattr__(model, verb)
 
 
 def _step_error(exact: Any, tested: Any, calls: list[dict[str, Any]], device: torch.device) -> float | None:

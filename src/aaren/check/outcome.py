@@ -6,15 +6,16 @@ Errors are the largest difference from the definition in float64, relative to th
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from aaren.errors import AarenError
+from aaren.errors import AarenError, MissingDependencyError
 from aaren.ops.dispatch import VARIABLE
 
-FORWARD, BACKWARD, STEP, TRAINING = "forward", "backward", "step", "20 updates"
+Errors: TypeAlias = tuple[dict[str, float], dict[str, float]]  # by verb, and their limits
 
 # A scan, by the dtype of its inputs. float64: hundreds of additions, each rounded to 1e-16. float32: sums
 # are float64, but within a block 64 products are rounded to 6e-8 each. bfloat16: the results themselves
@@ -70,15 +71,22 @@ def difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
     return max(gaps, default=0.0) / scale
 
 
-def attempt(group: str, name: str, dtype: torch.dtype, check: Callable[[], Outcome]) -> Outcome:
+class SkippedError(AarenError):
+    """What cannot be checked here, and why."""
+
+
+def attempt(group: str, name: str, dtype: torch.dtype, check: Callable[[], Errors]) -> Outcome:
     """Run a check; one that raises has failed, and the others still run."""
+    about = Outcome(group=group, name=name, dtype=dtype_name(dtype))
     try:
-        return check()
+        errors, limits = check()
+    except (SkippedError, MissingDependencyError) as reason:
+        return replace(about, skipped=str(reason))
     except AarenError as error:
-        return Outcome(group=group, name=name, dtype=dtype_name(dtype), failure=str(error))
+        return replace(about, failure=str(error))
     except Exception as error:  # whatever a device, a driver or a compiler may raise
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Outcome(group=group, name=name, dtype=dtype_name(dtype), failure=words)
+        return replace(about, failure=f"{type(error).__name__}: {error}".splitlines()[0])
+    return replace(about, errors=errors, limits=limits)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

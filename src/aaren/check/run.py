@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,14 +19,12 @@ from torch import Tensor
 from aaren.check.backends import check_backends, check_mixers, reason_to_skip
 from aaren.check.models import check_models
 from aaren.check.outcome import (
-    BACKWARD,
-    FORWARD,
     LAYER_LIMITS,
     SCAN_LIMITS,
-    STEP,
-    TRAINING,
     TRAINING_LIMIT,
+    Errors,
     Outcome,
+    SkippedError,
     attempt,
     difference,
     dtype_name,
@@ -137,10 +136,10 @@ def _run_all(checks: Sequence[Callable[[], Outcome]]) -> tuple[list[Outcome], fl
 
 def _check_compile(device: torch.device) -> Iterator[Callable[[], Outcome]]:
     """Yield the check of `torch.compile`: a scan with its gradients, without a break in its graph."""
-    yield lambda: attempt("compile", "torch.compile", torch.float32, lambda: _compile(device))
+    yield partial(attempt, "compile", "torch.compile", torch.float32, partial(_compile, device))
 
 
-def _compile(device: torch.device) -> Outcome:
+def _compile(device: torch.device) -> Errors:
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(1, 70, 2, generator=generator)
     values = torch.randn(1, 70, 2, 4, generator=generator)
@@ -162,15 +161,9 @@ def _compile(device: torch.device) -> Outcome:
             name in words for name in ("InvalidCxxCompiler", "TritonMissing", "No working C++ compiler")
         ):
             raise
-        return Outcome(
-            group="compile",
-            name="torch.compile",
-            dtype="float32",
-            skipped="no compiler: " + words.splitlines()[0],
-        )
-    errors = {FORWARD: difference(found[:1], wanted[:1]), BACKWARD: difference(found[1:], wanted[1:])}
-    limits = dict.fromkeys(errors, LAYER_LIMITS[torch.float32])  # a compiler takes sums in any order
-    return Outcome(group="compile", name="torch.compile", dtype="float32", errors=errors, limits=limits)
+        raise SkippedError(f"no compiler: {words.splitlines()[0]}") from error
+    errors = {"forward": difference(found[:1], wanted[:1]), "backward": difference(found[1:], wanted[1:])}
+    return errors, dict.fromkeys(errors, LAYER_LIMITS[torch.float32])  # a compiler takes sums in any order
 
 
 def time_backends(device: torch.device) -> dict[str, float]:
@@ -190,9 +183,7 @@ def time_backends(device: torch.device) -> dict[str, float]:
         torch.autograd.grad(outputs, values, gradient.transpose(1, 2))
 
     calls: dict[str, Callable[[], None]] = {
-        name: lambda name=name: scan(name)  # type: ignore[misc]  # mypy cannot infer it
-        for name in TIMED
-        if not reason_to_skip(name, device)
+        name: partial(scan, name) for name in TIMED if not reason_to_skip(name, device)
     }
     calls["causal SDPA"] = attention
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -234,7 +225,7 @@ def _table(outcomes: Sequence[Outcome], device: torch.device) -> Table:
     table = Table(
         title=title, title_justify="left", caption=caption, caption_justify="left", box=None, pad_edge=False
     )
-    verbs = {FORWARD: "forward", BACKWARD: "backward", STEP: "step", TRAINING: "updates"}
+    verbs = {"forward": "forward", "backward": "backward", "step": "step", "20 updates": "updates"}
     table.add_column("", overflow="fold")
     table.add_column("dtype")
     for heading in verbs.values():

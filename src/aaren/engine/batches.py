@@ -68,12 +68,16 @@ def cut(batch: SplitT, index: int, count: int) -> SplitT | None:
     begin, end = cases * index // count, cases * (index + 1) // count
     if (begin, end) == (0, cases):
         return batch
-    return _map(batch, lambda tensor: tensor[begin:end]) if end > begin else None
+    return map_batch(batch, lambda tensor: tensor[begin:end]) if end > begin else None
 
 
 def move(batch: SplitT, device: torch.device) -> SplitT:
     """Return the batch on a device; on the CPU, where it was made, it is the batch itself."""
-    return batch if device.type == "cpu" else _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    return (
+        batch
+        if device.type == "cpu"
+        else map_batch(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    )
 
 
 def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
@@ -82,7 +86,8 @@ def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"{name} must be {shape} to fit the rest of the batch; got {tuple(tensor.shape)}.")
 
 
-def _map(batch: SplitT, function: Callable[[Tensor], Tensor]) -> SplitT:
+def map_batch(batch: SplitT, function: Callable[[Tensor], Tensor]) -> SplitT:
+    """Apply a function to every tensor of a batch."""
     whole: object = batch
     if isinstance(whole, Tensor):
         return cast("SplitT", function(whole))
