@@ -10,9 +10,11 @@ what one new sample costs them. The record is written after every row, cheap row
 stopped resumes from it. Times are CPU seconds of one thread, so a busy machine changes them little.
 """
 
+import operator
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 import torch
 from numpy.typing import NDArray
 
@@ -77,7 +80,7 @@ INSIDE = {  # sets that come with aeon, by the function that loads them
     "ItalyPowerDemand": "load_italy_power_demand",
     "PickupGestureWiimoteZ": "load_pickup_gesture_wiimoteZ",
 }
-ASIDE = {  # looked at only after the design was fixed
+ASIDE = {  # used only after the design was fixed
     "GunPoint": "load_gunpoint",
     "OSULeaf": "load_osuleaf",
     "ACSF1": "load_acsf1",
@@ -124,7 +127,7 @@ class Split(NamedTuple):
 
 
 def load(name: str) -> Split:
-    """Read a set; those of the archive are looked for in AAREN_DATA."""
+    """Read a set; those of the archive lie in AAREN_DATA."""
     found: list[Any] = []
     if name in SHIPPED:
         datasets = require_extra("aeon.datasets", extra="classification", purpose="this benchmark")
@@ -396,85 +399,68 @@ def measure(settings: ClassifierSettings, on_step: OnStep) -> Measured:
     return record.settings, record.measurements
 
 
-def average(record: BenchRecord, contender: str, name: str, dataset: str | None = None) -> float | None:
-    """Return the mean over seeds, and without a set over the sets that every peer in question has."""
-    rows = [
-        row
-        for row in record.measurements
-        if row["contender"] == contender and row.get(name) is not None and dataset in (None, row["dataset"])
-    ]
-    if dataset is None:
-        rows = [row for row in rows if row["dataset"] not in ASIDE]
-    if not rows:
+def seed_means(record: BenchRecord) -> pd.DataFrame:
+    """Return means over seeds, by contender and set."""
+    return pd.DataFrame(record.measurements).groupby(["contender", "dataset"]).mean(numeric_only=True)
+
+
+def average(
+    means: pd.DataFrame, contender: str, name: str, sets: Sequence[str] | None = None
+) -> float | None:
+    """Return the mean over some sets; without any, over all of a contender but those kept aside."""
+    if contender not in means.index or name not in means:
         return None
-    sets = sorted({str(row["dataset"]) for row in rows})
-    return float(
-        np.mean([np.mean([number(row, name) for row in rows if row["dataset"] == one]) for one in sets])
-    )
+    values = means.loc[contender][name]
+    values = values.drop(list(ASIDE), errors="ignore").dropna() if sets is None else values.reindex(sets)
+    mean = values.mean(skipna=False)
+    return None if np.isnan(mean) else float(mean)
 
 
-def common(record: BenchRecord, *contenders: str) -> list[str]:
+def common(means: pd.DataFrame, *contenders: str) -> list[str]:
     """List the sets, without those kept aside, that all these contenders were measured on."""
-    found = [
-        {str(row["dataset"]) for row in record.measurements if row["contender"] == one} - ASIDE.keys()
-        for one in contenders
-    ]
-    return sorted(set.intersection(*found)) if found else []
-
-
-def mean_over(record: BenchRecord, contender: str, name: str, sets: Sequence[str]) -> float | None:
-    """Return the mean over some sets of the means over seeds."""
-    found = [average(record, contender, name, dataset) for dataset in sets]
-    known = [value for value in found if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(found) else None
+    found = [set(means.loc[one].index) if one in means.index else set() for one in contenders]
+    return sorted(set.intersection(*found) - ASIDE.keys())
 
 
 def tables(record: BenchRecord) -> list[Table]:
     """Return accuracies by set, then quarters and costs, then the targets."""
-    contenders = [name for name in (*OURS, *PEERS) if record.find(contender=name) is not None]
-    sets = [name for name in (*INSIDE, *ARCHIVE) if record.find(dataset=name) is not None]
+    means = seed_means(record)
+    contenders = [name for name in (*OURS, *PEERS) if name in means.index]
+    sets, aside = (
+        [name for name in names if name in means.index.levels[1]] for names in ((*INSIDE, *ARCHIVE), ASIDE)
+    )
 
     def accuracies(names: Sequence[str]) -> list[tuple[str, ...]]:
         return [
-            (name, *(_percent(average(record, one, "accuracy_1.00", name)) for one in contenders))
+            (name, *(_percent(average(means, one, "accuracy_1.00", [name])) for one in contenders))
             for name in names
         ]
 
-    shared = [common(record, "Aaren", one) for one in contenders]
-    means = [
-        (label, *(_percent(mean_over(record, of or one, "accuracy_1.00", some)) for one, some in pairs))
+    shared = [common(means, "Aaren", one) for one in contenders]
+    on_shared = [
+        (label, *(_percent(average(means, of or one, "accuracy_1.00", some)) for one, some in pairs))
         for label, of in (("mean of its sets", None), ("Aaren on those sets", "Aaren"))
         for pairs in [list(zip(contenders, shared, strict=True))]
     ]
     counts = [("how many sets, seeds", *(_counts(record, one) for one in contenders))]
+    quarters = [f"{100 * quarter:.0f} %" for quarter in QUARTERS]
     return [
         text_table(
             title="TEST accuracy of complete series, %",
             columns=("", *contenders),
-            rows=accuracies(sets) + means + counts,
+            rows=accuracies(sets) + on_shared + counts,
             note="Not run: DTW where it would take hours, MultiRocket-Hydra on SpokenArabicDigits, networks "
             f"on series of more than {MOST_NETWORK} samples, and rows that did not fit into the time.",
         ),
         text_table(
             title="The same on sets that were kept aside until the design was fixed",
             columns=("", *contenders),
-            rows=accuracies([name for name in ASIDE if record.find(dataset=name) is not None]),
+            rows=accuracies(aside),
         ),
         text_table(
             title="While a series comes in, and what it costs (means over each contender's sets)",
-            columns=(
-                "",
-                "25 %",
-                "50 %",
-                "75 %",
-                "100 %",
-                "calibration error",
-                "fit",
-                "model",
-                "state",
-                "sample",
-            ),
-            rows=[_costs(record, one) for one in contenders],
+            columns=("", *quarters, "calibration error", "fit", "model", "state", "sample"),
+            rows=[_costs(means, one) for one in contenders],
             note="Accuracy after parts of a series. Calibration error: the largest of the four quarters' "
             "means, - where only a class is given. Fit and sample: CPU time of one thread. A new sample "
             "costs the last four a recomputation.",
@@ -483,9 +469,9 @@ def tables(record: BenchRecord) -> list[Table]:
             title="Stopping early, stop_at='auto': at most two points of accuracy promised",
             columns=("", "training cases", "waiting, %", "stopping, %", "seen, %"),
             rows=[
-                _stop_cells(record, one)
+                _stop_cells(means, one)
                 for one in sets
-                if average(record, "Aaren", "stop_share", one) is not None
+                if average(means, "Aaren", "stop_share", [one]) is not None
             ],
         ),
         targets_table(targets(record), title="Targets", whole_run=COMMAND),
@@ -494,98 +480,69 @@ def tables(record: BenchRecord) -> list[Table]:
 
 def targets(record: BenchRecord) -> list[Target]:
     """Judge a record by what the default should reach."""
+    means = seed_means(record)
+
+    def gap(one: str, other: str, sets: Sequence[str], name: str = "accuracy_1.00") -> float | None:
+        ours, theirs = (
+            average(means, one, "accuracy_1.00", sets),
+            average(means, other, name, sets),
+        )
+        return None if ours is None or theirs is None else 100 * (ours - theirs)
+
+    def points(value: float) -> str:
+        return f"{value:+.1f} points"
+
     found = []
     for peer, least in (("MiniRocket", -1.0), ("1-NN DTW", 0.0), ("logistic regression", 0.0)):
-        sets = common(record, "Aaren", peer)
-        ours, theirs = (mean_over(record, one, "accuracy_1.00", sets) for one in ("Aaren", peer))
-        gap = None if ours is None or theirs is None else 100 * (ours - theirs)
-        found.append(
-            judge(
-                f"mean accuracy over {len(sets)} sets, ours - {peer}",
-                f"at least {least:+.0f} points" if least else "above 0 points",
-                gap,
-                partial(_reaches, least=least),
-                lambda value: f"{value:+.1f} points",
-            )
-        )
-    sets = common(record, "Aaren", "MiniRocket")
-    gaps = [
-        100
-        * (
-            (average(record, "Aaren", "accuracy_1.00", one) or 0.0)
-            - (average(record, "MiniRocket", "accuracy_1.00", one) or 0.0)
-        )
-        for one in sets
-    ]
+        sets = common(means, "Aaren", peer)
+        wanted = f"at least {least:+.0f} points" if least else "above 0 points"
+        name = f"mean accuracy over {len(sets)} sets, ours - {peer}"
+        is_enough = partial(operator.le, least) if least else partial(operator.lt, 0.0)
+        found.append(judge(name, wanted, gap("Aaren", peer, sets), is_enough, points))
+    gaps = [gap("Aaren", "MiniRocket", [one]) or 0.0 for one in common(means, "Aaren", "MiniRocket")]
+    worst = min(gaps, default=None)
     found.append(
         judge(
-            "worst set, ours - MiniRocket",
-            "at least -5 points",
-            min(gaps, default=None),
-            lambda value: value >= -5.0,
-            lambda value: f"{value:+.1f} points",
+            "worst set, ours - MiniRocket", "at least -5 points", worst, lambda value: value >= -5.0, points
         )
     )
     timed = [  # also those kept aside
-        row
+        number(row, "fit_cpu_seconds")
         for row in record.measurements
         if row["contender"] == "Aaren"
         and number(row, "train_cases") <= MANY_CASES
         and number(row, "length") <= 1000
     ]
-    slowest = max((number(row, "fit_cpu_seconds") for row in timed), default=None)
-    found.append(
-        judge(
-            "slowest fit of up to 500 series of up to 1,000 samples, CPU seconds of all cores",
-            "under 10 s",
-            slowest,
-            lambda value: value < 10.0,
-            format_seconds,
-        )
-    )
-    everywhere = common(record, "Aaren")
+    name = "slowest fit of up to 500 series of up to 1,000 samples, CPU seconds of all cores"
+    slowest = max(timed, default=None)
+    found.append(judge(name, "under 10 s", slowest, lambda value: value < 10.0, format_seconds))
+    everywhere = common(means, "Aaren")
     for quarter in QUARTERS:
-        name = f"calibration_{quarter:.2f}"
-        found.append(
-            judge(
-                f"mean calibration error at {100 * quarter:.0f} %",
-                "below 0.08",
-                mean_over(record, "Aaren", name, everywhere) if everywhere else None,
-                lambda value: value < 0.08,
-                lambda value: f"{value:.3f}",
-            )
-        )
+        name = f"mean calibration error at {100 * quarter:.0f} %"
+        error = average(means, "Aaren", f"calibration_{quarter:.2f}", everywhere)
+        found.append(judge(name, "below 0.08", error, lambda value: value < 0.08, "{:.3f}".format))
     losses = [
-        100
-        * (
-            (average(record, "Aaren", "accuracy_1.00", one) or 0.0)
-            - (average(record, "Aaren", "stop_accuracy", one) or 0.0)
-        )
+        gap("Aaren", "Aaren", [one], "stop_accuracy") or 0.0
         for one in everywhere
-        if (average(record, "Aaren", "train_cases", one) or 0) >= FEW
+        if (average(means, "Aaren", "train_cases", [one]) or 0) >= FEW
     ]
-    found.append(
-        judge(
-            f"points lost by stopping early, worst of {len(losses)} sets with {FEW} cases or more",
-            "at most 2",
-            max(losses, default=None),
-            lambda value: value <= 2.0,
-            lambda value: f"{value:.1f}",
-        )
-    )
+    name = f"points lost by stopping early, worst of {len(losses)} sets with {FEW} cases or more"
+    lost = max(losses, default=None)
+    found.append(judge(name, "at most 2", lost, lambda value: value <= 2.0, "{:.1f}".format))
     return found
 
 
 def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     """Draw mean accuracy against the part of a series seen."""
     colours = {"Aaren": figure.VERMILION, "MiniRocket": figure.BLUE}
-    sets = common(record, "Aaren", "MiniRocket")
+    means = seed_means(record)
+    sets = common(means, "Aaren", "MiniRocket")
     lines = []
     for name in ("Aaren", "Aaren, small", "MiniRocket", "logistic regression"):
         points = [
             (100 * quarter, 100 * value)
             for quarter in QUARTERS
-            if (value := mean_over(record, name, f"accuracy_{quarter:.2f}", sets)) is not None
+            if (value := average(means, name, f"accuracy_{quarter:.2f}", sets)) is not None
         ]
         if points:
             lines.append(
@@ -605,45 +562,38 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
 
 def _counts(record: BenchRecord, contender: str) -> str:
     """Say on how many sets, without those kept aside, and with how many seeds a contender was measured."""
-    sets = common(record, contender)
-    rows = [row for row in record.measurements if row["contender"] == contender and row["dataset"] in sets]
-    seeds = [sum(row["dataset"] == name for row in rows) for name in sets] or [0]
-    return f"{len(sets)}, {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
-
-
-def _reaches(points: float, *, least: float) -> bool:
-    return points >= least if least else points > 0.0
+    rows = [row for row in record.measurements if row["contender"] == contender]
+    seeds = Counter(str(row["dataset"]) for row in rows if row["dataset"] not in ASIDE)
+    least, most = min(seeds.values(), default=0), max(seeds.values(), default=0)
+    return f"{len(seeds)}, {least}" + (f" to {most}" if most > least else "")
 
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def _costs(record: BenchRecord, contender: str) -> tuple[str, ...]:
-    quarters = [average(record, contender, f"accuracy_{quarter:.2f}") for quarter in QUARTERS]
+def _costs(means: pd.DataFrame, contender: str) -> tuple[str, ...]:
+    quarters = [average(means, contender, f"accuracy_{quarter:.2f}") for quarter in QUARTERS]
     has_probabilities = contender in OURS or contender == "logistic regression"
-    errors = [average(record, contender, f"calibration_{quarter:.2f}") or 0.0 for quarter in QUARTERS]
-    state = average(record, contender, "state_bytes")
-    sample = average(record, contender, "sample_cpu_seconds")
+    errors = [average(means, contender, f"calibration_{quarter:.2f}") or 0.0 for quarter in QUARTERS]
+    state, sample = (average(means, contender, name) for name in ("state_bytes", "sample_cpu_seconds"))
     return (
         contender,
         *map(_percent, quarters),
         f"{max(errors):.3f}" if has_probabilities else "-",
-        format_seconds(average(record, contender, "fit_cpu_seconds") or 0.0),
-        format_bytes(average(record, contender, "model_bytes") or 0.0),
+        format_seconds(average(means, contender, "fit_cpu_seconds") or 0.0),
+        format_bytes(average(means, contender, "model_bytes") or 0.0),
         "-" if state is None else format_bytes(state),
         "-" if sample is None else format_seconds(sample),
     )
 
 
-def _stop_cells(record: BenchRecord, dataset: str) -> tuple[str, ...]:
-    names = ("accuracy_1.00", "stop_accuracy", "stop_share")
-    cases = average(record, "Aaren", "train_cases", dataset)
-    return (
-        dataset,
-        f"{cases or 0:.0f}",
-        *(_percent(average(record, "Aaren", name, dataset)) for name in names),
+def _stop_cells(means: pd.DataFrame, dataset: str) -> tuple[str, ...]:
+    cases, *shares = (
+        average(means, "Aaren", name, [dataset])
+        for name in ("train_cases", "accuracy_1.00", "stop_accuracy", "stop_share")
     )
+    return (dataset, f"{cases or 0:.0f}", *map(_percent, shares))
 
 
 BENCHMARK = Benchmark(

@@ -5,12 +5,15 @@ Figures within a paragraph are not rewritten: `SENTENCES` makes them, and a test
 """
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 import classifier
 import correction
@@ -61,89 +64,57 @@ def measured() -> str:
 
 def numbers() -> str:
     """Say in three lines what the main benchmarks measured, for README."""
-    scans, streams = (read_record(_bench(kind)) for kind in ("scan", "stream"))
-    against = {
-        target.name: target.measured
-        for target in scan.targets(scans)
-        if target.name.startswith("causal SDPA")
-    }
-    short, long = (str(against[f"causal SDPA / fused, t = {t}"]) for t in ("1,024", "8,192"))
     found = {
         target.name: str(target.measured)
-        for target in stream_view.targets(streams)
-        if target.measured is not None
+        for module in (scan, stream_view)
+        for target in module.targets(read_record(_bench(module.BENCHMARK.kind)))
     }
-    size = found["width 512: folded Aaren, bytes of state, token 1,000,000 and token 1,000"].partition(
-        " and "
-    )[0]
+    short, long = (found[f"causal SDPA / fused, t = {t}"] for t in ("1,024", "8,192"))
+    sizes = found["width 512: folded Aaren, bytes of state, token 1,000,000 and token 1,000"]
+    size = sizes.partition(" and ")[0]
     slower = found["width 512: cumulative time, Transformer / folded Aaren, at 32,768 tokens"]
-    cells = _forecasts()
-    by_row: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    for cell in cells:
-        by_row[cell["dataset"], cell["horizon"]][cell["contender"]] = cell["mse"]
-    lower = sum(row["base"] < row["linear-96"] for row in by_row.values())
+    errors = _forecasts()
+    lower = (errors["base"] < errors["linear-96"]).sum()
     return "\n".join(
         [
             f"- **Training**: forward and backward {short} faster than causal attention over 1,024 items, "
             f"{long} over 8,192, on two CPU cores.",
-            f"- **Streams**: the state takes {size}, after a thousand tokens and after a million; 32,768 "
-            f"tokens take a Transformer with its cache {slower} the time (width 512).",
+            f"- **Streams**: the state takes {size}, after a thousand tokens and after "
+            f"a million; 32,768 tokens take a Transformer with its cache {slower} the time (width 512).",
             "- **Forecasts**: the streaming forecaster's mean squared error is below a usual linear model's "
-            f"in {lower} of {len(by_row)} rows of the field's benchmarks.",
+            f"in {lower} of {len(errors)} rows of the field's benchmarks.",
         ]
     )
 
 
-def _forecasts() -> list[dict[str, Any]]:
-    rows = _read(ROOT / "results" / "bench" / "forecaster.json")["measurements"]
-    return [row for row in rows if row.get("mse") is not None]
+def _forecasts() -> pd.DataFrame:
+    """Return the squared errors of the forecasters by horizon and set, a column for each."""
+    rows = pd.DataFrame(_read(_bench("forecaster"))["measurements"]).dropna(subset="mse")
+    return rows.pivot_table(index=["horizon", "dataset"], columns="contender", values="mse", sort=False)
 
 
 def which_classifier() -> str:
     """Show the classifiers set by set, means over seeds, beside the published numbers."""
-    rows = _read(_bench("classifier"))["measurements"]
-    contenders = [
-        name
-        for name in classifier.CHEAP_FIRST
-        if any(row["contender"] == name and row["dataset"] not in classifier.ASIDE for row in rows)
-    ]
-    contenders.sort(key=[*classifier.OURS, *classifier.PEERS].index)
+    record = read_record(_bench("classifier"))
+    means, rows = classifier.seed_means(record), pd.DataFrame(record.measurements)
+    names = (*classifier.OURS, *classifier.PEERS)
+    contenders = [name for name in names if classifier.common(means, name)]
     table = []
-    for name in sorted({row["dataset"] for row in rows if row["contender"] == "Aaren"}):
-        cells = [
-            [100 * row["accuracy_1.00"] for row in rows if (row["dataset"], row["contender"]) == (name, one)]
-            for one in contenders
-        ]
+    for name in sorted(means.loc["Aaren"].index):
+        cells = [classifier.average(means, one, "accuracy_1.00", [name]) for one in contenders]
         known = [published.lookup("classification", name, None, "accuracy", model) for model in PAIR]
-        table.append(
-            [
-                name,
-                *(f"{statistics.mean(cell):.1f}" if cell else "-" for cell in cells),
-                *("-" if cell is None else f"{100 * cell.mean:.1f}" for cell in known),
-            ]
-        )
+        cells += [None if cell is None else cell.mean for cell in known]
+        table.append([name, *("-" if cell is None else f"{100 * cell:.1f}" for cell in cells)])
     for label, key, scale, unit in (
         ("fit, CPU", "fit_cpu_seconds", 1.0, "s"),
         ("a new sample, CPU", "sample_cpu_seconds", 1e6, "µs"),
         ("state of a stream", "state_bytes", 1e-3, "kB"),
     ):
-        found = [
-            [float(row[key]) for row in rows if row["contender"] == one and row.get(key) is not None]
-            for one in contenders
-        ]
-        table.append(
-            [
-                label,
-                *(f"{scale * statistics.median(cell):,.1f} {unit}" if cell else "-" for cell in found),
-                "",
-                "",
-            ]
-        )
-    return _table(
-        ["accuracy, %", *contenders, "published Aaren", "published Transformer"],
-        ["---"] + ["--:"] * (len(contenders) + 2),
-        table,
-    )
+        medians = scale * rows.groupby("contender")[key].median().reindex(contenders)
+        costs = ("-" if math.isnan(median) else f"{median:,.1f} {unit}" for median in medians)
+        table.append([label, *costs, "", ""])
+    head = ["accuracy, %", *contenders, "published Aaren", "published Transformer"]
+    return _table(head, ["---"] + ["--:"] * (len(contenders) + 2), table)
 
 
 def learned_scores() -> str:
@@ -180,18 +151,15 @@ def which_policy() -> str:
 
 def which_forecaster() -> str:
     """Show the forecasters at 96 and 720 steps beside the published numbers."""
-    cells = _forecasts()
-    names = ("base", "linear-336", "linear-96", "DLinear style", "PatchTST style", "last season")
-    found = {(cell["dataset"], cell["horizon"], cell["contender"]): cell["mse"] for cell in cells}
+    names = ["base", "linear-336", "linear-96", "DLinear style", "PatchTST style", "last season"]
     table = []
-    for dataset, horizon in dict.fromkeys((cell["dataset"], cell["horizon"]) for cell in cells):
+    for (horizon, dataset), errors in _forecasts().reindex(columns=names).iterrows():
         if horizon in (96, 720):
-            row = [found.get((dataset, horizon, name)) for name in names]
             known = [published.lookup("forecasting", dataset, horizon, "mse", model) for model in PAIR]
             table.append(
                 [
                     f"{dataset}, {horizon}",
-                    *("-" if value is None else f"{value:.3f}" for value in row),
+                    *("-" if math.isnan(error) else f"{error:.3f}" for error in errors),
                     *("-" if cell is None else f"{cell.mean:.2f}" for cell in known),
                 ]
             )
