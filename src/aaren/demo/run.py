@@ -48,7 +48,7 @@ def run(folder: Path, *, console: Console) -> tuple[dict[str, Section], float]:
     finished = _Finished(folder / FINISHED)
     with _Bars(console) as bars:
         for task in finished.tasks:
-            bars.skip(task)
+            bars.finish(task, "done before")
         for task in (task for task in TASKS if task.is_alone and task.name == "operator"):
             _run_some([task], finished, bars, threads=0)
         _run_some([task for task in TASKS if not task.is_alone], finished, bars, threads=1)
@@ -192,13 +192,13 @@ def _run_one(name: str, threads: int) -> Section:
     return task.run()
 
 
-_ALL = "everything"
-
-
 class _Bars:
-    """A bar per task, filled by the clock until its task is done; tasks that took longer stretch the rest."""
+    """A bar per task, filled by the clock until its task is done, and one for everything."""
 
     def __init__(self, console: Console) -> None:
+        self._console, self._start = console, time.perf_counter()
+        self._began: dict[str, float] = {}
+        self._done: set[str] = set()
         self._progress = Progress(
             TextColumn("{task.description:<16}"),
             BarColumn(),
@@ -207,73 +207,45 @@ class _Bars:
             console=console,
             disable=not console.is_terminal,
         )
-        self._console = console
-        self._rows: dict[str, TaskID] = {}
-        self._start = time.perf_counter()
-        self._began: dict[str, float] = {}
-        self._taken: dict[str, float] = {}
-        self._kept: set[str] = set()  # done by an earlier run
+        self._rows = {
+            task.name: self._progress.add_task(task.name, total=task.seconds, state="waits", start=False)
+            for task in TASKS
+        }
+        self._all = self._progress.add_task("everything", total=1.0, state="")
 
     def __enter__(self) -> "_Bars":
         self._progress.start()
-        for task in TASKS:
-            self._rows[task.name] = self._progress.add_task(
-                task.name, total=task.seconds, state="waits", start=False
-            )
-        self._rows[_ALL] = self._progress.add_task(_ALL, total=1.0, state="")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def tick(self, running: list[Task]) -> None:
-        """Let the bars of running tasks grow."""
+        """Let the bars grow."""
         moment = time.perf_counter()
         for task in running:
-            if task.name not in self._began:
-                self._began[task.name] = moment
-                self._progress.start_task(self._rows[task.name])
-            spent = moment - self._began[task.name]
-            left = max(task.seconds * self._pace() - spent, 1.0)
-            self._progress.update(
-                self._rows[task.name],
-                total=spent + left,
-                completed=spent,
-                state=f"about {duration(left)} left",
-            )
-        spent, left = moment - self._start, self._left(moment)
-        self._progress.update(
-            self._rows[_ALL], total=spent + left, completed=spent, state=f"about {duration(left)} left"
-        )
+            began = self._began.setdefault(task.name, moment)
+            self._progress.start_task(self._rows[task.name])
+            self._grow(self._rows[task.name], moment - began, self._rest(task, moment))
+        self._grow(self._all, moment - self._start, self._left(moment))
+
+    def _grow(self, row: TaskID, spent: float, left: float) -> None:
+        self._progress.update(row, total=spent + left, completed=spent, state=f"about {duration(left)} left")
+
+    def _rest(self, task: Task, moment: float) -> float:
+        return max(task.seconds - (moment - self._began.get(task.name, moment)), 1.0)
 
     def _left(self, moment: float) -> float:
         """Return how long everything that is not done will take, two tasks at a time where they may."""
-        left = 0.0
-        for task in TASKS:
-            if task.name not in self._taken:
-                spent = moment - self._began.get(task.name, moment)
-                rest = max(task.seconds * self._pace() - spent, 1.0)
-                left += rest if task.is_alone else rest / WORKERS
-        return left
+        waiting = [task for task in TASKS if task.name not in self._done]
+        return sum(self._rest(task, moment) / (1 if task.is_alone else WORKERS) for task in waiting)
 
-    def finish(self, task: Task) -> None:
+    def finish(self, task: Task, state: str = "done") -> None:
         """Fill the bar of a task that is done."""
-        spent = time.perf_counter() - self._began.get(task.name, time.perf_counter())
-        self._taken[task.name] = spent
-        self._progress.update(self._rows[task.name], total=1.0, completed=1.0, state="done")
+        self._done.add(task.name)
+        self._progress.update(self._rows[task.name], total=1.0, completed=1.0, state=state)
         self._progress.stop_task(self._rows[task.name])
         if not self._console.is_terminal:
-            self._console.print(f"{task.name}: done in {duration(spent)}", highlight=False)
-
-    def skip(self, task: Task) -> None:
-        """Fill the bar of a task that an earlier run finished."""
-        self._kept.add(task.name)
-        self._taken[task.name] = 0.0
-        self._progress.update(self._rows[task.name], total=1.0, completed=1.0, state="done before")
-        if not self._console.is_terminal:
-            self._console.print(f"{task.name}: done before", highlight=False)
-
-    def _pace(self) -> float:
-        """Return how much longer tasks take here than expected, by those that are done."""
-        expected = sum(task.seconds for task in TASKS if task.name in self._taken.keys() - self._kept)
-        return sum(self._taken.values()) / expected if expected else 1.0
+            began = self._began.get(task.name)
+            took = "" if began is None else f" in {duration(time.perf_counter() - began)}"
+            self._console.print(f"{task.name}: {state}{took}", highlight=False)
