@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from aaren.classification import batches as classification
-from aaren.datasets.own_files import check_file
+from aaren.datasets.verify import check_file
 from aaren.errors import AarenError
 from aaren.events import files as event_files
 from aaren.events.data import split
@@ -176,31 +176,22 @@ ARRAYS: dict[str, tuple[str, Callable[[], Arrays], Callable[[Arrays], bytes], Re
     "policy": ("mine.npz", policy_arrays, as_npz, read_policy),
 }
 WORDS = (
-    b",",
-    b"\n",
-    b"",
-    b"nan",
-    b"inf",
-    b"-1",
-    b"1e400",
-    b"1" * 400,
-    b"[" * 3000,
-    b"{",
-    b'"',
-    b"null",
-    b"\x00",
-)
-WORDS += (
-    b"\xff\xfe",
-    b":",
-    b"?",
-    b"@data",
-    b"9999-99-99",
-    b"0001-01-01",
-    b"1.5",
-    b"1e200",
-    b"true",
-    b"\r",
+    *(
+        b",",
+        b"\n",
+        b"",
+        b"nan",
+        b"inf",
+        b"-1",
+        b"1e400",
+        b"1" * 400,
+        b"[" * 3000,
+        b"{",
+        b'"',
+        b"null",
+        b"\x00",
+    ),
+    *(b"\xff\xfe", b":", b"?", b"@data", b"9999-99-99", b"0001-01-01", b"1.5", b"1e200", b"true", b"\r"),
     b"9" * 19,
 )
 
@@ -236,16 +227,18 @@ def changed(arrays: Arrays, rng: np.random.Generator) -> Arrays:
     name = list(arrays)[int(rng.integers(len(arrays)))]
     array = arrays[name]
     types = (
-        "complex128",
-        "bool",
-        "U3",
-        "S2",
-        "int8",
-        "uint64",
-        "float16",
-        "longdouble",
-        "datetime64[s]",
-        ">f8",
+        *(
+            "complex128",
+            "bool",
+            "U3",
+            "S2",
+            "int8",
+            "uint64",
+            "float16",
+            "longdouble",
+            "datetime64[s]",
+            ">f8",
+        ),
     )
     odd = (np.nan, np.inf, -np.inf, -1, 1e300, 1e39, 2**62, 0.5, 10**12)
     with warnings.catch_warnings():

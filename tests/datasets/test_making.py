@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aaren.datasets.own_files import make_generated
+from aaren.datasets.verify import make_generated
 from aaren.errors import ConfigError
 from aaren.forecasting import batches as forecasting
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren.datasets.own_files import check_file, guess_setting
+from aaren.datasets.verify import check_file, guess_setting
 from aaren.errors import ConfigError, DataError
 
 HEADER = "@problemName X\n@timeStamps false\n@classLabel true a b c\n@data\n"

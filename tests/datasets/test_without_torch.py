@@ -53,7 +53,7 @@ def test_importing(code: str) -> None:
 def test_checking_a_file(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     code = (
-        "import sys; from pathlib import Path; from aaren.datasets.own_files import check_file\n"
+        "import sys; from pathlib import Path; from aaren.datasets.verify import check_file\n"
         "found = check_file(Path(sys.argv[1]), setting=sys.argv[2])\n"
         "assert found.status == 'verified', found"
     )

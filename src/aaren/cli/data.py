@@ -169,10 +169,10 @@ def verify(
 ) -> None:
     """Compare what is on disk with the catalogue; exit code 1 when something differs."""
     from aaren.datasets.catalogue import EXTRAS, select
-    from aaren.datasets.own_files import check_file
+    from aaren.datasets.verify import check_file
     from aaren.datasets.verify import verify as verify_dataset
 
-    files = [Path(name) for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in packed.py
+    files = [Path(name) for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in files.archive
     registered = [name for name in names or () if Path(name) not in files]
     rows: tuple[Dataset, ...] = select(tuple(registered)) if registered else ()
     if not names:
@@ -239,7 +239,7 @@ def make(
                 name, policy=policy, transitions=transitions, seed=seed, progress=progress, workers=workers
             )
     else:
-        from aaren.datasets.own_files import make_generated
+        from aaren.datasets.verify import make_generated
 
         path = make_generated(what, seed=seed)
     print(path)
@@ -295,12 +295,12 @@ def _print_entries(entries: "list[Entry]") -> None:
 def _print_lines(console: Console, entries: "list[Entry]") -> None:
     """One line a dataset: in a narrow terminal its shape is cut, never its name or status."""
     longest = max(len(entry.name) for entry in entries)
-    room = max(20, console.width - longest - len("    000.0 MB  not verified"))
+    available = max(20, console.width - longest - len("    000.0 MB  not verified"))
     for entry in entries:
         size = _size(entry.bytes_on_disk) if entry.is_on_disk else ""
-        shape = entry.shape if len(entry.shape) <= room else entry.shape[: room - 1] + "…"
+        shape = entry.shape if len(entry.shape) <= available else entry.shape[: available - 1] + "…"
         console.print(
-            f"  {escape(f'{entry.name:{longest}}  {shape:{room}}')}{size:>8}  "
+            f"  {escape(f'{entry.name:{longest}}  {shape:{available}}')}{size:>8}  "
             f"{_MARKS.get(entry.status, entry.status)}",
             soft_wrap=True,
         )
