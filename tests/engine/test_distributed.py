@@ -18,26 +18,16 @@ ToyRun = Callable[..., RunConfig]
 
 
 def torchrun(
-    config: RunConfig, folder: Path, environment: dict[str, str]
+    config: RunConfig, folder: Path, environment: dict[str, str], *, before: str = ""
 ) -> subprocess.CompletedProcess[str]:
+    """Train on two processes, each of which runs some code first."""
     path = folder.with_suffix(".toml")
     path.write_text(to_toml(config))
-    code = "import sys; from aaren.cli.main import main; sys.argv[0] = 'aaren'; main()"
+    code = f"import sys; from aaren.cli.main import main; sys.argv[0] = 'aaren'\n{before}\nmain()"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["--import", SETTING.name, "train", str(path), "--out", str(folder)]
     return subprocess.run(
-        [
-            *launch,
-            "--no-python",
-            sys.executable,
-            "-c",
-            code,
-            "--import",
-            SETTING.name,
-            "train",
-            str(path),
-            "--out",
-            str(folder),
-        ],
+        [*launch, "--no-python", sys.executable, "-c", code, *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -74,37 +64,15 @@ def test_two_processes_resume(toy_run: ToyRun, tmp_path: Path, environment: dict
     whole = torchrun(long, tmp_path / "whole", environment)
     assert whole.returncode == 0, whole.stderr
     process_killer = override(long, ["engine.checkpoint_seconds=0"])
-    path = short.with_suffix(".toml")
-    path.write_text(to_toml(process_killer))
-    code = (
-        "import os, sys; from aaren.cli.main import main; import aaren.engine.checkpoint as checkpoint\n"
+    dying = (
+        "import os; import aaren.engine.checkpoint as checkpoint\n"
         "save = checkpoint.Checkpoints.save\n"
         "def dying(self, training, world, say):\n"
         "    save(self, training, world, say)\n"
         "    if training.status.update >= 16: os._exit(9)\n"
-        "checkpoint.Checkpoints.save = dying\n"
-        "main()"
+        "checkpoint.Checkpoints.save = dying"
     )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run(
-        [
-            *launch,
-            "--no-python",
-            sys.executable,
-            "-c",
-            code,
-            "--import",
-            SETTING.name,
-            "train",
-            str(path),
-            "--out",
-            str(short),
-        ],
-        env=environment,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+    torchrun(process_killer, short, environment, before=dying)
     assert not (short / "record.json").exists()
     again = torchrun(process_killer, short, environment)
     assert again.returncode == 0, again.stderr
