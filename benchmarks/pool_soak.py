@@ -34,11 +34,11 @@ class SoakSettings:
 
     seconds: float = 600.0
     fast_seconds: float = 20.0  # at full speed, before
-    looks: int = 10  # at the memory
+    readings: int = 10  # of the memory
     keys: int = 20_000
 
 
-QUICK = SoakSettings(seconds=2.0, fast_seconds=1.0, looks=2, keys=2_000)
+QUICK = SoakSettings(seconds=2.0, fast_seconds=1.0, readings=2, keys=2_000)
 
 
 def measure(settings: SoakSettings, on_step: OnStep) -> Measured:
@@ -66,13 +66,13 @@ def measure(settings: SoakSettings, on_step: OnStep) -> Measured:
                 return count
 
             begun = time.monotonic()
-            on_step(0, settings.looks + 1, "full speed")
+            on_step(0, settings.readings + 1, "full speed")
             period = 2.0 * settings.fast_seconds / push(begun + settings.fast_seconds, 0.0)
             begun = time.monotonic()
-            for look in range(1, settings.looks + 1):
-                on_step(look, settings.looks + 1, "half speed")
+            for reading in range(1, settings.readings + 1):
+                on_step(reading, settings.readings + 1, "half speed")
                 start = time.monotonic()
-                count = push(begun + look * settings.seconds / settings.looks, period)
+                count = push(begun + reading * settings.seconds / settings.readings, period)
                 memory.return_freed_memory()
                 rows.append(
                     {
@@ -97,7 +97,7 @@ def record_seconds(record: BenchRecord) -> float:
 
 
 def targets(record: BenchRecord) -> list[Target]:
-    """Judge the rate, and the growth of memory from the first look to any other."""
+    """Judge the rate, and the growth of memory from the first reading to any other."""
     sizes = [number(row, "resident_bytes") for row in record.measurements]
     is_whole = float(str(record.settings["seconds"])) >= SoakSettings().seconds
     growth = max(sizes) / sizes[0] - 1.0 if is_whole else None

@@ -1,10 +1,10 @@
-"""What does not shrink with the work: importing the package, the first call, any call, and room on disk.
+"""What does not shrink with the work: importing the package, the first call, any call, and the size on disk.
 
     python benchmarks/startup.py [--record FILE]     # half a minute
 
 Times are those of fresh interpreters, after one that leaves bytecode behind, as installing does. The first
 call loads the CPU kernel. Later ones, on tensors so small that there is nothing to compute, cost checks,
-autograd and memory. The room is that of all that `pip install aaren` brings beside torch and NumPy.
+autograd and memory. The size is that of all that `pip install aaren` brings beside torch and NumPy.
 """
 
 import os

@@ -119,14 +119,14 @@ class _Fitted(NamedTuple):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield each part; rich calls it with the width that there is."""
         widths = [self._width(place) for place in range(len(self.table.columns))]
-        room = options.max_width - 1 - _FRAME
-        first = max(min(widths[0], room - sum(width + _FRAME for width in widths[1:])), 0)
+        available = options.max_width - 1 - _FRAME
+        first = max(min(widths[0], available - sum(width + _FRAME for width in widths[1:])), 0)
         if first < min(widths[0], _LEAST_NAME):
-            first = min(widths[0], room // 2)
+            first = min(widths[0], available // 2)
         part: list[int] = []
         used, title = first, self.title
         for place, width in enumerate(widths[1:], start=1):
-            if part and used + width + _FRAME > room:
+            if part and used + width + _FRAME > available:
                 yield self._part(part, first, widths, title)
                 part, used, title = [], first, ""
             part.append(place)

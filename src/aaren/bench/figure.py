@@ -151,7 +151,7 @@ def _draw_panel(axes, panel: Panel, *, is_logarithmic: bool) -> None:  # type: i
         axes.set_ylim(-0.05 * highest, highest * 1.08)
         limits = 0, lengths[-1] * 1.45
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-    axes.set_xlim(*limits)  # what lies beyond the last point is room for labels
+    axes.set_xlim(*limits)  # what lies beyond the last point is for labels
     _label_ends(axes, lines)
 
 

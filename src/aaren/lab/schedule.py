@@ -50,7 +50,7 @@ class ScheduledRun:
     attempts: int = 0  # at a folder that others hold
     not_before: float = 0.0
     kill_reason: str = ""  # why its worker had to be killed
-    change: object = None  # what the folder looked like last
+    change: object = None  # the folder at the last reading
     record_stamp: int = 0  # of the record before its present worker
 
 
@@ -159,7 +159,7 @@ class Scheduler:
         self.failed_starts = 0  # in a row
         self.is_stopping = False
         self.error: StateError | None = None  # why no run can continue
-        self.looked = 0.0
+        self.read_at = 0.0
 
     def run(self, is_pause_wanted: Callable[[], bool] = lambda: False) -> None:
         """Run everything that waits; when asked to pause, let running runs save a checkpoint and return.
@@ -209,9 +209,9 @@ class Scheduler:
     def _watch_running(self) -> None:
         """Read from the runs' folders how far they are, and kill what is over its time or stands still."""
         now = self.schedule.now()
-        if now - self.looked < min(PROGRESS_SECONDS, self.timeout or PROGRESS_SECONDS):
+        if now - self.read_at < min(PROGRESS_SECONDS, self.timeout or PROGRESS_SECONDS):
             return
-        self.looked = now
+        self.read_at = now
         for item in self.schedule.in_state("running"):
             change = last_change(item.run.folder)
             if change != item.change:

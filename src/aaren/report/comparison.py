@@ -47,6 +47,10 @@ OUTCOMES: dict[Outcome, str] = {
     "undecided": "open",
     "untested": "not tested",
 }
+COLOURS: dict[Outcome, str] = {  # as the page calls them
+    outcome: {"worse": "bad", "undecided": "muted", "untested": "muted"}.get(outcome, "good")
+    for outcome in OUTCOMES
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +161,7 @@ def compare(row: Row, metric: Metric) -> Comparison:
     outcome: Outcome = "untested"
     if difference is not None:
         outcome = judge(turned(difference) if metric.is_lower_better else difference, margin)
-    cells, remark = find_published(row, metric)
+    cells, remark, published_margin = find_published(row, metric)
     return Comparison(
         key=row.key,
         metric=metric,
@@ -166,7 +170,7 @@ def compare(row: Row, metric: Metric) -> Comparison:
         differences=differences,
         difference=difference,
         margin=margin,
-        published_margin=find_margin(row, metric),
+        published_margin=published_margin,
         p_value=equivalence_p(list(differences.values()), margin) if differences and margin else None,
         outcome=outcome,
         published=cells,
@@ -201,34 +205,24 @@ def margin_of(cells: dict[str, PublishedCell]) -> float | None:
     return sum(max(cell.std, half_digit(cell.metric)) for cell in cells.values())
 
 
-def find_margin(row: Row, metric: Metric) -> float | None:
-    """Return the published margin of a row; None where the paper gives no measure for it.
+def find_published(row: Row, metric: Metric) -> tuple[dict[str, PublishedCell], str, float | None]:
+    """Return the published numbers that may stand beside a row's, what to say of them, and their margin.
 
     A log-likelihood moves with the unit of time, its differences do not; a root mean squared error is in that
-    unit, so its margin holds only where the unit is the published one.
+    unit, so its margin holds only where the unit is the published one. Without a measure in the paper it is
+    None.
     """
-    setting = setting_of(row.key.setting)
-    if metric.name in setting.in_data_units and not setting.comparable(metric.name, row.facts)[0]:
-        return None
-    if other_data_reason(row.key.setting, row.key.dataset):
-        return None
-    return margin_of(published_pair(row.key, metric))
-
-
-def find_published(row: Row, metric: Metric) -> tuple[dict[str, PublishedCell], str]:
-    """Return the published numbers that may stand beside a row's, and what to say about them."""
-    key = row.key
+    key, setting = row.key, setting_of(row.key.setting)
     cells = published_pair(key, metric)
+    is_same, why = setting.comparable(metric.name, row.facts)
+    reason = other_data_reason(key.setting, key.dataset)
+    has_margin = not reason and (is_same or metric.name not in setting.in_data_units)
+    margin = margin_of(cells) if has_margin else None
     if not row.runs:
-        return cells, ""
-    is_same, why = setting_of(key.setting).comparable(metric.name, row.facts)
-    if not is_same:
-        return {}, why
-    if reason := other_data_reason(key.setting, key.dataset):
-        return {}, reason
-    if not cells:
-        return {}, "not in the paper"
-    return cells, stand_in_note(key.setting, key.dataset) or why
+        return cells, "", margin
+    if not is_same or reason:
+        return {}, reason if is_same else why, margin
+    return cells, (stand_in_note(key.setting, key.dataset) or why) if cells else "not in the paper", margin
 
 
 _ROUNDING = 1e-9  # 0.44 + 0.01 and 0.48 - 0.02 are printed decimals, not binary fractions

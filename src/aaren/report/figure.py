@@ -13,7 +13,7 @@ from aaren.engine.experiment import Json
 
 # Names that the script of the page replaces by the colours of its theme.
 AAREN, TRANSFORMER, THIRD, FOURTH = "@aaren", "@transformer", "@third", "@fourth"
-INK, MUTED, GOOD, BAD = "@ink", "@muted", "@good", "@bad"
+INK, MUTED = "@ink", "@muted"
 COLOURS = MappingProxyType({"aaren": AAREN, "transformer": TRANSFORMER, "gru": THIRD, "aaren-decay": FOURTH})
 NO_BOX = "<extra></extra>"  # at the end of a hovertemplate: plotly draws no second box beside the first
 

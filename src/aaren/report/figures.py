@@ -18,13 +18,12 @@ from aaren.engine.experiment import Json
 from aaren.engine.metrics import curve_of
 from aaren.lab.margins import WORDS
 from aaren.lab.statistics import Interval, Outcome
+from aaren.report.comparison import COLOURS as OUTCOME_COLOURS
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
 from aaren.report.figure import (
     AAREN,
-    BAD,
     COLOURS,
     FOURTH,
-    GOOD,
     INK,
     MUTED,
     NO_BOX,
@@ -52,15 +51,6 @@ from aaren.report.verdict import first_comparisons
 Layout: TypeAlias = Mapping[str, Json]
 MOST_POINTS = 150  # of a learning curve
 _FURTHEST = 4.0  # margins: beyond, an interval runs out of the picture and its end is in the table
-_OUTCOME_COLOURS: dict[Outcome, str] = {
-    "equivalent": GOOD,
-    "better_within": GOOD,
-    "worse_within": GOOD,
-    "better": GOOD,
-    "worse": BAD,
-    "undecided": MUTED,
-    "untested": MUTED,
-}
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _PIT_BINS = 10
 _PIT = ("pit_distance", *(f"pit_{index}" for index in range(_PIT_BINS)))
@@ -477,8 +467,8 @@ def _read_number(text: str) -> float | None:
 def _margin_view(label: str, found: list[Comparison]) -> View:
     rows = list(reversed(found))
     data = [
-        _margin_trace(outcome, colour, chosen)
-        for outcome, colour in _OUTCOME_COLOURS.items()
+        _margin_trace(outcome, f"@{colour}", chosen)
+        for outcome, colour in OUTCOME_COLOURS.items()
         if (chosen := [(height, one) for height, one in enumerate(rows) if one.outcome == outcome])
     ]
     reach = 0.0

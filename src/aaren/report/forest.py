@@ -9,7 +9,7 @@ from html import escape
 
 from aaren.lab.margins import WORDS
 from aaren.lab.statistics import Interval, Outcome, interval, judge
-from aaren.report.comparison import Comparison
+from aaren.report.comparison import COLOURS, Comparison
 from aaren.report.names import short_title_of
 from aaren.report.verdict import SettingPool, show_margins
 
@@ -17,23 +17,14 @@ REACH = 3.0  # margins on either side; what lies beyond is cut off with an arrow
 WIDTH, LABEL, PAIRS, NUMBERS = 620, 190, 30, 150  # of a panel, of its names, of its columns of numbers
 ROW, HEAD, FOOT = 17, 24, 32  # heights
 GAP = 24  # between panels
-_COLOURS: dict[Outcome, str] = {
-    "equivalent": "good",
-    "better_within": "good",
-    "worse_within": "good",
-    "better": "good",
-    "worse": "bad",
-    "undecided": "muted",
-    "untested": "muted",
-}
 # Colours of a file on its own; the page has the same names.
-_STYLE = """
+_THEME = """
 svg.forest { --paper: #ffffff; --ink: #1c1d1f; --muted: #6a6f76; --line: #d5d8dc; --good: #23784a;
   --bad: #b3261e; --band: rgba(35, 120, 74, 0.12); background: var(--paper); }
 @media (prefers-color-scheme: dark) { svg.forest { --paper: #131518; --ink: #e7e8ea; --muted: #9aa1a9;
   --line: #3a3f46; --good: #6cc594; --bad: #f28b82; --band: rgba(108, 197, 148, 0.15); } }
 """
-LOOK = """
+STYLE = """
 svg.forest text { font: 11px system-ui, -apple-system, Roboto, Arial, sans-serif; fill: var(--ink); }
 svg.forest .head { font-weight: 600; font-size: 12.5px; }
 svg.forest .small { fill: var(--muted); font-size: 10.5px; font-weight: 400; }
@@ -67,13 +58,13 @@ class _Line:
 
 
 def panels(pools: Sequence[SettingPool]) -> list[str]:
-    """Draw one SVG per setting, for the page, which has its style (LOOK) and colours."""
+    """Draw one SVG per setting, for the page, which has its style (`STYLE`) and colours."""
     return [_document([one], columns=1, style="") for one in pools]
 
 
 def picture(pools: Sequence[SettingPool]) -> str:
     """Draw all settings in one SVG file, two beside each other."""
-    return _document(pools, columns=2 if len(pools) > 1 else 1, style=_STYLE + LOOK)
+    return _document(pools, columns=2 if len(pools) > 1 else 1, style=_THEME + STYLE)
 
 
 def dataset_interval(rows: Sequence[Comparison]) -> Interval:
@@ -154,7 +145,7 @@ def _panel(one: SettingPool) -> tuple[str, float]:
 
 
 def _drawn(line: _Line, y: float) -> str:
-    advantage, colour = line.advantage, _COLOURS[line.outcome]
+    advantage, colour = line.advantage, COLOURS[line.outcome]
     x = _x(max(-REACH, min(REACH, advantage.mean)))
     weight = " pooled" if line.is_pooled else ""
     numbers = show_margins(advantage)
@@ -183,5 +174,5 @@ def _drawn(line: _Line, y: float) -> str:
 
 
 def _x(margins: float) -> float:
-    room = WIDTH - LABEL - PAIRS - NUMBERS - 24
-    return LABEL + 12 + room * (margins + REACH) / (2 * REACH)
+    available = WIDTH - LABEL - PAIRS - NUMBERS - 24
+    return LABEL + 12 + available * (margins + REACH) / (2 * REACH)

@@ -6,7 +6,7 @@ A setting that is not installed is called by the name in its record; it is never
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from aaren.datasets.catalogue import DATASETS, EXTRAS
 from aaren.datasets.settings import BUILT_IN
@@ -31,21 +31,10 @@ class _NotInstalled(Setting[Any, Any]):
     """A setting that a record names and that is not installed: shown by its name and the defaults."""
 
     reports = ()
+    config_type = make_experiment = cell = None  # type: ignore[assignment]  # nothing of it can be run
 
     def __init__(self, name: str) -> None:
         self.name = name
-
-    @property
-    def config_type(self) -> type[Any]:
-        raise ConfigError(f"the setting {self.name!r} is not installed.")
-
-    def make_experiment(self, config: object, *, seed: int) -> NoReturn:
-        del config, seed
-        raise ConfigError(f"the setting {self.name!r} is not installed.")
-
-    def cell(self, config: object) -> NoReturn:
-        del config
-        raise ConfigError(f"the setting {self.name!r} is not installed.")
 
 
 def setting_of(name: str) -> Setting[Any, Any]:

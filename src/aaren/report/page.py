@@ -10,7 +10,7 @@ from pathlib import Path
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import replacing
 from aaren.report.figures import margin_figure, resource_figures, setting_figures
-from aaren.report.forest import CAPTION, LOOK, panels, picture
+from aaren.report.forest import CAPTION, STYLE, panels, picture
 from aaren.report.markdown import (
     HOW_TO_READ,
     NOTHING_AS_PUBLISHED,
@@ -105,7 +105,7 @@ def render_page(results: Results) -> str:
         machines=machine_table(results),
         data=data_table(results),
         problems=results.problems,
-        style=(templates / "page.css").read_text(encoding="utf-8") + LOOK,
+        style=(templates / "page.css").read_text(encoding="utf-8") + STYLE,
         script=(templates / "page.js").read_text(encoding="utf-8"),
         plotly=plotly.get_plotlyjs(),
         figures={figure.name: figure.to_json() for figure in drawn},
