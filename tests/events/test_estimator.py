@@ -9,7 +9,7 @@ import pytest
 from aaren.errors import ConfigError, DataError
 from aaren.events import AarenEventForecaster
 from aaren.events.fitting import divide, fit_markov, windows
-from aaren.events.frames import Columns, find_resolution, guess_columns, read_events
+from aaren.events.frames import Columns, as_frame, find_resolution, guess_columns, read_events
 from aaren.events.likelihood import explain
 from aaren.events.sequences import EventSequences
 
@@ -290,3 +290,24 @@ def test_dates_and_lengths_of_time_that_would_be_misread() -> None:
     numbers = read_events(pd.DataFrame({"time": np.arange(30.0)}), Columns(time="time"))
     with pytest.raises(DataError, match="expected a number, as those that were fitted"):
         read_events(pd.DataFrame({"time": days}), Columns(time="time"), clock=numbers.clock)
+
+
+def test_columns_in_a_dictionary_and_events_in_a_list() -> None:
+    times, kinds, users = [1.0, 2.5, 4.0, 4.5], ["a", "b", "a", "b"], ["x", "x", "y", "y"]
+    table = as_frame({"user": users, "timestamp": times, "event": kinds})
+    assert list(table.columns) == ["user", "timestamp", "event"]
+    assert len(table) == 4
+    listed = as_frame(list(zip(times, kinds, strict=True)))
+    assert listed["time"].tolist() == times
+    assert listed["kind"].tolist() == kinds
+    assert as_frame([(1.0, 2.0), (3.0, 5.0)])["sequence"].tolist() == [0, 0, 1, 1]  # two sequences of times
+    with pytest.raises(
+        DataError, match=r"Of events \(time, kind\) make such a pair: tuple\(zip\(\*events\)\)"
+    ):
+        as_frame([[(1.0, "a"), (2.0, "b"), (3.0, "b")]])
+
+
+def test_levels_are_in_percent(fitted: AarenEventForecaster) -> None:
+    for levels in (80, [0.8]):
+        with pytest.raises(ConfigError, match=r"levels are in percent, .*as \[80, 95\]; got"):
+            fitted.predict(levels=levels)

@@ -204,8 +204,8 @@ def test_bad_frames_are_named() -> None:
         DataError, match=r"ds must be a date or a whole number; got 'soon'\. If it is one, say how"
     ):
         model.fit(long_frame().astype({"ds": str}).replace({"ds": {"2024-01-02 17:00:00": "soon"}}))
-    with pytest.raises(DataError, match=r"expected a pandas DataFrame.*got list"):
-        model.fit([1, 2, 3])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"expected a pandas DataFrame.*got str"):
+        model.fit("mine.csv")
     with pytest.raises(DataError, match="the frame has no rows"):
         model.fit(long_frame().iloc[:0])
 
@@ -749,3 +749,55 @@ def test_dates_whose_day_comes_first() -> None:
         AarenForecaster(horizon=3).fit(frame.assign(ds=days.strftime("%Y%m%d").astype(int)))
     with pytest.raises(DataError, match="dates or whole numbers; got Timedelta"):
         AarenForecaster(horizon=3).fit(frame.assign(ds=days - days[0]))
+
+
+def test_lists_and_dictionaries_of_series() -> None:
+    rows = np.sin(np.arange(80))
+    by_name = AarenForecaster(horizon=3, **TINY).fit({"one": rows, "two": list(rows[:50])})
+    forecast = by_name.predict()
+    assert forecast["unique_id"].tolist() == ["one"] * 3 + ["two"] * 3
+    assert forecast["ds"].tolist() == [80, 81, 82, 50, 51, 52]
+    by_name.update({"two": [0.1, 0.2]})
+    assert by_name.predict(1)["ds"].tolist() == [80, 52]
+    assert by_name.score({"one": rows[:3]}) < 1.0
+    numbered = AarenForecaster(horizon=3, **TINY).fit([rows, rows[:50]]).predict()
+    np.testing.assert_array_equal(numbered["AarenForecaster"], forecast["AarenForecaster"])
+    assert numbered["unique_id"].tolist() == [0] * 3 + [1] * 3
+    days = pd.Series(rows, index=pd.date_range("2026-01-01", periods=80))
+    dated = AarenForecaster(horizon=3, **TINY).fit({"one": days, "two": days[:50]}).predict(1)
+    assert dated["ds"].tolist() == [pd.Timestamp("2026-03-22"), pd.Timestamp("2026-02-20")]
+    alone = AarenForecaster(horizon=3, **TINY)
+    pd.testing.assert_frame_equal(alone.fit(rows.tolist()).predict(), alone.fit(rows).predict())
+    columns = {"ds": days.index, "y": rows}
+    pd.testing.assert_frame_equal(alone.fit(columns).predict(), alone.fit(pd.DataFrame(columns)).predict())
+    for wrong in ({"one": 3.0}, [rows, rows[:, None]]):
+        with pytest.raises(DataError, match=r"series .*: expected numbers along one axis; got"):
+            alone.fit(wrong)
+
+
+def test_hints_for_what_is_usually_wrong() -> None:
+    model = AarenForecaster(horizon=3, **TINY)
+    days = pd.date_range("2026-01-01", periods=30)
+    shops = pd.concat([pd.DataFrame({"ds": days, "shop": shop, "sold": 1.5}) for shop in (1, 2)])
+    with pytest.raises(DataError, match=r"several 'shop': .* id_column='shop', target_column='sold'"):
+        model.fit(shops)
+    with pytest.raises(DataError, match=r"got 1,5 .* pandas.read_csv\(..., decimal=','\)"):
+        model.fit(pd.DataFrame({"ds": days, "y": "1,5"}))
+    with pytest.raises(DataError, match=r"An array is .rows, series.: is it transposed"):
+        model.fit(np.zeros((3, 30)))
+    berlin = pd.date_range("2026-03-28", periods=72, freq="h", tz="Europe/Berlin").tz_localize(None)
+    with pytest.raises(DataError, match=r"clocks were set forward then, say where: .*tz_localize"):
+        model.fit(pd.Series(np.arange(72.0), index=berlin))
+    berlin = pd.date_range("2026-10-24", periods=72, freq="h", tz="Europe/Berlin").tz_localize(None)
+    with pytest.raises(DataError, match=r"clocks were set back then, say where: .*ambiguous='infer'"):
+        model.fit(pd.Series(np.arange(72.0), index=berlin))
+    model.fit(pd.Series(np.arange(30.0) % 7, index=days))
+    with pytest.raises(ConfigError, match=r"Give new rows to update\(frame\)"):
+        model.predict(shops)
+
+
+@pytest.mark.parametrize("levels", [80, [0.8], [100], ["80"], [True]])
+def test_levels_are_a_list_of_percents(fitted: AarenForecaster, levels: Any) -> None:
+    for ask in (lambda: fitted.predict(levels=levels), lambda: fitted.stream().quantiles(levels)):
+        with pytest.raises(ConfigError, match=r"levels are in percent, .* as \[80, 95\]; got"):
+            ask()

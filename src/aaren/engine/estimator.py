@@ -6,7 +6,8 @@
 import inspect
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
@@ -60,7 +61,7 @@ class Estimator(Settings):
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
             raise DataError(f"no saved {cls.__name__} in {folder}: {DESCRIPTION} is missing.")
-        try:
+        with reading(folder, cls.__name__):
             described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
             version = described["format_version"]
             if version != cls.format_version:
@@ -69,21 +70,6 @@ class Estimator(Settings):
                     f"pip install -U aaren; or fit and save again."
                 )
             return cls._from_description(described, folder)
-        except AarenError:
-            raise
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            OSError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise DataError(
-                f"{folder}: damaged or incomplete {cls.__name__} ({type(error).__name__}: {error}). Save it "
-                f"again."
-            ) from error
 
     @classmethod
     def _from_description(cls, described: Mapping[str, Any], folder: Path) -> Self:
@@ -132,6 +118,27 @@ class Estimator(Settings):
         return found
 
 
+@contextmanager
+def reading(folder: Path, name: str) -> Iterator[None]:
+    """Turn whatever damaged files of a saved estimator raise into an error that names the folder."""
+    try:
+        yield
+    except AarenError:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        OSError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise DataError(
+            f"{folder}: damaged or incomplete {name} ({type(error).__name__}: {error}). Save it again."
+        ) from error
+
+
 def require_known(settings: Iterable[str], known: Iterable[str]) -> None:
     """Report a setting that there is not; one that was renamed by its new name."""
     names = [name for name in known if name != "self"]
@@ -165,6 +172,23 @@ def draw_seed(random_state: RandomState) -> int:
 def saved_random_state(random_state: RandomState) -> int | None:
     """Return what is written of a random state: an int, or None, as a generator has no lasting form."""
     return int(random_state) if isinstance(random_state, int | np.integer) else None
+
+
+def require_levels(levels: object) -> tuple[float, ...]:
+    """Return levels of intervals, in percent, or report what cannot be one.
+
+    >>> require_levels([0.8])
+    Traceback (most recent call last):
+    aaren.errors.ConfigError: levels are in percent, at least 1 and below 100, as [80, 95]; got 0.8.
+    """
+    given: list[Any] = list(levels) if isinstance(levels, Iterable) else [(levels,)]
+    for level in given:
+        if isinstance(level, bool) or not isinstance(level, Real) or not 1 <= float(level) < 100:
+            raise ConfigError(
+                f"levels are in percent, at least 1 and below 100, as [80, 95]; got "
+                f"{levels if isinstance(level, tuple) else level!r}."
+            )
+    return tuple(given)
 
 
 def require_whole(name: str, value: object) -> int:

@@ -27,6 +27,7 @@ from aaren.engine.estimator import (
     RandomState,
     draw_seed,
     rename_settings,
+    require_levels,
     require_whole,
     saved_random_state,
 )
@@ -240,11 +241,7 @@ class AarenEventForecaster(Estimator):
             now: a time until which nothing has come: the next event comes after it. None: nothing is known
                 since each last event.
         """
-        wrong = [level for level in levels if not 1 <= level < 100]
-        if wrong:
-            raise ConfigError(
-                f"levels are in percent, at least 1 and below 100, as [80, 95]; got {wrong[0]!r}."
-            )
+        levels = require_levels(levels)
         names, state, coming = self._coming(events)
         last = state.time.numpy()
         quiet = self._quiet(last, now, names)

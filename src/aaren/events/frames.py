@@ -157,7 +157,8 @@ class Read:
 def as_frame(given: Frame) -> "pandas.DataFrame":
     """Return a frame; a dictionary or a list of sequences becomes one, with our names of columns.
 
-    Each sequence is an array of times, or a pair (times, kinds).
+    Each sequence is an array of times, or a pair (times, kinds). A dictionary of columns and a list of events
+    (time, kind) are read too.
     """
     pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
     if isinstance(given, pandas.DataFrame):
@@ -167,7 +168,7 @@ def as_frame(given: Frame) -> "pandas.DataFrame":
         if isinstance(frame.index, pandas.DatetimeIndex):
             frame = frame.rename_axis(index=frame.index.name or TIME).reset_index()
     elif isinstance(given, Mapping):
-        frame = _of_sequences(pandas, given)
+        frame = pandas.DataFrame(given) if _are_columns(given) else _of_sequences(pandas, given)
     elif isinstance(given, str | bytes):
         raise DataError(f"expected a frame of events; got the text {given[:80]!r}. Read files with pandas.")
     elif isinstance(given, np.ndarray | pandas.Series | pandas.DatetimeIndex) and given.ndim == 1:
@@ -175,6 +176,8 @@ def as_frame(given: Frame) -> "pandas.DataFrame":
     elif isinstance(given, Sequence) and len(given):
         if np.ndim(cast("Any", given[0])) == 0:
             frame = pandas.DataFrame({TIME: given})
+        elif all(_is_event(one) for one in given):
+            frame = pandas.DataFrame(list(given), columns=[TIME, KIND])
         else:
             frame = _of_sequences(pandas, dict(enumerate(given)))
     else:
@@ -454,6 +457,27 @@ def _read_kinds(
     return codes.astype(np.int64), kinds
 
 
+def _are_columns(given: Mapping[Hashable, object]) -> bool:
+    """Tell whether a dictionary holds the columns of a table: times, and sequences or kinds beside them."""
+    names = {_usual(name) for name in given}
+    return bool(names & set(TIME_NAMES) and names & {*SEQUENCE_NAMES, *KIND_NAMES})
+
+
+def _is_event(given: object) -> bool:
+    """Tell whether this is a time and a name of a kind, not a sequence of two times."""
+    return (
+        isinstance(given, tuple | list)
+        and len(given) == 2
+        and np.ndim(given[0]) == 0
+        and isinstance(given[1], str)
+        and not isinstance(given[0], str)
+    )
+
+
+def _usual(name: Hashable) -> str:
+    return str(name).strip().lower().replace(" ", "_")
+
+
 def _of_sequences(pandas: Any, given: Mapping[Hashable, object]) -> "pandas.DataFrame":  # Any: the module
     parts = []
     for name, sequence in given.items():
@@ -463,7 +487,8 @@ def _of_sequences(pandas: Any, given: Mapping[Hashable, object]) -> "pandas.Data
         if np.ndim(cast("Any", times)) != 1:
             raise DataError(
                 f"sequence {name!r}: expected an array of times or a pair (times, kinds); got "
-                f"{type(sequence).__name__} of shape {np.shape(cast('Any', sequence))}."
+                f"{type(sequence).__name__} of shape {np.shape(cast('Any', sequence))}. Of events (time, "
+                f"kind) make such a pair: tuple(zip(*events))."
             )
         columns = {SEQUENCE: [name] * len(cast("Any", times)), TIME: times}
         if kinds is not None:
@@ -480,11 +505,7 @@ def _of_sequences(pandas: Any, given: Mapping[Hashable, object]) -> "pandas.Data
 
 def _find(frame: "pandas.DataFrame", names: Sequence[str], taken: set[Hashable]) -> Hashable | None:
     """Return the first column with one of these names."""
-    known = {
-        str(name).strip().lower().replace(" ", "_"): name
-        for name in reversed(frame.columns)
-        if name not in taken
-    }
+    known = {_usual(name): name for name in reversed(frame.columns) if name not in taken}
     return next((known[name] for name in names if name in known), None)
 
 

@@ -47,6 +47,7 @@ from aaren.forecasting.frames import (
     Panel,
     SeriesId,
     SeriesRows,
+    Table,
     read_frame,
     write_frame,
 )
@@ -158,8 +159,13 @@ class AarenForecaster(Estimator, LiveSeries):
         self.verbose = verbose
         self._settings()  # with all checks, here rather than at fit
 
-    def fit(self, frame: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> "AarenForecaster":
-        """Fit to all series of a frame, compare with baselines on its last rows, and take in all rows."""
+    def fit(self, frame: Table) -> "AarenForecaster":
+        """Fit to all series of a frame, compare with baselines on its last rows, and take in all rows.
+
+        Args:
+            frame: long or wide; a Series of pandas; an array (rows, series); or a dictionary or list of
+                series, of any lengths.
+        """
         take_threads()
         settings = self._settings()
         panel = read_frame(frame, replace(self._columns(), static=tuple(self.static)), fill=self.fill)
@@ -172,6 +178,7 @@ class AarenForecaster(Estimator, LiveSeries):
                 f"no series is long enough for a horizon of {horizon}: the longest, {name!r}, has "
                 f"{longest} rows and needs {2 * horizon + SHORTEST_PAST} (a window, a horizon to "
                 f"learn from and one to validate on). Bring more rows or choose a shorter horizon."
+                + (" An array is (rows, series): is it transposed?" if len(series) > longest else "")
             )
         for name, rows in series.items():
             _require_finite_scale(name, rows.values)
@@ -238,7 +245,7 @@ class AarenForecaster(Estimator, LiveSeries):
 
     def cross_validation(
         self,
-        frame: "pandas.DataFrame",
+        frame: Table,
         h: int | None = None,
         *,
         n_windows: int = 1,
@@ -298,16 +305,18 @@ class AarenForecaster(Estimator, LiveSeries):
             found.append(forecast)
         return pandas.concat(found, ignore_index=True)
 
-    def score(self, frame: "pandas.DataFrame") -> float:
+    def score(self, frame: Table) -> float:
         """Return R² of the forecast of rows that follow those known: 1 is perfect, 0 as good as the mean."""
         self._require_fitted()
+        frame = self._following_on(frame)
         panel = read_frame(
             frame, self._columns(), layout=self.panel_.layout, fill=self.fill, after=self._known(frame)
         )
         h = max(len(rows.values) for rows in panel.series.values())
         longest = max((rows.times for rows in self.recent_.values()), key=len)
         times = {name: self._following(self.recent_[name].times, h, like=longest) for name in self.series_}
-        found, _ = self._forecast(h, times, (), self._future(times, frame if self.covariates else None))
+        future = cast("pandas.DataFrame", frame) if self.covariates else None
+        found, _ = self._forecast(h, times, (), self._future(times, future))
         squared = total = 0.0
         for place, name in enumerate(self.series_):
             rows = panel.series.get(name)

@@ -3,10 +3,12 @@
 long   one row per series and time: `unique_id, ds, y`, in any order of rows
 wide   one row per time: `ds` (or a DatetimeIndex) and one column of numbers per series
 
-Times are dates or whole numbers. Series are known by their ids as they are: 1 and "1" are two.
+A Series or an array is wide, a dictionary or list of series of any lengths is long. Times are dates or whole
+numbers. Series are known by their ids as they are: 1 and "1" are two.
 """
 
 import datetime
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
 Layout: TypeAlias = Literal["long", "wide"]
 SeriesId: TypeAlias = Hashable
 Fill: TypeAlias = Literal["error", "interpolate", "seasonal"]
+Table: TypeAlias = (
+    "pandas.DataFrame | pandas.Series | NDArray[np.generic] | Mapping[Any, Any] | Sequence[Any]"
+)
 MOST_FAULTS = 20  # told at once
+SECONDS_OF_AN_HOUR, LATEST_CHANGE = 3600, 3  # the hour at which clocks are set at the latest
+SAY_WHERE = "frame[{}].dt.tz_localize('Europe/Berlin'{})."
 FORECAST = "AarenForecaster"  # the column of a long forecast, named after the model as the field does
 
 
@@ -61,7 +68,7 @@ class Panel:
 
 
 def read_frame(
-    given: "pandas.DataFrame | pandas.Series | NDArray[np.generic]",
+    given: Table,
     columns: Columns,
     *,
     layout: Layout | None = None,
@@ -71,7 +78,7 @@ def read_frame(
     """Return the rows of each series by its id; all that is wrong with them is told at once.
 
     Args:
-        given: a frame, long or wide; a pandas Series, or an array of rows and columns.
+        given: a frame, long or wide; a Series, an array (rows, series), a dictionary or list of series.
         columns: what its columns are called.
         layout: the one to insist on; default: what the frame looks like.
         fill: what to do about missing values and rows.
@@ -82,7 +89,7 @@ def read_frame(
     if not isinstance(frame, pandas.DataFrame):
         raise DataError(
             f"expected a pandas DataFrame, long ({columns.series}, {columns.time}, {columns.value}) or wide, "
-            f"a Series or an array; got {type(frame).__name__}."
+            f"a Series, an array, or a dictionary or list of series; got {type(frame).__name__}."
         )
     if isinstance(frame.columns, pandas.MultiIndex):
         raise DataError("columns of several levels are not read. Join them: frame.columns.map('/'.join).")
@@ -120,6 +127,7 @@ def read_frame(
     reader = _Reader(frame, times, columns, fill, time_zone, after or {})
     if not is_long:
         _require_names(frame, columns)
+        _refuse_several(frame, times, columns)
         everything = np.arange(len(frame))
         for name in frame.columns:
             if name != columns.time and name not in columns.covariates:
@@ -246,7 +254,14 @@ class _Reader:
         repeated = np.flatnonzero(stamps[1:] == stamps[:-1])
         if len(repeated):
             time = show_time(stamps[repeated[0]], self.time_zone)
-            self.faults.append(f"{title}: {self.columns.time} = {time} comes twice. Keep one row per time.")
+            hint = ""
+            if self.time_zone is None and _are_set_clocks(stamps[repeated], stamps):
+                hint = " If the clocks were set back then, say where: " + SAY_WHERE.format(
+                    f"{self.columns.time!r}", ", ambiguous='infer'"
+                )
+            self.faults.append(
+                f"{title}: {self.columns.time} = {time} comes twice. Keep one row per time.{hint}"
+            )
             return
         is_real = np.isfinite(values)
         if not is_real.any():
@@ -317,6 +332,8 @@ class _Reader:
             cure = "Fill or drop these rows first, or let fill='interpolate' or fill='seasonal' do it."
             if isinstance(values.iloc[row], str):
                 cure = "Make numbers of text first: pandas.to_numeric, or pandas.get_dummies for names."
+                if re.fullmatch(r"\s*[-+]?[\d.]*,\d+\s*", values.iloc[row]):
+                    cure = "Read the comma as a point: pandas.read_csv(..., decimal=',')."
             self.faults.append(
                 f"{title}{where}, row {row} ({self.columns.time} = "
                 f"{show_time(self.times[rows][row], self.time_zone)}): expected a finite number; got "
@@ -333,11 +350,23 @@ def require_regular(
     wrong = np.flatnonzero((gaps > 1.5 * usual) | (gaps < 0.5 * usual))
     if len(wrong) and not (times.dtype.kind == "M" and is_regular(cast("Dates", times), time_zone=time_zone)):
         row = int(wrong[0])
+        hint = ""
+        if time_zone is None and _are_set_clocks(times[wrong] + (times[1] - times[0]), times):
+            hint = " If the clocks were set forward then, say where: " + SAY_WHERE.format("...", "")
         raise DataError(
             f"series {name!r} has {len(wrong)} gap(s), the first from {show_time(times[row], time_zone)} to "
             f"{show_time(times[row + 1], time_zone)}. Fill it, or let fill='interpolate' or fill='seasonal' "
-            f"do it."
+            f"do it.{hint}"
         )
+
+
+def _are_set_clocks(moments: NDArray[np.generic], times: NDArray[np.generic]) -> bool:
+    """Tell whether all these are early on Sundays, when clocks are set, in a series of hours or less."""
+    if times.dtype.kind != "M" or usual_step(times.astype("datetime64[s]")) > SECONDS_OF_AN_HOUR:
+        return False
+    hours = moments.astype("datetime64[h]").astype(np.int64)
+    is_sunday = (hours // 24 + 4) % 7 == 0  # 1970 began on a Thursday
+    return bool((is_sunday & (hours % 24 <= LATEST_CHANGE)).all())
 
 
 def fill_gaps(
@@ -395,8 +424,44 @@ def _join(known: SeriesRows, new: SeriesRows) -> SeriesRows:
     )
 
 
+def join_series(
+    given: Mapping[Any, Any] | Sequence[Any] | NDArray[np.generic],
+    columns: Columns,
+    *,
+    firsts: Mapping[SeriesId, int] | None = None,
+) -> "pandas.DataFrame":
+    """Return series of any lengths as a long frame; a list numbers them.
+
+    Args:
+        given: arrays, lists or Series of pandas; those with dates as their index keep them.
+        columns: what the columns are to be called.
+        firsts: the first time of those without dates; default: 0.
+    """
+    pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+    parts = []
+    for name, series in given.items() if isinstance(given, Mapping) else enumerate(given):
+        if np.ndim(series) != 1:
+            raise DataError(
+                f"series {name!r}: expected numbers along one axis; got {type(series).__name__} of shape "
+                f"{np.shape(series)}. A dictionary or list holds one array, list or Series for each series."
+            )
+        first = 0 if firsts is None else firsts.get(name, 0)
+        times = np.arange(first, first + len(series))
+        has_dates = isinstance(getattr(series, "index", None), pandas.DatetimeIndex | pandas.PeriodIndex)
+        found = {columns.time: series.index if has_dates else times, columns.value: np.asarray(series)}
+        parts.append(pandas.DataFrame(found).assign(**{str(columns.series): name}))
+    if not parts:
+        raise DataError("there are no series.")
+    return pandas.concat(parts, ignore_index=True)
+
+
 def _as_frame(pandas: Any, given: Any, columns: Columns) -> Any:  # Any: pandas has no types
-    """Turn a Series or an array into a wide frame; periods into the dates that they begin with."""
+    """Turn what is no frame into one; periods into the dates that they begin with."""
+    if isinstance(given, Mapping):
+        is_table = columns.time in given and np.ndim(given[columns.time]) == 1
+        given = pandas.DataFrame(given) if is_table else join_series(given, columns)
+    elif isinstance(given, list | tuple) and len(given):
+        given = join_series(given, columns) if np.ndim(given[0]) else np.asarray(given)
     if isinstance(given, np.ndarray) and given.ndim in (1, 2) and given.dtype.kind in "biuf":
         table = given[:, None] if given.ndim == 1 else given
         names = [columns.value] if given.ndim == 1 else list(range(table.shape[1]))
@@ -413,6 +478,24 @@ def _as_frame(pandas: Any, given: Any, columns: Columns) -> Any:  # Any: pandas 
         if is_there and isinstance(given[columns.time].dtype, pandas.PeriodDtype):
             given = given.assign(**{str(columns.time): given[columns.time].dt.to_timestamp()})
     return given
+
+
+def _refuse_several(frame: "pandas.DataFrame", times: NDArray[np.generic], columns: Columns) -> None:
+    """Raise if a column tells rows of equal times apart: the frame is long, and the column has its ids."""
+    if len(np.unique(times)) == len(times):
+        return
+    pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+    for name in frame.columns:
+        if name == columns.time or pandas.api.types.is_float_dtype(frame[name]):
+            continue
+        pairs = pandas.DataFrame({"time": times, "id": frame[name].to_numpy()})
+        if not pairs.duplicated().any() and frame[name].duplicated().any():
+            others = [other for other in frame.columns if other not in (name, columns.time)]
+            value = f", target_column={others[0]!r}" if len(others) == 1 else ", target_column=..."
+            raise DataError(
+                f"{columns.time} comes more than once, with several {name!r}: if these are several series, "
+                f"name the columns, id_column={name!r}{'' if columns.value in others else value}."
+            )
 
 
 def _require_names(frame: "pandas.DataFrame", columns: Columns) -> None:

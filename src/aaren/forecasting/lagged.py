@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from aaren.datasets.dates import refuse_unordered
+from aaren.engine.estimator import require_levels
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
 from aaren.forecasting.ridge import LAG_STEPS
@@ -702,7 +703,7 @@ class LagSession(Session[LagState]):
         Args:
             levels: in percent, as [80, 95].
         """
-        sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in levels]
+        sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in require_levels(levels)]
         with torch.no_grad():
             found = self.model.predict_quantiles(self.state, torch.tensor(sides, dtype=torch.float64))
         return found.squeeze(0) if self.batch_size is None else found

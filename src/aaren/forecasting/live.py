@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.datasets.dates import refuse_unordered
-from aaren.engine.estimator import require_whole
+from aaren.engine.estimator import require_levels, require_whole
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.forecasting.calendar import Dates, continue_dates, find_slots
 from aaren.forecasting.frames import (
@@ -25,6 +25,8 @@ from aaren.forecasting.frames import (
     Panel,
     SeriesId,
     SeriesRows,
+    Table,
+    join_series,
     read_frame,
     read_times,
     show_time,
@@ -78,12 +80,13 @@ class LiveSeries:
         """
         self._require_fitted()
         horizon = self.model_.config.horizon_steps
-        h = horizon if h is None else require_whole("h", h)
-        wrong = [level for level in levels if not 1 <= level < 100]
-        if wrong:
+        if hasattr(h, "columns"):
             raise ConfigError(
-                f"levels are in percent, at least 1 and below 100, as [80, 95]; got {wrong[0]!r}."
+                "predict takes h, how many rows follow those known. Give new rows to update(frame), "
+                "covariates of the future to predict(X_future=frame)."
             )
+        h = horizon if h is None else require_whole("h", h)
+        levels = require_levels(levels)
         if h > horizon:
             warnings.warn(
                 f"h = {h} is beyond the fitted horizon of {horizon}: forecasts are fed back as if they had "
@@ -101,7 +104,7 @@ class LiveSeries:
                 }
         return write_frame(self.panel_, self._columns(), times, columns)
 
-    def update(self, rows: "pandas.DataFrame | pandas.Series | NDArray[np.generic]") -> Self:
+    def update(self, rows: Table) -> Self:
         """Take in rows that came after those known. Costs time per new row alone; see `refit_every`."""
         self._require_fitted()
         pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
@@ -109,12 +112,7 @@ class LiveSeries:
             row = self._next_row(rows)
             if row is not None:
                 return self.push(row)
-        if isinstance(rows, np.ndarray):
-            first = int(next(iter(self.recent_.values())).times[-1]) + 1
-            table = rows[:, None] if rows.ndim == 1 else rows
-            rows = pandas.DataFrame(table, columns=list(self.series_))
-            rows.insert(0, self.time_column, np.arange(first, first + len(table)))
-        zone = self.panel_.time_zone
+        rows, zone = self._following_on(rows), self.panel_.time_zone
         self._require_known(rows)
         panel = read_frame(
             rows, self._columns(), layout=self.panel_.layout, fill=self.fill, after=self._known(rows)
@@ -402,6 +400,21 @@ class LiveSeries:
                 f"was fitted, mean {mean:g} and standard deviation {deviation:g}, to be computed with. "
                 f"Leave it out, or correct it."
             )
+
+    def _following_on(self, rows: Table) -> Table:
+        """Return rows without times as a frame whose times follow those known."""
+        if not isinstance(rows, np.ndarray | Mapping | list | tuple) or self._has_dates:
+            return rows
+        if self.panel_.layout == "wide":
+            pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+            first = int(next(iter(self.recent_.values())).times[-1]) + 1
+            table = np.asarray(rows)
+            table = table[:, None] if table.ndim == 1 else table
+            frame = pandas.DataFrame(table, columns=list(self.series_))
+            frame.insert(0, self.time_column, np.arange(first, first + len(table)))
+            return frame
+        firsts = {name: int(known.times[-1]) + 1 for name, known in self.recent_.items()}
+        return join_series(rows, self._columns(), firsts=firsts)
 
     def _require_known(self, rows: object) -> None:
         """Refuse series that were not fitted, before anything else is said about them."""
