@@ -25,7 +25,7 @@ def play(policy: AarenPolicy, seed: int) -> float:
 def main() -> None:
     # A third each of skilled, clumsy and random episodes, made here; your own: a list of dicts, or a file.
     policy = AarenPolicy(updates=300, random_state=0, threads=1).fit("cartpole")
-    print(policy.summary())
+    print(policy.table())
     print(f"one episode, moved in its middle: {play(policy, seed=1):.0f}")
     policy.save("cartpole-policy")
     print(f"saved and loaded: {AarenPolicy.load('cartpole-policy').evaluate(episodes=10)}")

@@ -12,7 +12,7 @@ from aaren import AarenPolicy
 
 policy = AarenPolicy(updates=300, comparison_episodes=5, threads=1, random_state=0)  # small
 policy.fit("cartpole")  # your own: a list of dicts of observations, actions and rewards, or a file
-print(policy.summary())
+print(policy.table())
 
 # %% [markdown]
 # The clone of the best third of the episodes stands beside it: where it is as good, it is the simpler

@@ -67,7 +67,7 @@ def test_episodes_come_in_many_forms(tmp_path: Path) -> None:
         ({"rewards": np.full(12, np.inf)}, "episode 1: rewards at .0,. is inf"),
         ({"observations": np.zeros((12, 2))}, "episode 1: observations .12, 2. of float64, but episode 0"),
         ({"actions": np.zeros((12, 1))}, "all must be of one environment"),
-        ({"actions": np.array(["left"] * 12)}, "episode 1: actions: expected real numbers"),
+        ({"actions": np.array(["left"] * 12)}, "episode 1: actions are text, such as .left.; number them"),
         ({"actions": np.full(12, -1)}, "expected whole numbers from 0; got -1"),
     ],
 )
@@ -93,6 +93,72 @@ def test_episodes_that_are_wrong_are_named(change: dict[str, Any], message: str)
 def test_what_holds_no_episodes_is_refused(episodes: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         AarenPolicy().fit(episodes)
+
+
+def test_choices_in_other_forms_than_whole_numbers_from_0() -> None:
+    episodes = record()
+    flags = [{**one, "actions": one["actions"].astype(bool).tolist()} for one in episodes]
+    np.testing.assert_array_equal(read_episodes(flags).actions, read_episodes(episodes).actions)
+    names = [{**one, "actions": np.where(one["actions"], "left", "right")} for one in episodes]
+    with pytest.raises(DataError, match=r"episode 0: actions are text, such as '.*'; number them from 0"):
+        read_episodes(names)
+    large = [{**one, "actions": 100_000 * one["actions"] + 5} for one in episodes]
+    with pytest.raises(DataError, match=r"whole numbers up to 100005, and only 2 of these were taken"):
+        AarenPolicy(updates=1).fit(large)
+    floats = [{**one, "actions": one["actions"].astype(float)} for one in episodes]
+    with pytest.warns(UserWarning, match=r"the actions are 0, 1 in floating point.*actions.astype\(int\)"):
+        AarenPolicy(updates=1, random_state=0).fit(floats)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (lambda one: one["actions"] + 1, "counted from 1. Count them from 0: actions - 1"),
+        (lambda one: np.eye(2)[one["actions"]], r"whole numbers, actions.argmax\(-1\)"),
+    ],
+)
+def test_actions_that_an_environment_counts_otherwise(form: Any, message: str) -> None:
+    episodes = [
+        {**one, "actions": form(one), "observations": np.zeros((12, 4), np.float32)} for one in record()
+    ]
+    with pytest.raises(DataError, match=message):
+        AarenPolicy(updates=1).fit(episodes, environment="CartPole-v1")
+
+
+def test_environments_that_must_be_wrapped_first() -> None:
+    episodes = [{**one, "observations": np.zeros((12, 4), np.float32)} for one in record()]
+    with pytest.raises(ConfigError, match=r"got Discrete and Discrete. .*FlattenObservation\(environment\)"):
+        AarenPolicy().fit(episodes, environment="FrozenLake-v1")
+    pole = gymnasium.make("CartPole-v1")
+    from_one = gymnasium.wrappers.TransformAction(
+        pole, lambda action: action - 1, gymnasium.spaces.Discrete(2, start=1)
+    )
+    with pytest.raises(
+        ConfigError, match=r"counts its actions from 1; here they are counted from 0. Wrap it"
+    ):
+        AarenPolicy().fit(episodes, environment=from_one)
+
+
+def test_steps_that_are_not_sorted_into_episodes() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"episode": 0, "x": [0.0, 1.0], "action": [0, 1], "reward": 1.0})
+    for given in (frame, [frame]):
+        with pytest.raises(DataError, match=r"Split a frame of steps: .*frame.groupby\('episode'\)"):
+            read_episodes(given)
+    steps = [([0.0], 1, 1.0), ([0.1], 0, 1.0), ([0.2], 0, 1.0), ([0.3], 0, 1.0)]
+    with pytest.raises(DataError, match=r"make three lists: tuple\(zip\(\*steps\)\)"):
+        read_episodes([steps])
+    assert read_episodes([tuple(zip(*steps, strict=True))]).returns.tolist() == [4.0]
+    short = [{key: part[:1] for key, part in one.items()} for one in record()]
+    with pytest.raises(DataError, match="every episode has one step"):
+        read_episodes(short, drop_short=True)
+    with pytest.raises(ConfigError, match="unknown dataset of episodes 'cartpol'; did you mean 'cartpole'"):
+        read_episodes("cartpol")
+
+
+def test_an_observation_of_several_axes_is_flattened_by_the_user(fitted: AarenPolicy) -> None:
+    with pytest.raises(ShapeError, match=r"must be \(3,\) .* got \(1, 3\). Flatten it: np.reshape"):
+        fitted.stream().push([[0.0, 0.0, 0.0]])
 
 
 def test_settings_that_cannot_be_are_told_together() -> None:
@@ -253,3 +319,16 @@ def test_a_better_clone_is_told() -> None:
     with pytest.warns(UserWarning, match="Use the clone"):
         policy = AarenPolicy(updates=1, random_state=0, comparison_episodes=5).fit(few_of_cartpole())
     assert "use the clone" in policy.verdict()
+
+
+def test_the_earlier_name_of_the_table_warns(fitted: AarenPolicy) -> None:
+    with pytest.warns(DeprecationWarning, match=r"summary\(\) is called table\(\)"):
+        assert fitted.summary() == fitted.table()
+
+
+def test_a_damaged_folder_is_named(fitted: AarenPolicy, tmp_path: Path) -> None:
+    folder = fitted.save(tmp_path)
+    for text in ("", "{}", "[]"):
+        (folder / "estimator.json").write_text(text)
+        with pytest.raises(DataError, match=r"damaged or incomplete AarenPolicy .* Save it again"):
+            AarenPolicy.load(folder)

@@ -149,6 +149,11 @@ class Trajectories:
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), lasts + 1])
         rows = int(offsets[-1])
         kept = np.diff(offsets) >= MIN_STEPS if drop_short else np.ones(len(lasts), dtype=bool)
+        if len(lasts) and not kept.any():
+            raise DataError(
+                f"{name}: every episode has one step, which shows no consequence of an action; at least "
+                f"{MIN_STEPS} are needed."
+            )
         inside = np.flatnonzero(np.repeat(kept, np.diff(offsets)))
         acted: NDArray[np.float32] | Integers
         if is_discrete:

@@ -317,10 +317,19 @@ def _sizes(environment_id: str, environment: Environment) -> tuple[int, Actions]
     spaces = require_extra("gymnasium.spaces", extra="rl", purpose=f"running {environment_id}")
     seen, done = environment.observation_space, environment.action_space
     if not isinstance(seen, spaces.Box) or not isinstance(done, spaces.Box | spaces.Discrete):
+        how = "Wrap it, as gymnasium.wrappers do"
+        if not isinstance(seen, spaces.Box):
+            how = "Wrap it, while recording too: gymnasium.wrappers.FlattenObservation(environment)"
         raise ConfigError(
             f"{environment_id}: box observations and box or discrete actions are needed; got "
-            f"{type(seen).__name__} and {type(done).__name__}. Wrap it, as gymnasium.wrappers do, and "
-            f"register what comes out under an id of your own."
+            f"{type(seen).__name__} and {type(done).__name__}. {how}, and give what comes out, or register "
+            f"it under an id of your own."
+        )
+    if isinstance(done, spaces.Discrete) and int(done.start) != 0:
+        raise ConfigError(
+            f"{environment_id} counts its actions from {done.start}; here they are counted from 0. Wrap it, "
+            f"while recording too: gymnasium.wrappers.TransformAction(environment, lambda action: action + "
+            f"({done.start}), gymnasium.spaces.Discrete({done.n}))."
         )
     size = int(np.prod(seen.shape))
     if isinstance(done, spaces.Discrete):

@@ -6,6 +6,7 @@ an object such as Minari's, with `observations`, `actions` and `rewards`, or a t
 
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 
 from aaren.datasets import catalogue as registry
 from aaren.datasets.numbers import flags, numeric
-from aaren.errors import DataError
+from aaren.errors import DataError, unknown_name
 from aaren.rl import data as recorded
 from aaren.rl.data import Trajectories
 
 PARTS = ("observations", "actions", "rewards")
+CLOSE = 0.75  # how alike a name is to one that is meant
 Episodes = Any  # a name, a path, Trajectories, a Minari dataset, or a list of episodes
 
 
@@ -26,8 +28,11 @@ def read_episodes(given: Episodes, *, drop_short: bool = False) -> Trajectories:
     """Turn recorded episodes, in any form of this module's head, into trajectories."""
     if isinstance(given, Trajectories):
         return given
-    if isinstance(given, str) and given in _names() and not os.path.exists(given):  # noqa: PTH110
-        return recorded.load(given)
+    if isinstance(given, str) and not os.path.exists(given):  # noqa: PTH110
+        if given in _names():
+            return recorded.load(given)
+        if get_close_matches(given, _names(), n=1, cutoff=CLOSE):
+            raise unknown_name("dataset of episodes", given, _names())
     if isinstance(given, str | Path):
         return recorded.read(given, drop_short=drop_short)
     name, environment = "episodes", ""
@@ -44,7 +49,7 @@ def read_episodes(given: Episodes, *, drop_short: bool = False) -> Trajectories:
     if not isinstance(given, Sequence | np.ndarray) or len(given) == 0:
         raise DataError(
             f"episodes must be a dataset's name, a file, a Minari dataset, or a list with one entry per "
-            f"episode, each with {', '.join(PARTS)}; got {_kind(given)}."
+            f"episode, each with {', '.join(PARTS)}; got {_kind(given)}.{_hint(given)}"
         )
     parts: dict[str, list[NDArray[Any]]] = {key: [] for key in recorded.ARRAYS}
     for number, episode in enumerate(given):
@@ -80,7 +85,9 @@ def _read_episode(episode: object, name: str) -> dict[str, NDArray[Any]]:
     if missing:
         raise DataError(
             f"{name}: expected {', '.join(PARTS)}; {', '.join(missing)} missing in {_kind(episode)}."
+            f"{_hint(episode)}"
         )
+    given["actions"] = _as_numbers(given["actions"], name)
     seen, acted, earned = (numeric(given[key], name=f"{name}: {key}") for key in PARTS)
     steps = len(earned) if earned.ndim == 1 else -1
     if seen.ndim == 1 and seen.dtype.kind != "O":
@@ -109,6 +116,34 @@ def _read_episode(episode: object, name: str) -> dict[str, NDArray[Any]]:
         "terminals": last & is_terminal,
         "timeouts": last & (not is_terminal),
     }
+
+
+def _as_numbers(actions: Any, name: str) -> Any:  # Any: whatever holds them
+    """Return actions of two kinds, True and False, as 0 and 1; say what to do with names."""
+    try:
+        found = np.asarray(actions)
+    except ValueError:  # of several lengths, which `numeric` reports
+        return actions
+    if found.dtype.kind in "US":
+        raise DataError(
+            f"{name}: actions are text, such as {str(found.flat[0])!r}; number them from 0, alike in all "
+            f"episodes: [names.index(action) for action in actions]."
+        )
+    return found.astype(np.int64) if found.dtype.kind == "b" else actions
+
+
+def _hint(given: object) -> str:
+    """Show how to bring steps into the form that is wanted."""
+    if hasattr(given, "iloc"):
+        return (
+            " Split a frame of steps: [{'observations': rows[['x', 'y']].to_numpy(), 'actions': "
+            "rows['action'].to_numpy(), 'rewards': rows['reward'].to_numpy()} for _, rows in "
+            "frame.groupby('episode')]."
+        )
+    first = given[0] if isinstance(given, Sequence) and len(given) else None
+    if isinstance(first, tuple | list) and len(first) == len(PARTS):
+        return " Of steps (observation, action, reward) make three lists: tuple(zip(*steps))."
+    return ""
 
 
 def _names() -> set[str]:

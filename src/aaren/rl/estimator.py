@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
-from aaren.engine.estimator import RandomState, Settings, saved_random_state
+from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.progress import Observer, choose_observer, duration
@@ -48,6 +48,8 @@ except ImportError as error:
     ) from error
 
 WEIGHT_DECAY = 1e-2
+MOST_UNTAKEN = 50  # times as many discrete actions as were ever taken
+FEW_CHOICES = 20  # different whole numbers, from 0, that are probably no quantities
 FEWEST_TO_HOLD_OUT = 5  # episodes; of fewer, all are learned from and the last weights are kept
 ESTIMATOR_FILE, CLONE_FOLDER = "estimator.json", "clone"
 WHO = ("policy", "clone")
@@ -171,7 +173,10 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         take_threads()
         self._require_settings()
         data = read_episodes(episodes, drop_short=True)
+        _require_numbered(data)
         simulator = self._find_environment(data, environment)
+        if simulator is None:
+            _warn_of_choices(data)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         observer = choose_observer(None) if self.verbose else Observer()
         held, kept = self._hold_out(data, seed)
@@ -223,7 +228,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 who: self._play(simulator, who, int(self.comparison_episodes), (seed, 1), None) for who in WHO
             }
         if self.verbose:
-            observer.say(self.summary())
+            observer.say(self.table())
         self._warn_if_clone_wins()
         return self
 
@@ -305,7 +310,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         _require_fit(simulator, config.state_size, config.actions, config.action_size)
         return self._play(simulator, who, int(episodes), (seed, 0), target_return)
 
-    def summary(self) -> str:
+    def table(self) -> str:
         """Return the comparison with the clone after a fit as a small table, and the verdict."""
         check_is_fitted(self, "model_")
         rows = [
@@ -329,6 +334,11 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         else:
             lines.append(f"  {self.verdict()}")
         return "\n".join(lines)
+
+    def summary(self) -> str:
+        """Return `table()`, which is its name in all estimators."""
+        warnings.warn("AarenPolicy.summary() is called table().", DeprecationWarning, stacklevel=2)
+        return self.table()
 
     def verdict(self) -> str:
         """Say whether the policy or the clone collected more, beyond two standard errors."""
@@ -383,7 +393,11 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise DataError(
                 f"no policy in {folder}: {path.name} is missing. Give the folder that AarenPolicy.save wrote."
             )
-        described = json.loads(path.read_text(encoding="utf-8"))
+        with reading(folder, cls.__name__):
+            return cls._from_description(json.loads(path.read_text(encoding="utf-8")), folder)
+
+    @classmethod
+    def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenPolicy":
         policy = cls(**described["settings"])
         model, clone = load_model(folder), load_model(folder / CLONE_FOLDER)
         if not isinstance(model, DecisionModel) or not isinstance(clone, ClonePolicy):
@@ -598,11 +612,39 @@ def _require_fit(simulator: Simulator, state_size: int, actions: str, action_siz
     cure = "they are of another environment."
     if found.kind == "discrete" and (actions, action_size) == ("box", 1):
         cure = "give discrete actions as whole numbers, actions.astype(int)."
+    elif found.kind == "discrete" and (actions, action_size) == ("box", found.size):
+        cure = "give discrete actions as whole numbers, actions.argmax(-1)."
+    elif found.kind == actions == "discrete" and found.size + 1 == action_size:
+        cure = "are actions counted from 1? Count them from 0: actions - 1."
     raise DataError(
         f"{name} shows {simulator.observation_size} numbers and takes "
         f"{describe_actions(found.kind, found.size)}; the episodes have observations of {state_size} and "
         f"{describe_actions(actions, action_size)}: {cure}"
     )
+
+
+def _require_numbered(data: Trajectories) -> None:
+    """Raise if whole-numbered actions are names rather than numbers: few of them, and large."""
+    if data.num_actions is None:
+        return
+    taken = len(np.unique(data.actions))
+    if data.num_actions > MOST_UNTAKEN * taken:
+        raise DataError(
+            f"actions are whole numbers up to {data.num_actions - 1}, and only {taken} of these were taken. "
+            f"Number them from 0, alike in all episodes: np.searchsorted(np.unique(all_actions), actions)."
+        )
+
+
+def _warn_of_choices(data: Trajectories) -> None:
+    """Warn of actions that look like choices but are given, and so learned, as continuous numbers."""
+    taken = np.unique(data.actions)
+    is_number = data.num_actions is None and data.action_size == 1
+    if is_number and 1 < len(taken) <= FEW_CHOICES and np.array_equal(taken, np.arange(len(taken))):
+        warnings.warn(
+            f"the actions are {', '.join(f'{one:g}' for one in taken)} in floating point, and are learned as "
+            f"numbers that may lie between these. If they are choices, give actions.astype(int).",
+            stacklevel=3,
+        )
 
 
 def _short(value: float) -> str:

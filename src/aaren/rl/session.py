@@ -8,6 +8,7 @@ carried   the whole episode in the model's state: constant work per step (Aaren)
 reset     the same, reset every K steps: constant work, 1 to K steps of context in turn
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
@@ -296,7 +297,12 @@ class PolicySession(Session[PolicyState]):
             tensor = tensor.unsqueeze(0)
         if tuple(tensor.shape) != shape:
             wanted, came = (shape[1:], tensor.shape[1:]) if self.batch_size is None else (shape, tensor.shape)
-            raise ShapeError(f"{name} must be {tuple(wanted)} in this session; got {tuple(came)}.")
+            hint = (
+                f" Flatten it: np.reshape({name}, {tuple(wanted)})."
+                if math.prod(came) == math.prod(wanted)
+                else ""
+            )
+            raise ShapeError(f"{name} must be {tuple(wanted)} in this session; got {tuple(came)}.{hint}")
         return tensor
 
 
