@@ -212,3 +212,35 @@ def test_settings_that_cannot_be() -> None:
         AarenClassifier(recipe="article").fit(panel, names)
     with pytest.raises(ConfigError, match="updates must be at least 1; got 0"):
         AarenClassifier(updates=0).fit(panel, names)
+
+
+def test_the_table_beside_a_linear_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    names = np.where(np.arange(60) % 2, "up", "down")
+    slopes = np.where(names == "up", 1.0, -1.0)[:, None] * np.linspace(-1, 1, 20)
+    noisy = slopes + 1.5 * rng.normal(
+        size=(60, 20)
+    )  # a linear problem: nothing is better than a linear model
+    model = AarenClassifier(size="small", random_state=0, verbose=True).fit(noisy, names)
+    assert list(model.held_out_) == ["AarenClassifier", "ridge on the values", "most frequent class"]
+    assert model.held_out_["most frequent class"] == 0.5
+    assert model.held_out_["ridge on the values"] > model.held_out_["AarenClassifier"]
+    assert "ridge on the values is better by" in model.table()
+    assert model.table().endswith("use the baseline.")
+    assert model.table() in capsys.readouterr().err
+    assert AarenClassifier.load(model.save(tmp_path)).table() == model.table()
+    swung = np.sin(np.where(names == "up", 0.9, 0.3)[:, None] * np.arange(20) + rng.uniform(0, 6, (60, 1)))
+    ours = AarenClassifier(size="small", random_state=0).fit(swung, names)
+    assert ours.gain_[0] > 2 * ours.gain_[1]
+    assert "AarenClassifier is better by" in ours.table()
+    network = AarenClassifier(model="network", epochs=1, width=8, num_heads=1, num_layers=1).fit(swung, names)
+    assert "There is no comparison with baselines" in network.table()
+
+
+def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
+    swung = np.sin(np.outer(np.where(np.arange(20) % 2, 0.9, 0.3), np.arange(12)))
+    folder = AarenClassifier(size="small").fit(swung, np.arange(20) % 2).save(tmp_path)
+    for text in ("", "{}", "[]", '{"settings": {"width": 8}}'):
+        (folder / "estimator.json").write_text(text)
+        with pytest.raises(DataError, match=r"damaged or incomplete AarenClassifier .* Save it again"):
+            AarenClassifier.load(folder)

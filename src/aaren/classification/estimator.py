@@ -6,13 +6,14 @@ By default its model is a `FeatureClassifier`, fitted in closed form; on request
 
 import copy
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import safetensors.torch
@@ -52,11 +53,19 @@ from aaren.classification.panels import (
     warn_if_transposed,
 )
 from aaren.classification.predict import require_room
-from aaren.classification.ridge import SIZES, EarlyStop, LeftOut, fit_features, plan_features
+from aaren.classification.ridge import (
+    MOST_EXACT,
+    SIZES,
+    EarlyStop,
+    LeftOut,
+    fit_features,
+    plan_features,
+    predict_left_out,
+)
 from aaren.classification.session import LabelledSession, Readable, decision_steps
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable, take_threads
-from aaren.engine.estimator import RandomState, Settings, saved_random_state
+from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import RunStatus
@@ -71,6 +80,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EVALUATION_BATCH = 64  # cases at once, without gradients
+OURS, BASELINE, MAJORITY = "AarenClassifier", "ridge on the values", "most frequent class"
 MODELS = ("features", "network", "both")
 RECIPES = (None, "paper")
 HELD_OUT = 0.2  # of the cases, where `model="both"` asks whether averaging pays
@@ -223,9 +233,45 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         self.classes_, self.mean_, self.deviation_ = classes, mean, deviation
         self.n_channels_, self.length_ = num_channels, length
         self.n_iter_ = 1 if status is None else status.curve[-1]["epoch"]
+        self._compare(series)
         if self.verbose:
             observer.say(self._summary(time.perf_counter() - begin))
+            observer.say(self.table())
         return self
+
+    def table(self) -> str:
+        """Return the accuracy on training cases that were left out, ours and the baselines', and the verdict.
+
+        The baseline is linear: ridge regression on the values of a series, and the same cases left out.
+        """
+        check_is_fitted(self, "model_")
+        if not self.held_out_:
+            return (
+                f"There is no comparison with baselines: every case is left out in turn only by "
+                f"model='features', of up to {MOST_EXACT:,} cases."
+            )
+        lines = [f"{'on cases left out':28} accuracy"]
+        lines += [f"{name:28} {found:.3f}" for name, found in self.held_out_.items()]
+        gain, error = self.gain_
+        lines.append(f"{OURS} is better by {gain:.3f} ± {error:.3f}")
+        if gain < 0.0:
+            lines[-1] = f"{BASELINE} is better by {-gain:.3f} ± {error:.3f}: use the baseline."
+        elif gain <= error:
+            lines[-1] += ", which may be chance: the baseline will do."
+        return "\n".join(lines)
+
+    def _compare(self, series: LabelledSeries) -> None:
+        """Compare with the baseline where every case was left out in turn."""
+        self.held_out_, self.gain_ = {}, (math.nan, math.nan)
+        if self.left_out_ is None or len(self.left_out_.labels) != len(series):
+            return  # a network, or more cases than can be left out in turn
+        labels, count = series.labels, len(self.classes_)
+        with repeatable(EngineConfig(threads=self.threads), seed=0, shares_process=True):
+            theirs = (predict_left_out(series, count) == labels).double()
+        ours = (self.left_out_.probabilities[:, -1].argmax(-1) == labels).double()
+        most = float(torch.bincount(labels, minlength=count).max()) / len(labels)
+        self.held_out_ = {OURS: float(ours.mean()), BASELINE: float(theirs.mean()), MAJORITY: most}
+        self.gain_ = float((ours - theirs).mean()), float((ours - theirs).std() / len(labels) ** 0.5)
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:  # noqa: N803  scikit-learn's name
         """Return the probability of every class, (cases, classes), in the order of `classes_`."""
@@ -361,6 +407,8 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
             "length": self.length_,
             "num_iterations": self.n_iter_,
             "num_features": getattr(self, "n_features_in_", None),
+            "held_out": self.held_out_,
+            "gain": self.gain_ if self.held_out_ else None,
         }
         (folder / LEFT_OUT_FILE).unlink(missing_ok=True)  # of a model that was saved here before
         if self.left_out_ is not None:
@@ -379,7 +427,11 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
                 f"no estimator in {folder}: {path.name} is missing. Give the folder that "
                 f"AarenClassifier.save wrote; for that of a run use AarenClassifier.from_run."
             )
-        described = json.loads(path.read_text(encoding="utf-8"))
+        with reading(folder, cls.__name__):
+            return cls._from_description(json.loads(path.read_text(encoding="utf-8")), folder)
+
+    @classmethod
+    def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenClassifier":
         estimator = cls(**described["settings"])
         estimator.model_ = cast("Model", load_model(folder))
         found = described["classes"]
@@ -389,6 +441,8 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         estimator.n_iter_ = described["num_iterations"]
         if described["num_features"] is not None:
             estimator.n_features_in_ = described["num_features"]
+        estimator.held_out_ = described.get("held_out", {})  # not there in those of earlier versions
+        estimator.gain_ = tuple(described.get("gain") or (math.nan, math.nan))
         left_out = folder / LEFT_OUT_FILE
         estimator.left_out_ = None
         if left_out.is_file():
@@ -424,6 +478,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         estimator.deviation_ = np.array(learned["deviation"]) + np.finfo(np.float64).eps
         estimator.n_channels_, estimator.length_ = config.num_channels, config.length
         estimator.left_out_, estimator.n_iter_ = None, 1
+        estimator.held_out_, estimator.gain_ = {}, (math.nan, math.nan)
         return estimator
 
     def _fit_model(
