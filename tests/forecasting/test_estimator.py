@@ -634,7 +634,8 @@ def test_a_table_compares_with_baselines(capsys: pytest.CaptureFixture[str]) -> 
     frame = long_frame(600)
     frame["y"] += 0.2 * frame.groupby("unique_id")["y"].transform("std") * noise.normal(size=len(frame))
     AarenForecaster(horizon=6, verbose=True, **TINY).fit(frame)
-    printed = capsys.readouterr().out
+    results, printed = capsys.readouterr()
+    assert not results
     for name in ("AarenForecaster", "seasonal naive, day", "seasonal naive, week", "linear", "last value"):
         assert name in printed
     assert "use the baseline" not in printed
@@ -766,11 +767,18 @@ def test_lists_and_dictionaries_of_series() -> None:
     days = pd.Series(rows, index=pd.date_range("2026-01-01", periods=80))
     dated = AarenForecaster(horizon=3, **TINY).fit({"one": days, "two": days[:50]}).predict(1)
     assert dated["ds"].tolist() == [pd.Timestamp("2026-03-22"), pd.Timestamp("2026-02-20")]
+    zoned = AarenForecaster(horizon=3, **TINY).fit({"one": days.tz_localize("Europe/Berlin")})
+    zoned.update({"one": [0.1, 0.2]})  # without times: they follow
+    assert zoned.predict(1)["ds"].tolist() == [pd.Timestamp("2026-03-24", tz="Europe/Berlin")]
+    wide = AarenForecaster(horizon=3, **TINY).fit(days.rename("one"))
+    assert wide.update([0.1, 0.2]).predict(1)["ds"].tolist() == [pd.Timestamp("2026-03-24")]
+    with pytest.raises(DataError, match="series 'three' was not there when the model was fitted"):
+        zoned.update({"three": [0.1]})
     alone = AarenForecaster(horizon=3, **TINY)
     pd.testing.assert_frame_equal(alone.fit(rows.tolist()).predict(), alone.fit(rows).predict())
     columns = {"ds": days.index, "y": rows}
     pd.testing.assert_frame_equal(alone.fit(columns).predict(), alone.fit(pd.DataFrame(columns)).predict())
-    for wrong in ({"one": 3.0}, [rows, rows[:, None]]):
+    for wrong in ({"one": 3.0}, {"one": []}, [rows, rows[:, None]]):
         with pytest.raises(DataError, match=r"series .*: expected numbers along one axis; got"):
             alone.fit(wrong)
 

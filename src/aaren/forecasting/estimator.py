@@ -8,6 +8,7 @@ in proportion to the new rows, `predict` none that grows with the past.
 import datetime
 import json
 import math
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from aaren.engine.estimator import (
     require_whole,
     saved_random_state,
 )
+from aaren.engine.progress import write_line
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.files.atomic import write_bytes, write_text
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
@@ -219,8 +221,7 @@ class AarenForecaster(Estimator, LiveSeries):
         self.sums_ = self._sums(history) if self.refit_every else None
         self.recent_ = {name: last_rows(rows, kept=self._kept) for name, rows in series.items()}
         self._ahead, self._slots_ahead = {}, {}
-        if self.verbose:
-            print(self.table())
+        self._tell(self.table())
         return self
 
     def _warn_of_unused(self, frame: object, panel: Panel) -> None:
@@ -542,7 +543,7 @@ class AarenForecaster(Estimator, LiveSeries):
 
     def _tell(self, line: str) -> None:
         if self.verbose:
-            print(line, flush=True)
+            write_line(line, sys.stderr)  # as the others do: what is printed to stdout is the user's
 
     def _settings(self) -> dict[str, Any]:
         """Return the numbers among the settings as plain ones, or report all that cannot be."""

@@ -9,7 +9,7 @@ numbers. Series are known by their ids as they are: 1 and "1" are two.
 
 import datetime
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -428,28 +428,32 @@ def join_series(
     given: Mapping[Any, Any] | Sequence[Any] | NDArray[np.generic],
     columns: Columns,
     *,
-    firsts: Mapping[SeriesId, int] | None = None,
+    times: "Callable[[SeriesId, int], pandas.Series | NDArray[np.generic]] | None" = None,
 ) -> "pandas.DataFrame":
     """Return series of any lengths as a long frame; a list numbers them.
 
     Args:
         given: arrays, lists or Series of pandas; those with dates as their index keep them.
         columns: what the columns are to be called.
-        firsts: the first time of those without dates; default: 0.
+        times: of a series without dates, by its name and length; default: counted from 0.
     """
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
     parts = []
     for name, series in given.items() if isinstance(given, Mapping) else enumerate(given):
-        if np.ndim(series) != 1:
+        if np.ndim(series) != 1 or not len(series):
             raise DataError(
                 f"series {name!r}: expected numbers along one axis; got {type(series).__name__} of shape "
                 f"{np.shape(series)}. A dictionary or list holds one array, list or Series for each series."
             )
-        first = 0 if firsts is None else firsts.get(name, 0)
-        times = np.arange(first, first + len(series))
-        has_dates = isinstance(getattr(series, "index", None), pandas.DatetimeIndex | pandas.PeriodIndex)
-        found = {columns.time: series.index if has_dates else times, columns.value: np.asarray(series)}
-        parts.append(pandas.DataFrame(found).assign(**{str(columns.series): name}))
+        count = len(series)
+        stamps = np.arange(count) if times is None else times(name, count)
+        if isinstance(getattr(series, "index", None), pandas.DatetimeIndex | pandas.PeriodIndex):
+            stamps = series.index
+        parts.append(
+            pandas.DataFrame(
+                {columns.series: [name] * count, columns.time: stamps, columns.value: np.asarray(series)}
+            )
+        )
     if not parts:
         raise DataError("there are no series.")
     return pandas.concat(parts, ignore_index=True)
@@ -487,6 +491,8 @@ def _refuse_several(frame: "pandas.DataFrame", times: NDArray[np.generic], colum
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
     for name in frame.columns:
         if name == columns.time or pandas.api.types.is_float_dtype(frame[name]):
+            continue
+        if not all(isinstance(one, Hashable) for one in frame[name]):
             continue
         pairs = pandas.DataFrame({"time": times, "id": frame[name].to_numpy()})
         if not pairs.duplicated().any() and frame[name].duplicated().any():

@@ -403,18 +403,31 @@ class LiveSeries:
 
     def _following_on(self, rows: Table) -> Table:
         """Return rows without times as a frame whose times follow those known."""
-        if not isinstance(rows, np.ndarray | Mapping | list | tuple) or self._has_dates:
+        if not isinstance(rows, np.ndarray | Mapping | list | tuple):
             return rows
-        if self.panel_.layout == "wide":
-            pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
-            first = int(next(iter(self.recent_.values())).times[-1]) + 1
+        if isinstance(rows, Mapping) and self.time_column in rows:
+            return rows  # a table
+        if self.panel_.layout == "long":
+            return join_series(rows, self._columns(), times=self._next_stamps)
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        if isinstance(rows, Mapping):
+            frame = pandas.DataFrame(rows)
+        else:
             table = np.asarray(rows)
-            table = table[:, None] if table.ndim == 1 else table
-            frame = pandas.DataFrame(table, columns=list(self.series_))
-            frame.insert(0, self.time_column, np.arange(first, first + len(table)))
-            return frame
-        firsts = {name: int(known.times[-1]) + 1 for name, known in self.recent_.items()}
-        return join_series(rows, self._columns(), firsts=firsts)
+            frame = pandas.DataFrame(table[:, None] if table.ndim == 1 else table, columns=list(self.series_))
+        frame.insert(0, self.time_column, self._next_stamps(self.series_[0], len(frame)))
+        return frame
+
+    def _next_stamps(self, name: SeriesId, count: int) -> "pandas.Series | NDArray[np.generic]":
+        """Return the times after those known of a series, as a user has them."""
+        if name not in self.recent_:
+            return np.arange(count)  # of no series that is known, which is told later
+        longest = max((rows.times for rows in self.recent_.values()), key=len)
+        times, zone = self._following(self.recent_[name].times, count, like=longest), self.panel_.time_zone
+        if zone is None:
+            return times
+        pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
+        return pandas.Series(times).dt.tz_localize("UTC").dt.tz_convert(zone)
 
     def _require_known(self, rows: object) -> None:
         """Refuse series that were not fitted, before anything else is said about them."""
