@@ -17,7 +17,12 @@ from aaren.engine.lines import open_rows
 from aaren.integrations.pure import PureStep
 
 SECONDS = 900  # for a driver, on a busy machine
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * SECONDS)]
+
+
+def with_spark(test: Any) -> Any:
+    """Mark a test that starts Spark."""
+    return pytest.mark.long(pytest.mark.timeout(2 * SECONDS)(test))
+
 
 DRIVER = """
 import sys
@@ -95,6 +100,7 @@ def needs_spark() -> None:
     pytest.importorskip("pyspark", reason="needs aaren[spark] and Java 17")
 
 
+@with_spark
 def test_a_killed_driver_goes_on_exactly(tmp_path: Path) -> None:
     """With the model of `aaren bench pool`, which measures the speed: 4 layers of width 64."""
     train_model(tmp_path)
@@ -122,6 +128,7 @@ def test_a_killed_driver_goes_on_exactly(tmp_path: Path) -> None:
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
+@with_spark
 def test_streams_expire_by_event_time(run: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows"
     rows.mkdir()
@@ -136,3 +143,21 @@ def test_streams_expire_by_event_time(run: Path, tmp_path: Path) -> None:
     found = {row["ts"][11:19]: row["answer"] for row in committed(tmp_path / "out")}
     assert found["05:00:02"] == found["00:00:00"]  # it began anew
     assert found["05:00:01"] != found["05:00:00"]
+
+
+class Timers(list[int]):
+    """Stands for Spark's handle of one key."""
+
+    listTimers = list.copy  # noqa: N815  # Spark's names
+    registerTimer, deleteTimer = list.append, list.remove  # noqa: N815
+
+
+def test_a_row_that_comes_late_does_not_shorten_the_life_of_its_stream() -> None:
+    pytest.importorskip("pyspark", reason="needs aaren[spark]")
+    from aaren.integrations.spark import _Streams
+
+    streams, timers = _Streams(b"", "id", "ts", "", 60.0), Timers()
+    streams._handle = timers
+    for second, expected in ((10, 70), (5, 70), (10, 70), (12, 72)):
+        streams._set_timer(datetime(1970, 1, 1, 0, 0, second))
+        assert timers == [1000 * expected]

@@ -118,11 +118,16 @@ class _Streams(StatefulProcessor):  # type: ignore[misc, unused-ignore]  # Any w
         return iter(())
 
     def _set_timer(self, last: datetime) -> None:
+        """Have one timer: that of the last row, which a row that came late does not put back."""
         assert self._expire_after is not None
-        for timer in list(self._handle.listTimers()):
-            self._handle.deleteTimer(timer)
         seconds = last.replace(tzinfo=UTC).timestamp() if last.tzinfo is None else last.timestamp()
-        self._handle.registerTimer(round(1000 * (seconds + self._expire_after)))
+        known = list(self._handle.listTimers())
+        latest = max([round(1000 * (seconds + self._expire_after)), *known])
+        for timer in known:
+            if timer != latest:
+                self._handle.deleteTimer(timer)
+        if latest not in known:
+            self._handle.registerTimer(latest)
 
     def close(self) -> None:
         """Leave the model in the process, for the next batch."""
