@@ -90,6 +90,7 @@ def serve(
                 server_header=False,
                 date_header=False,
                 ws_max_size=limits.body_bytes,
+                ws_max_queue=1,  # a message waits, the others stay with their sender
                 limit_concurrency=BACKLOG,
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=int(limits.seconds),
