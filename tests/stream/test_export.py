@@ -21,7 +21,8 @@ from aaren.forecasting.data import time_marks
 from aaren.nn import Encoder, EncoderConfig
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.export import Artifact, build_library, c_string, export_stream, identifier, read_rows
+from aaren.stream.artifact import Artifact, build_library, read_rows
+from aaren.stream.export import c_string, export_stream, identifier
 from aaren.stream.native.engine import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK, compile_step
 from aaren.stream.whole import calendar_marks, find_whole_step
 

@@ -17,7 +17,7 @@ from aaren.cli.main import app
 from aaren.events import AarenEventForecaster
 from aaren.ops.cpu import library
 from aaren.rl import AarenPolicy
-from aaren.stream.export import Artifact, build_library
+from aaren.stream.artifact import Artifact, build_library
 from aaren.stream.native.engine import compile_step
 from aaren.stream.onnx import OnnxStream
 from aaren.stream.whole import Exportable, find_whole_step

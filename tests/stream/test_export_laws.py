@@ -35,7 +35,8 @@ from aaren.nn.conv import Conv
 from aaren.nn.state import EncoderState
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.export import Artifact, Exported, StateBlocks, export_stream
+from aaren.stream.artifact import Artifact
+from aaren.stream.export import Exported, StateBlocks, export_stream
 from aaren.stream.native.engine import BAD_STATE, OK
 from aaren.stream.native.lower import Leaf
 from aaren.stream.onnx import OnnxStream, state_names

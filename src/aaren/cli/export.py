@@ -34,7 +34,8 @@ def export(
 
     [bold]aaren export runs/forecasting/... --to c -o sensor --check rows.npy[/]
     """
-    from aaren.stream.export import export_stream, read_rows
+    from aaren.stream.artifact import read_rows
+    from aaren.stream.export import export_stream
 
     rows = None if check is None else read_rows(check)
     written = export_stream(

@@ -20,7 +20,7 @@ import torch
 
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError, DataError, StateError
-from aaren.stream.pool import StateLayout
+from aaren.stream.layout import StateLayout
 from aaren.stream.rows import RowPath
 
 MARK_BYTES = 8  # in front of a state: whose it is

@@ -3,16 +3,12 @@
 The C that is written is the runtime that also runs the native engine, and the model's program as tables.
 """
 
-import ctypes
 import hashlib
 import json
 import keyword
 import re
-import shutil
 import struct
 import subprocess
-import tempfile
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -26,7 +22,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from aaren.errors import (
-    AarenError,
     ConfigError,
     DataError,
     MissingDependencyError,
@@ -36,6 +31,7 @@ from aaren.errors import (
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn.state import convert
 from aaren.stream import onnx
+from aaren.stream.artifact import WEIGHTS_FILE, compare
 from aaren.stream.native.engine import NativeStep, compile_step
 from aaren.stream.native.lower import Leaf, Program
 from aaren.stream.whole import Exportable, WholeStep, find_whole_step
@@ -129,7 +125,7 @@ def export_stream(
     write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
     exported = Exported(folder, [*written, "manifest.json"], manifest, StateBlocks(step, whole.fingerprint))
     if check is not None:
-        exported.largest_difference, exported.loss = _check(whole, folder, program, check, to=to)
+        exported.largest_difference, exported.loss = compare(whole, folder, program, check, to=to)
         if weights == "float32" and exported.largest_difference > TOLERANCE:
             raise DataError(
                 f"the artifact differs from torch by {exported.largest_difference:.2g} of the largest "
@@ -177,7 +173,6 @@ def stack_bytes(program: Program) -> int:
 HEADER = struct.Struct("<IIQQQ")  # magic, version, fingerprint, checksum, count of steps or bytes
 HEADER_BYTES = HEADER.size
 STATE_MAGIC, WEIGHTS_MAGIC = 0x4E524141, 0x57524141  # "AARN" and "AARW"
-WEIGHTS_FILE = "weights.bin"
 
 
 def sum_words(*parts: bytes) -> int:
@@ -473,204 +468,3 @@ def _write_wasm(folder: Path, whole: WholeStep, program: Program) -> list[str]:
         write_text(folder / name, text)
     write_bytes(folder / "package.json", b'{"type": "module"}\n')
     return ["aaren_model.wasm", "aaren_model.js", "aaren_model.d.ts", "package.json"]
-
-
-def build_library(folder: Path, *, flags: Sequence[str] = ("-O2",)) -> Path:
-    """Compile exported C sources into a shared library, with gcc, clang or zig."""
-    compiler = next(([name] for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
-    if compiler is None:
-        try:
-            import ziglang
-        except ImportError as error:
-            raise MissingDependencyError(
-                "checking an exported model needs a C compiler: install gcc or clang, or pip install "
-                "'aaren[export]'"
-            ) from error
-        compiler = [str(Path(ziglang.__file__).parent / "zig"), "cc"]
-    target = Path(tempfile.mkdtemp(prefix="aaren-export-")) / "model.so"
-    sources = [str(path) for path in sorted(folder.glob("aaren_*.c"))]
-    command = [*compiler, "-std=c99", *flags, "-fPIC", "-shared", *sources, "-o", str(target), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(f"the exported sources do not compile: {done.stderr.strip()[-2000:]}")
-    return target
-
-
-class Artifact:
-    """Exported C, compiled and loaded: raw numbers in, answers out. For checks and tests."""
-
-    def __init__(self, library: Path, program: Program, *, weights: bytes = b"") -> None:
-        self._functions = ctypes.CDLL(str(library))
-        self._weights = [np.frombuffer(weights, np.uint64).copy()] if weights else []
-        for block in self._weights:
-            given = ctypes.c_void_p(block.ctypes.data), ctypes.c_size_t(block.nbytes)
-            if self._functions.aaren_check_weights(*given):
-                raise DataError("the weights are damaged, or of another model.")
-        self._functions.aaren_state_bytes.restype = ctypes.c_size_t
-        self.program = program
-        self.state = ctypes.create_string_buffer(self._functions.aaren_state_bytes() + 8)
-        self._start = ctypes.addressof(self.state) + -ctypes.addressof(self.state) % 8
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all items."""
-        self._functions.aaren_init(ctypes.c_void_p(self._start))
-
-    @property
-    def block(self) -> bytes:
-        """The state, as it may be saved."""
-        return ctypes.string_at(self._start, len(self.state) - 8)
-
-    @block.setter
-    def block(self, content: bytes) -> None:
-        if self._functions.aaren_check(content, ctypes.c_size_t(len(content))):
-            raise StateError("the state is damaged, or of another model.")
-        ctypes.memmove(self._start, content, len(content))
-
-    def step(self, inputs: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
-        """Take in one item and return the code and the answers, without the stream's axis."""
-        given = torch.zeros(max(8, self.program.input_bytes), dtype=torch.uint8)
-        found = torch.zeros(max(8, self.program.output_bytes), dtype=torch.uint8)
-        for value, leaf in zip(inputs, self.program.inputs, strict=True):
-            size = leaf.count * leaf.dtype.itemsize
-            given[leaf.offset : leaf.offset + size] = (
-                value.to(leaf.dtype).contiguous().view(-1).view(torch.uint8)
-            )
-        code = self._functions.aaren_step(
-            *(ctypes.c_void_p(block.ctypes.data) for block in self._weights),
-            ctypes.c_void_p(self._start),
-            ctypes.c_void_p(given.data_ptr()),
-            ctypes.c_void_p(found.data_ptr()),
-        )
-        outputs = [
-            found[leaf.offset : leaf.offset + leaf.count * leaf.dtype.itemsize]
-            .view(leaf.dtype)
-            .view(leaf.shape)
-            for leaf in self.program.outputs
-        ]
-        return code, outputs
-
-
-def read_rows(path: Path) -> NDArray[np.float64]:
-    """Read rows of numbers for a check, from .npy or from text with commas."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # NumPy's, of a file without rows
-            rows = (
-                np.load(path, allow_pickle=False)
-                if path.suffix == ".npy"
-                else np.loadtxt(path, delimiter=",", ndmin=2)
-            )
-    except (OSError, ValueError, UserWarning) as error:
-        raise DataError(f"{path}: expected rows of numbers, as .npy or with commas ({error}).") from error
-    if rows.ndim != 2 or rows.dtype.kind not in "fiu":
-        raise DataError(f"{path}: expected rows of numbers, (n, inputs); got {rows.shape} of {rows.dtype}.")
-    return np.asarray(rows, dtype=np.float64)
-
-
-def split_row(whole: WholeStep, row: NDArray[np.float64]) -> list[Tensor]:
-    """Cut a row of plain numbers into the inputs of a step, (1, ...)."""
-    found, start = [], 0
-    for name, example in whole.inputs.items():
-        count = example.numel()
-        part = torch.from_numpy(np.array(row[start : start + count], dtype=np.float64))
-        if not example.is_floating_point() and bool((part != part.floor()).any()):
-            raise DataError(f"{name} must be whole numbers; got {part.tolist()}.")
-        found.append(part.to(example.dtype).view(example.shape))
-        start += count
-    if start != len(row):
-        raise DataError(
-            f"a row must have {start} numbers, those of {', '.join(whole.inputs)}; got {len(row)}."
-        )
-    return found
-
-
-def _check(
-    whole: WholeStep, folder: Path, program: Program, rows: NDArray[np.float64], *, to: str
-) -> tuple[float, float]:
-    """Replay rows through torch and the artifact; return the largest and the mean difference.
-
-    Both are shares of the largest answer, or of 1 where answers are smaller.
-    """
-    if not len(rows):
-        raise DataError("there are no rows to check with.")
-    items, wanted, state = [], [], whole.state
-    for number, row in enumerate(rows):
-        try:
-            if not np.isfinite(row).all():
-                raise DataError(f"{row.tolist()} is not finite.")
-            items.append(split_row(whole, row))
-            with torch.no_grad():
-                outputs, state = whole.run(items[-1], state)
-        except AarenError as error:
-            raise type(error)(f"row {number} of the check: {error}") from error
-        wanted.append(outputs)
-    found = {"c": _replay_c, "wasm": _replay_wasm, "onnx": _replay_onnx}[to](whole, folder, program, items)
-    differences = []
-    for number, (code, answers) in enumerate(found):
-        if code:
-            raise DataError(f"row {number} of the check is refused by the artifact with code {code}.")
-        for want, have in zip(wanted[number], answers, strict=True):
-            if want.numel():
-                scale = max(1.0, float(want.abs().max()))
-                differences.append((want[0].double() - have.double()).abs() / scale)
-    joined = torch.cat([part.reshape(-1) for part in differences]) if differences else torch.zeros(1)
-    return float(joined.max()), float(joined.mean())
-
-
-Answers = list[tuple[int, list[Tensor]]]  # of every row: the code, and the outputs without the stream's axis
-
-
-def _replay_c(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
-    del whole
-    file = folder / WEIGHTS_FILE
-    artifact = Artifact(build_library(folder), program, weights=file.read_bytes() if file.is_file() else b"")
-    return [artifact.step(inputs) for inputs in items]
-
-
-def _replay_onnx(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
-    del program
-    stream, answers = onnx.OnnxStream(folder / onnx.FILE), []
-    for inputs in items:
-        given = {name: part.contiguous().numpy() for name, part in zip(whole.inputs, inputs, strict=True)}
-        code, found = stream.step(given)
-        answers.append((int(code[0]), [torch.tensor(found[name][0]) for name in whole.outputs]))
-    return answers
-
-
-def _replay_wasm(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
-    """Run the ES module in Node."""
-    node = shutil.which("node")
-    if node is None:
-        raise MissingDependencyError("--check of WebAssembly needs Node: install nodejs, or check --to c.")
-    given = [
-        {
-            name: [str(value) if part.dtype == torch.int64 else value for value in part.reshape(-1).tolist()]
-            for name, part in zip(whole.inputs, inputs, strict=True)
-        }
-        for inputs in items
-    ]
-    script = """
-    import { readFileSync } from "node:fs";
-    const [module, rows] = process.argv.slice(1);
-    const { load } = await import(module);
-    const stream = await load();
-    const answers = JSON.parse(readFileSync(rows, "utf8")).map((row) => {
-      const found = Object.entries(stream.push(row));
-      return Object.fromEntries(found.map(([name, part]) => [name, Array.from(part, Number)]));
-    });
-    process.stdout.write(JSON.stringify(answers));
-    """
-    with tempfile.TemporaryDirectory(prefix="aaren-export-") as scratch:
-        rows = Path(scratch) / "rows.json"
-        write_text(rows, json.dumps(given))
-        module = (folder / "aaren_model.js").resolve().as_uri()
-        command = [node, "--input-type=module", "-e", script, module, str(rows)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DataError(f"the check in Node failed: {done.stderr.strip()[-1000:]}")
-    return [
-        (0, [torch.tensor(row[name], dtype=torch.float64).view(leaf.shape)
-             for name, leaf in zip(whole.outputs, program.outputs, strict=True)])
-        for row in json.loads(done.stdout)
-    ]  # fmt: skip

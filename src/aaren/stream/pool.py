@@ -6,7 +6,6 @@ that do not fit into memory wait in the file.
 """
 
 import contextlib
-import json
 import math
 import threading
 import time
@@ -17,22 +16,16 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.errors import AarenError, ConfigError, DataError, StateError
-from aaren.nn import KVCache
-from aaren.nn.state import map_tensors
-from aaren.stream.native.engine import view_leaf
-from aaren.stream.native.lower import Leaf
+from aaren.stream.layout import WORD, StateLayout, Words, as_bytes, as_words
 from aaren.stream.session import Session
 from aaren.stream.store import Row, StateStore
 
-WORD = 8  # bytes; the size of a state is a multiple
 LEAVING_SHARE = 16  # when streams must make room, one in so many of those in memory leave together
 Items: TypeAlias = Sequence[Any] | NDArray[np.generic] | Tensor
-Words: TypeAlias = NDArray[np.uint64]  # (b, words): the states of b streams
 
 
 class Streamable(Protocol):
@@ -41,50 +34,6 @@ class Streamable(Protocol):
     @property
     def stream(self) -> Callable[..., Session[Any]]:
         """Open a session of so many streams: `stream(batch_size)`."""
-
-
-class StateLayout:
-    """How the state of one stream becomes bytes of a fixed number, and states of many a block of rows.
-
-    The bytes are those of the native engine, which steps blocks as they are.
-
-    Args:
-        like: any state of the model, of one stream.
-    """
-
-    def __init__(self, like: object) -> None:
-        self.like = like
-        self.parts: list[Leaf] = []
-        end = 0
-        for tensor in _leaves(like):
-            size = tensor.element_size()
-            begin = -(-end // size) * size
-            end = begin + tensor[0].numel() * size
-            self.parts.append(Leaf(begin, tuple(tensor.shape[1:]), tensor.dtype))
-        self.nbytes = -(-end // WORD) * WORD
-        self.empty = self.pack(like)  # (1, nbytes)
-
-    def pack(self, state: object) -> Tensor:
-        """Return the states of b streams as bytes, (b, nbytes) uint8."""
-        tensors = list(_leaves(state))
-        block = torch.zeros(len(tensors[0]), self.nbytes, dtype=torch.uint8)
-        for part, tensor in zip(self.parts, tensors, strict=True):
-            if tensor.dtype != part.dtype or tuple(tensor.shape[1:]) != part.shape:
-                raise StateError(
-                    f"a pool holds states that keep their size: expected {part.shape} of {part.dtype}, as "
-                    f"before the first item; after it came {tuple(tensor.shape[1:])} of {tensor.dtype}."
-                )
-            view_leaf(block, part).copy_(tensor)
-        return block
-
-    def unpack(self, block: Tensor) -> Any:
-        """Return the states in bytes, as the model takes them."""
-        views = (view_leaf(block, part) for part in self.parts)
-        return _rebuild(self.like, (view.clone(memory_format=torch.contiguous_format) for view in views))
-
-    def describe(self) -> str:
-        """Return the layout as text, to be kept with the bytes."""
-        return json.dumps([[str(part.dtype), *part.shape] for part in self.parts])
 
 
 class StreamPool:
@@ -314,7 +263,7 @@ class StreamPool:
         items = extras.pop("")
         rows = [self._rows.get(key, -1) for key in names]
         block, loaded, num_new = self._gather(names, rows)
-        output = self._session.push_turns(_as_bytes(block), self._layout.parts, sizes, items, **extras)
+        output = self._session.push_turns(as_bytes(block), self._layout.parts, sizes, items, **extras)
         found: list[Any] = [] if output is None else list(output)
         if output is None:
             for size in sizes:
@@ -380,7 +329,7 @@ class StreamPool:
         with self._guard:
             (key,) = _read_keys([key])
             block, _, num_new = self._gather([key], [self._rows.get(key, -1)])
-            return None if num_new else self._layout.unpack(_as_bytes(block).to(self._device))
+            return None if num_new else self._layout.unpack(as_bytes(block).to(self._device))
 
     def keep_notes(self, notes: Mapping[str, bytes]) -> None:
         """Keep something of your own with states, such as the last answer, until the next note of a stream.
@@ -466,7 +415,7 @@ class StreamPool:
         self, keys: list[str], numbers: list[int], block: Words, items: Items, extras: dict[str, Any]
     ) -> tuple[Iterable[Any], Words]:
         """Return the answers of one item per stream, and the new states."""
-        session, content = self._session, _as_bytes(block)
+        session, content = self._session, as_bytes(block)
         session.batch_size = len(keys)
         if not session.lend(content, self._layout.parts):
             session.state = self._layout.unpack(content.to(self._device))
@@ -486,7 +435,7 @@ class StreamPool:
             named.item = numbers[0]
             raise named from error
         found = output.unbind() if isinstance(output, Tensor) else [output[i] for i in range(len(keys))]
-        return found, block if session.is_lent else _as_words(self._layout.pack(session.state))
+        return found, block if session.is_lent else as_words(self._layout.pack(session.state))
 
     def _gather(self, keys: list[str], rows: list[int]) -> tuple[Words, dict[str, Row], int]:
         """Return a copy of the states of streams, what is stored of them, and how many are new: empty."""
@@ -496,7 +445,7 @@ class StreamPool:
         if not away:
             return block, {}, 0
         found = self._load([keys[place] for place in away])
-        empty = _as_words(self._layout.empty)[0]
+        empty = as_words(self._layout.empty)[0]
         for place in away:
             row = found.get(keys[place])
             block[place] = empty if row is None else np.frombuffer(row.content, np.uint64)
@@ -605,36 +554,6 @@ class StreamPool:
             raise type(error)(
                 f"{error} The pool is back at its last commit: push again from item {self.offset} on."
             ) from error
-
-
-def _leaves(state: object) -> Iterator[Tensor]:
-    """Walk through the tensors of a state, which must be all that it holds."""
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, tuple) and not isinstance(state, KVCache):
-        for part in state:
-            yield from _leaves(part)
-    else:
-        raise StateError(
-            f"a pool holds states of a constant size; this model's has a {type(state).__name__}, which grows "
-            f"or is shared by all streams. Use a model with mixer='aaren', or another recurrent one."
-        )
-
-
-def _rebuild(like: object, tensors: Iterator[Tensor]) -> Any:
-    """Return a state of the same structure around other tensors."""
-    return map_tensors(lambda _: next(tensors), like)
-
-
-def _as_bytes(block: Words) -> Tensor:
-    """View states (b, words) as their bytes (b, nbytes)."""
-    return torch.from_numpy(block.view(np.uint8))
-
-
-def _as_words(content: Tensor) -> Words:
-    """View bytes (b, nbytes) as words, which are copied faster."""
-    found: Words = content.numpy().view(np.uint64)
-    return found
 
 
 def _turns(of_key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
