@@ -52,7 +52,7 @@ def test_without_proc_there_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_reach_the_child() -> None:
-    assert memory.peak_extra_bytes(count_threads, num_threads=1) is not None
+    assert memory.peak_extra_bytes(count_threads) is not None
 
 
 def test_an_error_in_the_child_is_told() -> None:

@@ -23,6 +23,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import TypeAlias, cast
 
+import torch
+
 from aaren.errors import AarenError
 
 Prepare: TypeAlias = Callable[..., Callable[[], object]]
@@ -117,10 +119,7 @@ def resident_bytes() -> int | None:
 
 
 def peak_extra_bytes(
-    prepare: Prepare,
-    *arguments: object,
-    warm_up: tuple[object, ...] | None = None,
-    num_threads: int | None = None,
+    prepare: Prepare, *arguments: object, warm_up: tuple[object, ...] | None = None
 ) -> int | None:
     """Measure how far memory rises above its level before the call, at worst, during one call.
 
@@ -129,14 +128,13 @@ def peak_extra_bytes(
             count, what the call returns does.
         arguments: for prepare; they are pickled.
         warm_up: arguments for a first, small call that does not count.
-        num_threads: torch threads of the child; default: as torch chooses.
 
     Returns:
         Bytes, or None where it cannot be measured.
     """
     if not can_measure():
         return None
-    question = (prepare, arguments, warm_up, num_threads)
+    question = (prepare, arguments, warm_up, torch.get_num_threads())
     with fresh_process(_measure, *question, preload=["aaren.ops.cpu.fused"]) as child:
         answer = child.receive()
     return cast(int | None, answer)
@@ -147,14 +145,11 @@ def _measure(
     prepare: Prepare,
     arguments: tuple[object, ...],
     warm_up: tuple[object, ...] | None,
-    num_threads: int | None,
+    num_threads: int,
 ) -> None:
     """Work in the child: send the peak."""
     _hand_back_large_blocks()
-    if num_threads is not None:
-        import torch
-
-        torch.set_num_threads(num_threads)
+    torch.set_num_threads(num_threads)
     if warm_up is not None:
         prepare(*warm_up)()
     call = prepare(*arguments)

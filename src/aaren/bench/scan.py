@@ -173,7 +173,6 @@ def _measure_memory(row: Row, name: str, shape: Shape, direction: str) -> None:
             shape,
             direction,
             warm_up=(name, small, direction),
-            num_threads=torch.get_num_threads(),
         )
     except MemoryExhaustedError:
         row["skipped"] = "needs more memory than this machine has"

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from aaren.errors import ConfigError
-
 MIN_REPEATS = 3
 MAX_REPEATS = 200
 ONCE_SECONDS = 10.0  # a call this slow is not repeated, if it exceeds its share of the budget
@@ -34,8 +32,6 @@ class Timing:
         >>> Timing.of([3.0, 1.0, 2.0])
         Timing(median=2.0, lower_quartile=1.5, upper_quartile=2.5, repeats=3)
         """
-        if not seconds:
-            raise ConfigError("a timing needs at least one sample; got none. Ask for at least one repeat.")
         if len(seconds) == 1:
             return cls(median=seconds[0], lower_quartile=seconds[0], upper_quartile=seconds[0], repeats=1)
         lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")

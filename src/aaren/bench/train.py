@@ -115,15 +115,8 @@ def _start_fork_server() -> None:
 
 def _peak(size: str, contender: str, batch_size: int, length: int) -> int | None:
     """Measure what a first step needs above weights and batch: activations, gradients, AdamW's averages."""
-    return memory.peak_extra_bytes(
-        prepare_step,
-        size,
-        contender,
-        batch_size,
-        length,
-        warm_up=(size, contender, 1, _WARM_UP_LENGTH),
-        num_threads=torch.get_num_threads(),
-    )
+    small = (size, contender, 1, _WARM_UP_LENGTH)
+    return memory.peak_extra_bytes(prepare_step, size, contender, batch_size, length, warm_up=small)
 
 
 LABELS = {AAREN: "Aaren", TRANSFORMER: "Transformer", GRU: "GRU", LSTM: "LSTM"}
