@@ -75,18 +75,20 @@ class RunRecord:
     changed: list[str]  # keys that were set by hand on top of the profile
     config: dict[str, Json]
     command: str  # what to type to run it again
-    metrics: dict[str, dict[str, float]]  # of "test", and "best" and "last" of the validation part
+    # Of "test", and "best" and "last" of the validation part.
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     reports: list[str]  # which of them are the published numbers: "test.mse"
-    parameters: int
-    updates: int
-    epochs: float
-    ended_by: str  # "max_updates", "patience", "request" (stopped early) or "error"
-    best_update: int | None
-    resumed: int
-    seconds: dict[str, float]  # wall time by account; `cpu` of the run, `others` of other processes meanwhile
-    curve: str | None  # the file beside this one
-    data: dict[str, str]  # sha256 of every data file
-    facts: dict[str, Json]
+    parameters: int = 0
+    updates: int = 0
+    epochs: float = 0.0
+    ended_by: str = "error"  # or "max_updates", "patience", "request" (stopped early)
+    best_update: int | None = None
+    resumed: int = 0
+    # Wall time by account; `cpu` of the run, `others` of other processes meanwhile.
+    seconds: dict[str, float] = field(default_factory=dict)
+    curve: str | None = None  # the file beside this one
+    data: dict[str, str] = field(default_factory=dict)  # sha256 of every data file
+    facts: dict[str, Json] = field(default_factory=dict)
     error: str | None = None
     threads: int = 0
     processes: int = 1

@@ -126,19 +126,8 @@ def blank_record(config: RunConfig, *, command: str) -> RunRecord:
         changed=list(config.changed),
         config=cast("dict[str, Json]", to_mapping(config)),
         command=command,
-        metrics={},
         reports=list(setting.reports),
         higher_is_better=list(setting.higher_is_better),
-        parameters=0,
-        updates=0,
-        epochs=0.0,
-        ended_by="error",
-        best_update=None,
-        resumed=0,
-        seconds={},
-        curve=None,
-        data={},
-        facts={},
     )
 
 
