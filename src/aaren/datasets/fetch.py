@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.numbers import offsets_from_lengths
 from aaren.errors import DataError, MissingDependencyError, require_extra
-from aaren.files import folders
+from aaren.files import folders, npz
 from aaren.files.archive import (
     content_sha256,
     extract,
+    file_sha256,
     parsing,
     plain_name,
     record_checksums,
     recorded_checksums,
 )
-from aaren.files.atomic import replacing
-from aaren.files.download import Progress, UnreachableError, download, file_sha256
+from aaren.files.download import Progress, UnreachableError, download
 from aaren.files.lock import locked_file
 
 Converter: TypeAlias = Callable[[tuple[Path, ...], tuple[Path, ...], Mapping[str, Fact]], None]
@@ -255,8 +255,7 @@ def _write(
         arrays["marks"] = marks.astype(np.int32)
     if split is not None:
         arrays["split"] = split
-    with replacing(target) as temporary:
-        np.savez_compressed(temporary, allow_pickle=False, **arrays)
+    npz.save(target, arrays)
 
 
 def _lines(path: Path) -> list[NDArray[np.float64]]:

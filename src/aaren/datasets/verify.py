@@ -68,13 +68,8 @@ def recall(dataset: Dataset) -> Finding | None:
     paths = on_disk(dataset, or_shipped=True)
     try:
         stored = json.loads(_record(dataset, paths).read_text(encoding="utf-8"))
-        return Finding(
-            name=stored["name"],
-            status=stored["status"],
-            measured=stored["measured"],
-            differences=tuple(stored["differences"]),
-            remarks=tuple(stored["remarks"]),
-        )
+        words = {name: tuple(stored[name]) for name in ("differences", "remarks")}
+        return Finding(**{**stored, **words})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

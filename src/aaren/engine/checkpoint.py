@@ -23,6 +23,7 @@ from aaren.engine.config import FIRST_PROTOCOL, differences
 from aaren.engine.distributed import World
 from aaren.engine.plan import RunStatus
 from aaren.errors import ConfigError, StateError
+from aaren.files.archive import file_sha256
 from aaren.files.atomic import remove_leftovers, replacing
 from aaren.nn.generators import own_generator
 
@@ -172,7 +173,7 @@ def save(folder: Path, update: int, checkpoint: Checkpoint) -> None:
             for name, tensors in checkpoint.tensors.items():
                 path = place / f"{name}.safetensors"
                 save_file(_separate(tensors), path)
-                digests[path.name] = _digest(path)
+                digests[path.name] = file_sha256(path)
             manifest = {"format": FORMAT, "update": update, "files": digests, "facts": checkpoint.facts}
             text = json.dumps(manifest)
             outer = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "content": text}
@@ -279,7 +280,7 @@ def _load(place: Path, needed: Collection[str]) -> Checkpoint:
         path = place / name
         if path.parent != place:
             raise StateError(f"its manifest names a file elsewhere, {name}")
-        if not path.is_file() or _digest(path) != digest:
+        if not path.is_file() or file_sha256(path) != digest:
             raise StateError(f"{name} is missing or has another checksum")
         # Cloned, because arithmetic may round differently on memory that is aligned differently.
         try:
@@ -302,8 +303,3 @@ def _separate(tensors: Tensors) -> dict[str, Tensor]:
         separate[name] = plain.clone() if plain.data_ptr() in seen else plain
         seen.add(plain.data_ptr())
     return separate
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
@@ -22,8 +22,6 @@ from aaren.errors import AarenError, DataError
 from aaren.files.atomic import replacing, write_text
 
 LIMIT_BYTES = 4_000_000_000  # the largest file of the catalogue unpacks to less; more is an archive bomb
-MAX_ARCHIVE_RATIO = 200  # text of numbers shrinks 3- to 20-fold
-UNPACKED_LIMIT_BYTES = 4_000_000_000
 FREE_BYTES = 64_000_000  # so much may come out of an archive of any size: constant columns shrink 1000-fold
 MAX_RATIO = 200  # beyond that; text of numbers shrinks 3- to 20-fold
 _CHUNK = 1 << 20
@@ -87,6 +85,12 @@ def content_sha256(path: Path) -> str:
     for chunk in _chunks(path, LIMIT_BYTES):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Compute the checksum of a file as it is."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def recorded_checksums(path: Path) -> dict[str, str]:
@@ -164,7 +168,7 @@ def plain_name(path: Path) -> str:
 
 
 def extract(
-    archive: Path, wanted: Sequence[str], folder: Path, *, limit_bytes: int = UNPACKED_LIMIT_BYTES
+    archive: Path, wanted: Sequence[str], folder: Path, *, limit_bytes: int = LIMIT_BYTES
 ) -> tuple[Path, ...]:
     """Unpack the members called `wanted`, wherever they lie in the archive, into `folder`; all or none."""
     try:
@@ -172,16 +176,13 @@ def extract(
             members = opened.infolist()
             _refuse_dangers(archive, members, limit_bytes)
             chosen = [_choose(archive, members, name) for name in wanted]
-            staged = [folder / f".{name}.unpacking" for name in wanted]
-            try:
-                for member, target in zip(chosen, staged, strict=True):
-                    _copy(opened, member, target)
-                for name, target in zip(wanted, staged, strict=True):
-                    with replacing(folder / name) as temporary:
-                        target.replace(temporary)
-            finally:
-                for target in staged:
-                    target.unlink(missing_ok=True)
+            with ExitStack() as stack:  # at its end all get their names, or after an error none does
+                for name, member in zip(wanted, chosen, strict=True):
+                    temporary = stack.enter_context(replacing(folder / name))
+                    # It reads no more than the member declares and then compares its checksum, so a size
+                    # cannot be a lie.
+                    with opened.open(member) as source, temporary.open("wb") as sink:
+                        shutil.copyfileobj(source, sink, _CHUNK)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DataError(
             f"{archive} is truncated or corrupted ({error}). Delete it and get it again."
@@ -233,10 +234,7 @@ def _refuse_dangers(archive: Path, members: Sequence[zipfile.ZipInfo], limit_byt
             raise DataError(f"{archive}: member {member.filename!r} is a link: refused.")
         if member.flag_bits & 1:
             raise DataError(f"{archive}: member {member.filename!r} is encrypted: refused.")
-        if (
-            member.file_size > MAX_ARCHIVE_RATIO * max(member.compress_size, 1)
-            and member.file_size > 1_000_000
-        ):
+        if member.file_size > MAX_RATIO * max(member.compress_size, 1) and member.file_size > 1_000_000:
             raise DataError(
                 f"{archive}: member {member.filename!r} swells from {member.compress_size:,} to "
                 f"{member.file_size:,} bytes: refused as an archive bomb."
@@ -256,11 +254,3 @@ def _choose(archive: Path, members: Sequence[zipfile.ZipInfo], name: str) -> zip
         inside = ", ".join(sorted(member.filename for member in members)[:8]) or "nothing"
         raise DataError(f"{archive} holds no {name!r}; it holds {inside}.")
     return min(found, key=lambda member: len(member.filename))
-
-
-def _copy(opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # zipfile reads no more than the member declares and then compares its checksum, so a size cannot be a
-    # lie.
-    with opened.open(member) as source, target.open("wb") as sink:
-        shutil.copyfileobj(source, sink, 1 << 20)

@@ -1,6 +1,5 @@
 """Get one file over HTTP: resumed, limited in size, checked, and written atomically."""
 
-import hashlib
 import http.client
 import socket
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from aaren.errors import DataError
+from aaren.files.archive import file_sha256
 from aaren.version import __version__
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all if known
@@ -188,12 +188,6 @@ class _Pace:
                 f"{have:,} bytes"
             )
         self.began, self.had = time.monotonic(), have
-
-
-def file_sha256(path: Path) -> str:
-    """Compute the checksum of a file as it is."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _check(part: Path, url: str, sha256: str) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aaren.errors import DataError
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 
 
 def read_marked(path: Path, begin: str, end: str, *, option: str) -> str:
@@ -24,8 +24,7 @@ def write_marked(path: Path, begin: str, end: str, body: str, *, option: str) ->
     if body == old:
         return False
     try:
-        with replacing(path) as temporary:
-            temporary.write_text(f"{head}{body}{tail}", encoding="utf-8", newline="")
+        write_text(path, f"{head}{body}{tail}")
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror or error}.") from error
     return True

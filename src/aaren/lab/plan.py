@@ -3,7 +3,6 @@
 One seed of every cell comes first, then the next seed: a grid that is stopped early has no missing cells.
 """
 
-import hashlib
 import json
 import math
 import shlex
@@ -29,7 +28,7 @@ from aaren.errors import ConfigError, unknown_name
 from aaren.fields import flatten, to_mapping
 from aaren.lab.margins import fixed_margin
 from aaren.lab.published import MODELS
-from aaren.lab.records import Collected, FoundRecord, collect, seconds_of
+from aaren.lab.records import Collected, FoundRecord, collect, data_digest, seconds_of
 from aaren.lab.statistics import half_width, interval, judge, summarise
 
 MAX_SEEDS = 1000
@@ -324,8 +323,7 @@ def find_status(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = F
         run = planned
         if record is None and any(item.path.parent == run.folder for item in same):
             # The folder holds a run of other data, which must not be lost.
-            digest = hashlib.sha256(json.dumps(now, sort_keys=True).encode()).hexdigest()[:8]
-            run = replace(planned, folder=run.folder.with_name(f"{run.folder.name}-data{digest}"))
+            run = replace(planned, folder=run.folder.with_name(f"{run.folder.name}-data{data_digest(now)}"))
         problem = problems.get(run.folder)
         if record is not None and _lacks_a_sweep(run, record) and _has_data(run):
             # Where, and as, it was run.

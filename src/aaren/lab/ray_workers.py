@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aaren.errors import ConfigError, require_extra
+from aaren.files.atomic import write_bytes
 from aaren.lab.plan import PlannedRun
 from aaren.lab.workers import Ended, carry_out
 
@@ -126,11 +127,7 @@ def pack(folder: Path) -> dict[str, bytes]:
 def unpack(files: dict[str, bytes], folder: Path) -> None:
     """Write what `pack` read; the record last, because it says that all is there."""
     for name in sorted(files, key=lambda name: name == "record.json"):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(files[name])
-        partial.replace(path)
+        write_bytes(folder / name, files[name])
 
 
 def cluster_cpus(address: str) -> int:

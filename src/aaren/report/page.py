@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from aaren.errors import ConfigError, require_extra
-from aaren.files.atomic import replacing
+from aaren.files.atomic import write_text
 from aaren.report.figures import margin_figure, resource_figures, setting_figures
 from aaren.report.forest import CAPTION, STYLE, panels, picture
 from aaren.report.markdown import (
@@ -50,8 +50,7 @@ def write_report(folders: list[Path], target: Path) -> tuple[Results, list[Path]
     }
     try:
         for path, text in texts.items():
-            with replacing(path) as temporary:
-                temporary.write_text(writable(text), encoding="utf-8")
+            write_text(path, writable(text))
     except OSError as error:
         raise ConfigError(
             f"cannot write to {target}: {error.strerror or error}. Choose another folder: -o FOLDER."

@@ -3,8 +3,6 @@
 Runs of different profiles, protocols or data never share a row, nor do runs whose keys were changed by hand.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +17,7 @@ from aaren.engine.record import RunRecord, parse_json
 from aaren.engine.run import FIGURES
 from aaren.errors import DataError
 from aaren.lab import published
-from aaren.lab.records import FoundRecord, Problem, collect
+from aaren.lab.records import FoundRecord, Problem, collect, data_digest
 from aaren.report.names import (
     PAIR,
     PROFILES,
@@ -296,7 +294,7 @@ def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
         dataset=str(cell.get("dataset", "")),
         horizon=None if horizon is None else int(horizon),
         protocol=TODAY if record.protocol == todays_protocol(record) else record.protocol,
-        data=_digest(record.data),
+        data=data_digest(record.data) if record.data else "",
     )
     return row_key, model
 
@@ -378,10 +376,6 @@ def _value(config: Mapping[str, Json], key: str) -> Json:
 
 def _text(value: Json) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if value is None else str(value)
-
-
-def _digest(data: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8] if data else ""
 
 
 @cache
