@@ -145,12 +145,5 @@ def _run(
     if parts:
         settings = replace(settings, parts=tuple(parts))
         options += [f"--part {part}" for part in parts]
-    run(
-        bench,
-        settings,
-        record=record,
-        figure=figure,
-        options=options,
-        threads=threads,
-        is_part=bool(parts),
-    )
+    to = {"record": record, "figure": figure}
+    run(bench, settings, **to, options=options, threads=threads, is_part=bool(parts))
