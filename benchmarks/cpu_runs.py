@@ -13,9 +13,9 @@ DATASETS = {  # the first that is on disk; the last can be made anywhere
 }
 
 
-def cpu_run(setting: str, *, model: str = "aaren", threads: int = 1) -> RunConfig:
-    """Return a setting's run of the `cpu` profile."""
-    chosen = [f"engine.threads={threads}"]
+def cpu_run(setting: str, *, model: str = "aaren") -> RunConfig:
+    """Return a setting's run of the `cpu` profile, on one thread."""
+    chosen = ["engine.threads=1"]
     return make_run(setting, choose_dataset(setting), model=model, profile="cpu", assignments=chosen)
 
 

@@ -13,13 +13,13 @@ from aaren.table import Table, format_ratio, format_seconds, text_table
 NOISY_SPREAD = 1.5  # upper over lower quartile: beyond it other work on the machine decides the ratio
 
 
-def format_quartiles(row: Row, prefix: str = "") -> str:
+def format_quartiles(row: Row) -> str:
     """Write the quartiles of a measurement.
 
     >>> format_quartiles({"lower_quartile_seconds": 0.5, "upper_quartile_seconds": 2.0})
     '500 ms - 2.00 s'
     """
-    low, high = (number(row, f"{prefix}{side}_quartile_seconds") for side in ("lower", "upper"))
+    low, high = (number(row, f"{side}_quartile_seconds") for side in ("lower", "upper"))
     return f"{format_seconds(low)} - {format_seconds(high)}"
 
 

@@ -149,12 +149,12 @@ def parsing(path: Path | str, what: str, *, cure: str = "Get or write it again."
         raise DataError(f"{path}: not {what} ({reason}). {cure}") from error
 
 
-def require_size(path: Path | str, declared: int, packed: int, *, limit_bytes: int = LIMIT_BYTES) -> None:
+def require_size(path: Path | str, declared: int, packed: int) -> None:
     """Raise if `packed` bytes claim an implausible unpacked size, before memory is allocated."""
-    if declared > limit_bytes or declared > max(FREE_BYTES, MAX_RATIO * packed):
+    if declared > LIMIT_BYTES or declared > max(FREE_BYTES, MAX_RATIO * packed):
         raise DataError(
             f"{path} claims to hold {declared:,} bytes in {packed:,}, more than {MAX_RATIO} times as much or "
-            f"than {limit_bytes:,}: refused as an archive bomb. If it is real, keep the part that you need."
+            f"than {LIMIT_BYTES:,}: refused as an archive bomb. If it is real, keep the part that you need."
         )
 
 
