@@ -36,7 +36,7 @@ def fit_forecaster(place: int) -> dict[str, torch.Tensor]:
     days = pd.date_range("2024-01-01", periods=120, freq="D")
     frame = pd.DataFrame({"unique_id": "a", "ds": days, "y": np.sin(np.arange(120.0))})
     model = AarenForecaster(
-        4, width=16, num_layers=1, updates=8, batch_size=16, seed=place, threads=1 + place % 2
+        4, width=16, num_layers=1, updates=8, batch_size=16, random_state=place, threads=1 + place % 2
     ).fit(frame)
     return dict(model.model_.state_dict())
 

@@ -194,7 +194,11 @@ def test_the_same_numbers_give_the_same_answer_in_whatever_they_come() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [[1.0] * 23, [1.0] * 25, ["a"] * 24, [[1.0]] * 24, [1e300] * 24, torch.full((24,), 1e18), []]
+    "wrong",
+    [
+        *([1.0] * 23, [1.0] * 25, ["a"] * 24, [[1.0]] * 24, [1e300] * 24, [10**400] * 24),
+        *(torch.full((24,), 1e18), []),
+    ],
 )
 def test_a_wrong_item_is_refused_after_the_program_is_made(wrong: object) -> None:
     session: Session = Session(Encoder(EncoderConfig(**SMALL)).eval().fold(), engine="native")

@@ -318,7 +318,7 @@ def _numbers(given: object, name: str) -> Case:
         found = np.asarray(given)
         if found.dtype.kind != "c":
             return found.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         why = str(error).rstrip(".")
         raise DataError(f"{name}: expected numbers of equal length per channel; {why}.") from error
     raise DataError(

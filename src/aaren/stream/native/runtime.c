@@ -122,9 +122,9 @@ static void gelu(float *x, int64_t n) {
     b[i] = gelu_of(b[i], r * q * inverse);
   }
   if (n % 2) {
-    float q;
-    const float p = gelu_ratio(x[n - 1], &q);
-    x[n - 1] = gelu_of(x[n - 1], p / q);
+    float last[2] = {x[n - 1], 0.0f};
+    gelu(last, 2);
+    x[n - 1] = last[0];
   }
 }
 
@@ -137,8 +137,9 @@ static void activate(float *x, int64_t n, int code) {
     case COPY: break;
     case GELU: gelu(x, n); break;
     case RELU: for (i = 0; i < n; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i]; break;
-    case SILU: for (i = 0; i < n; i++) x[i] = x[i] * sigmoid_f32(x[i]); break;
-    case SIGMOID: for (i = 0; i < n; i++) x[i] = sigmoid_f32(x[i]); break;
+    case SILU: case SIGMOID:
+      for (i = 0; i < n; i++) x[i] = (code == SILU ? x[i] : 1.0f) * sigmoid_f32(x[i]);
+      break;
     case TANH: for (i = 0; i < n; i++) x[i] = tanhf(x[i]); break;
     default: break;
   }
@@ -322,12 +323,12 @@ static void linear(const aaren_op *op, const place *places, int64_t count) {
   layer.bias = op->at[3] == NONE ? NULL : (const float *)(const void *)find(places, op->at[3]);
   layer.scale = is_narrow ? (const float *)(const void *)find(places, op->at[4]) : NULL;
   for (row = 0; row < rows; row++) {
-    const float *x[AAREN_LANES + TALL], *others[AAREN_LANES + TALL] = {NULL};
+    const float *x[AAREN_LANES + TALL], *others[AAREN_LANES + TALL];
     float *y[AAREN_LANES + TALL];
     for (lane = 0; lane < count; lane++) {
       x[lane] = (const float *)(const void *)find(places + lane, op->at[1]) + row * layer.inputs;
       y[lane] = (float *)(void *)find(places + lane, op->at[0]) + row * layer.outputs;
-      if (has_others) others[lane] = (const float *)(const void *)find(places + lane, op->at[5]) + row * layer.outputs;
+      others[lane] = has_others ? (const float *)(const void *)find(places + lane, op->at[5]) + row * layer.outputs : NULL;
     }
     if (AAREN_LANES == 1 || count == 1) linear_row(&layer, x[0], others[0], y[0]);
     else linear_rows(&layer, x, has_others ? others : NULL, y, count);
@@ -339,31 +340,22 @@ static void linear(const aaren_op *op, const place *places, int64_t count) {
 
 static inline float sum_of_8(const float *x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 
-#define PARTS 16 /* sums of a row that are made at once: item i is part of sum i % PARTS */
-
-static inline float total(float *parts) {
-  int k;
-  for (k = 0; k < 8; k++) parts[k] += parts[k + 8];
-  return sum_of_8(parts);
-}
-
 static void norm_f32(const float *restrict x, float *restrict y, int64_t width, const float *restrict weight,
                      const float *restrict bias, float epsilon) {
   const float share = 1.0f / (float)width;
-  float parts[PARTS] = {0}, mean, scale;
+  float parts[8] = {0}, mean, scale; /* item i of a row is part of sum i % 8 */
   int64_t i;
   int k;
-  for (i = 0; i + PARTS <= width; i += PARTS)
-    for (k = 0; k < PARTS; k++) parts[k] += x[i + k];
+  for (i = 0; i + 8 <= width; i += 8)
+    for (k = 0; k < 8; k++) parts[k] += x[i + k];
   for (; i < width; i++) parts[0] += x[i];
-  mean = total(parts) * share;
-  for (k = 0; k < PARTS; k++) parts[k] = 0.0f;
-  for (i = 0; i + PARTS <= width; i += PARTS)
-    for (k = 0; k < PARTS; k++) { const float d = x[i + k] - mean; parts[k] += d * d; }
+  mean = sum_of_8(parts) * share;
+  for (k = 0; k < 8; k++) parts[k] = 0.0f;
+  for (i = 0; i + 8 <= width; i += 8)
+    for (k = 0; k < 8; k++) { const float d = x[i + k] - mean; parts[k] += d * d; }
   for (; i < width; i++) { const float d = x[i] - mean; parts[0] += d * d; }
-  scale = 1.0f / sqrtf(total(parts) * share + epsilon);
-  if (weight && bias) for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
-  else for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * (weight ? weight[i] : 1.0f) + (bias ? bias[i] : 0.0f);
+  scale = 1.0f / sqrtf(sum_of_8(parts) * share + epsilon);
+  for (i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
 }
 
 /* Operands: y, x (rows, width), weight, bias; number: epsilon. */
@@ -374,7 +366,7 @@ static void norm(const aaren_op *op, const place *p) {
   const unsigned char *weight = op->at[2] == NONE ? NULL : find(p, op->at[2]);
   const unsigned char *bias = op->at[3] == NONE ? NULL : find(p, op->at[3]);
   int64_t row, i;
-  if (op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32) {
+  if (op->type[0] == AAREN_F32 && op->type[1] == AAREN_F32 && weight && bias) {
     for (row = 0; row < rows; row++)
       norm_f32((const float *)(const void *)from + row * width, (float *)(void *)to + row * width, width,
                (const float *)(const void *)weight, (const float *)(const void *)bias, (float)op->number[0]);

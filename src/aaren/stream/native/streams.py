@@ -190,7 +190,7 @@ class NativeStreams(Generic[StateT]):
                 if not isinstance(value, np.ndarray):
                     try:
                         value = np.asarray(value, dtype=None)
-                    except (TypeError, ValueError):
+                    except (TypeError, ValueError, OverflowError):
                         return False
                 if value.dtype not in _PLAIN:
                     return False
@@ -213,7 +213,7 @@ class NativeStreams(Generic[StateT]):
         if type(item) is list:
             try:
                 flat[:] = array(flat.format, item)  # type: ignore[index, union-attr]  # None: TypeError
-            except (TypeError, ValueError):  # not numbers, or more or fewer
+            except (TypeError, ValueError, OverflowError):  # not numbers, too large, or more or fewer
                 return None
             return None if run() else torch.from_numpy(answer.copy())
         if isinstance(item, Tensor):
