@@ -8,7 +8,7 @@ storage came from, so that views cost nothing and the rest is a slice, a concate
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,11 @@ def state_names(state: object) -> list[str]:
 
 
 class OnnxStream:
-    """An exported step in onnxruntime: one or more streams under way. For checks and tests."""
+    """An exported step in onnxruntime: one or more streams under way. For checks and tests.
+
+    Items, answers and states lie in memory that the session knows: a state is written beside the one it comes
+    from, and the two change places.
+    """
 
     def __init__(self, path: Path, *, count: int = 1) -> None:
         try:
@@ -121,27 +125,61 @@ class OnnxStream:
         self._session = onnxruntime.InferenceSession(
             str(path), sess_options=options, providers=["CPUExecutionProvider"]
         )
+        self._value = onnxruntime.OrtValue.ortvalue_from_numpy  # which on a CPU is the array's own memory
         kept = self._session.get_modelmeta().custom_metadata_map
         self.manifest = json.loads(kept["manifest"])
-        self._first = json.loads(kept["initial_state"])
-        self._names = [output.name for output in self._session.get_outputs()]
-        self.count = count
+        self._first = {
+            name: np.frombuffer(base64.b64decode(part["base64"]), part["type"]).reshape(part["shape"])
+            for name, part in json.loads(kept["initial_state"]).items()
+        }
+        shapes = {name: (count, *row.shape) for name, row in self._first.items()}
+        self._states = [
+            {name: np.empty(shapes[name], row.dtype) for name, row in self._first.items()} for _ in range(2)
+        ]
+        self._inputs: dict[str, NDArray[Any]] = {}
+        self._bindings: list[Any] = []  # of onnxruntime: from the first state to the second, and back
         self.reset()
 
     def reset(self) -> None:
         """Forget all items."""
-        self.state = {}
-        for name, part in self._first.items():
-            row = np.frombuffer(base64.b64decode(part["base64"]), np.dtype(part["type"])).reshape(
-                part["shape"]
-            )
-            self.state[name] = np.ascontiguousarray(np.broadcast_to(row, (self.count, *row.shape)))
+        self.state = self._first
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The parts of the states, each (b, ...), by name."""
+        return {name: part.copy() for name, part in self._states[0].items()}
+
+    @state.setter
+    def state(self, given: Mapping[str, NDArray[Any]]) -> None:
+        for name, part in self._states[0].items():
+            np.copyto(part, given[name], casting="no")
 
     def step(self, inputs: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """Take in one item of each stream; return the codes and the answers by name."""
-        found = dict(zip(self._names, self._session.run(None, {**inputs, **self.state}), strict=True))
-        self.state = {name: found.pop(name.replace("past.", "present.", 1)) for name in self.state}
-        return found.pop("code"), found
+        if not self._bindings:
+            self._bind(inputs)
+        for name, place in self._inputs.items():
+            np.copyto(place, inputs[name], casting="no")
+        self._session.run_with_iobinding(self._bindings[0])
+        self._bindings.reverse()
+        self._states.reverse()
+        answers = {name: place.copy() for name, place in self._outputs.items()}
+        return answers.pop("code"), answers
+
+    def _bind(self, inputs: dict[str, NDArray[Any]]) -> None:
+        """Tell the session where everything lies; one run shows the shapes of the answers."""
+        names = [output.name for output in self._session.get_outputs()]
+        found = dict(zip(names, self._session.run(None, {**inputs, **self._states[0]}), strict=True))
+        self._inputs = {name: np.empty_like(item) for name, item in inputs.items()}
+        self._outputs = {name: found[name] for name in names if not name.startswith("present.")}
+        for before, after in (self._states, self._states[::-1]):
+            binding = self._session.io_binding()
+            for name, place in {**self._inputs, **before}.items():
+                binding.bind_ortvalue_input(name, self._value(place))
+            new = {name.replace("past.", "present.", 1): place for name, place in after.items()}
+            for name, place in {**self._outputs, **new}.items():
+                binding.bind_ortvalue_output(name, self._value(place))
+            self._bindings.append(binding)
 
 
 class _Graph:
