@@ -122,9 +122,9 @@ static void gelu(float *x, int64_t n) {
     b[i] = gelu_of(b[i], r * q * inverse);
   }
   if (n % 2) {
-    float last[2] = {x[n - 1], 0.0f};
-    gelu(last, 2);
-    x[n - 1] = last[0];
+    float q;
+    const float p = gelu_ratio(x[n - 1], &q);
+    x[n - 1] = gelu_of(x[n - 1], p / q);
   }
 }
 
@@ -472,7 +472,6 @@ static int elementwise_f32(int code, float *y, const float *a, int64_t a_step, c
     case GELU: case RELU: case SILU: case SIGMOID: case TANH:
       memcpy(y, a, (size_t)n * sizeof *y); activate(y, n, code); return 1;
     case NEG: EACH(-a[i]);
-    case SQRT: EACH(sqrtf(a[i]));
     default: return 0;
   }
 }
