@@ -23,19 +23,10 @@ SHOWN = 6  # labels that an error names
 FEW_STEPS, MANY_CHANNELS = 16, 2  # a longest series so short, with so many times as many channels, is suspect
 LEVELS = 2  # of an index: series and time
 # Columns of a table of series that are no time step; capitals do not matter.
-SERIES_NAMES = {
-    *("id", "unique_id", "case", "case_id", "series", "series_id", "sequence", "sequence_id", "session"),
-    *(
-        "session_id",
-        "subject",
-        "subject_id",
-        "user",
-        "user_id",
-        "device",
-        "device_id",
-        "machine",
-        "machine_id",
-    ),
+SERIES_NAMES = {"id", "unique_id"} | {
+    name + ending
+    for name in ("case", "series", "sequence", "session", "subject", "user", "device", "machine")
+    for ending in ("", "_id")
 }
 TIME_NAMES = {"time", "timestamp", "datetime", "date", "ds", "step"}
 LABEL_NAMES = {"label", "class", "target", "y"}
