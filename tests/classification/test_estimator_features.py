@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from aaren import AarenClassifier
@@ -37,6 +38,25 @@ def test_it_learns_by_default(size: str) -> None:
     np.testing.assert_allclose(model.predict_proba(panel).sum(axis=1), 1.0)
     if size == "small":
         assert model.stream().state.nbytes < 8000  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", ["default", "small"])
+def test_when_something_happens_is_learned_where_that_is_the_class(size: str) -> None:
+    def days(cases: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        rng, hours = np.random.default_rng(seed), np.arange(24)
+        classes = rng.integers(3, size=cases)
+        peaks = np.exp(-((hours - 7 - 2 * classes[:, np.newaxis]) ** 2) / 8)
+        return peaks + rng.normal(0, 0.4, (cases, 24)), classes
+
+    (values, classes), (others, wanted) = days(150, 0), days(300, 1)
+    model = AarenClassifier(size=size, random_state=0).fit(values, classes)
+    linear = LogisticRegression(max_iter=1000).fit(values, classes).score(others, wanted)
+    assert model.model_.config.has_places
+    assert model.score(others, wanted) > linear - 0.03
+    session = model.stream()
+    for value in others[0]:
+        probabilities = session.push(value)
+    np.testing.assert_allclose(probabilities, model.predict_proba(others[:1])[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_stream_ends_in_the_batch_answer(model: AarenClassifier) -> None:

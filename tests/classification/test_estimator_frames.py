@@ -38,9 +38,10 @@ def test_an_index_of_series_and_time(fitted: AarenClassifier) -> None:
     some = frame.loc[3:5]
     np.testing.assert_array_equal(fitted.predict_proba(some), fitted.predict_proba(PANEL[3:6]))
     shorter = frame.drop(index=(0, STEPS - 1))  # series of several lengths
-    np.testing.assert_array_equal(
-        fitted.predict_proba(shorter)[:1], fitted.predict_proba([PANEL[0, :, : STEPS - 1]])
-    )
+    alone = fitted.predict_proba([PANEL[0, :, : STEPS - 1]])
+    np.testing.assert_allclose(
+        fitted.predict_proba(shorter)[:1], alone, rtol=1e-12
+    )  # products of other sizes
 
 
 def test_labels_are_matched_by_the_names_of_series(fitted: AarenClassifier) -> None:

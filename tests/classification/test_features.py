@@ -1,17 +1,19 @@
 """The streaming features: one step at a time or all at once, the same decisions and the same sums."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from aaren.classification import FeatureClassifier, FeatureClassifierConfig
+from aaren.classification import FeatureClassifier, FeatureClassifierConfig, FeatureClassifierState
 from aaren.classification.batches import LabelledSeries
 from aaren.classification.features import ACTIVITY_WEIGHTS, LARGEST, UNIT
-from aaren.classification.ridge import LeftOut, fit_features, plan_features
+from aaren.classification.ridge import LeftOut, _with_places, fit_features, plan_features
 from aaren.errors import ConfigError, ShapeError
+from aaren.nn.state import flatten
 from aaren.ops import scan_attention
 from aaren.ops.cpu import library
 from aaren.stream.saved import load_model, save_model
@@ -42,10 +44,15 @@ def fitted_models(data: LabelledSeries) -> dict[str, FeatureClassifier]:
         size: plan_features(num_channels=CHANNELS, num_classes=2, lengths=lengths, size=size)
         for size in ("default", "small")
     }
-    return {size: fit_features(data, config, seed=0)[0] for size, config in configs.items()}
+    models = {size: fit_features(data, config, seed=0)[0] for size, config in configs.items()}
+    assert not any(model.config.has_places for model in models.values())  # the waves begin anywhere
+    small = models["small"]
+    shape = (small.bias.numel(), small.config.length * CHANNELS)
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    return models | {"places": _with_places(small, drawn)}
 
 
-@pytest.fixture(params=["default", "small"])
+@pytest.fixture(params=["default", "small", "places"])
 def model(request: pytest.FixtureRequest, fitted_models: dict[str, FeatureClassifier]) -> FeatureClassifier:
     return copy.deepcopy(fitted_models[request.param])
 
@@ -53,6 +60,11 @@ def model(request: pytest.FixtureRequest, fitted_models: dict[str, FeatureClassi
 @pytest.fixture
 def large(fitted_models: dict[str, FeatureClassifier]) -> FeatureClassifier:
     return copy.deepcopy(fitted_models["default"])
+
+
+def are_equal(one: object, other: object) -> bool:
+    pairs = zip(flatten(one), flatten(other), strict=True)
+    return all(name == same and torch.equal(a, b) for (name, a), (same, b) in pairs)
 
 
 def fold_steps(model: FeatureClassifier, values: Tensor, mask: Tensor) -> tuple[Tensor, object]:
@@ -70,7 +82,7 @@ def test_states_of_steps_and_of_whole_series_are_equal_bit_for_bit(
     model = model.to(dtype)
     stepped, last = fold_steps(model, data.values, data.mask)
     whole, final = model.score_steps(data.values.to(dtype), mask=data.mask)
-    assert all(map(torch.equal, last, final))  # type: ignore[call-overload]
+    assert are_equal(last, final)
     torch.testing.assert_close(stepped, whole, rtol=1e-4, atol=1e-4)
     lengths = data.mask.sum(1)
     pooled = model.pool(data.values, lengths.unsqueeze(1), mask=data.mask).squeeze(1)
@@ -115,16 +127,16 @@ def test_a_split_and_holes_change_nothing(model: FeatureClassifier, data: Labell
     whole, final = model.score_steps(data.values)
     first, state = model.score_steps(data.values[:, :13])
     second, last = model.score_steps(data.values[:, 13:], state)
-    assert all(map(torch.equal, last, final))
+    assert are_equal(last, final)
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
     holes = torch.arange(LENGTH) % 3 != 1
     spoilt = torch.where(holes.view(1, -1, 1), data.values, torch.nan)
     skipped, state = model.score_steps(spoilt, mask=holes.expand(CASES, -1))
     kept, last = model.score_steps(data.values[:, holes])
-    assert all(map(torch.equal, last, state))
+    assert are_equal(last, state)
     torch.testing.assert_close(skipped[:, holes], kept)
     stepped, last = fold_steps(model, spoilt, holes.expand(CASES, -1))  # type: ignore[assignment]
-    assert all(map(torch.equal, last, state))
+    assert are_equal(last, state)
     torch.testing.assert_close(stepped, skipped, rtol=1e-4, atol=1e-4)
 
 
@@ -137,7 +149,7 @@ def test_the_native_engine_has_the_states_of_torch_bit_for_bit(
         given = {"mask": data.mask[:, step]}
         native, wanted = (session.push(data.values[:, step], **given) for session in sessions)
         torch.testing.assert_close(native, wanted, rtol=1e-4, atol=1e-6)
-    assert all(map(torch.equal, *(session.state for session in sessions)))
+    assert are_equal(*(session.state for session in sessions))
     alone = [model.stream(engine=engine) for engine in ("native", "torch")]
     for value in data.values[0]:
         native, wanted = (session.push(value) for session in alone)
@@ -172,6 +184,20 @@ def test_the_largest_sums_are_exact_in_float32() -> None:
     assert state.weight[0, 1] == (2999 * ACTIVITY_WEIGHTS[-1] + ACTIVITY_WEIGHTS[0])
 
 
+def test_sums_of_values_at_their_places_are_exact() -> None:
+    config = FeatureClassifierConfig(
+        num_channels=2, num_classes=2, length=500, dilations=(1,), num_thresholds=(1,), num_spans=1
+    )
+    weights = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
+    model = _with_places(FeatureClassifier(config), weights)
+    values = torch.randn(1, 600, 2, generator=torch.Generator().manual_seed(1))
+    _, state = model.score_steps(values)
+    wanted = weights.double() @ (model._units(values)[0, :500] / UNIT).flatten().double()
+    torch.testing.assert_close(state.placed[0][0] * model.place_unit, wanted, rtol=1e-4, atol=1e-3)
+    assert torch.equal(state.placed[0], state.placed[0].round())
+    assert torch.equal(model._place_prefixes(values, torch.tensor([[600]]), None)[0][:, 0], state.placed[0])
+
+
 def test_causality(model: FeatureClassifier, data: LabelledSeries) -> None:
     before, _ = model.score_steps(data.values)
     changed = data.values.clone()
@@ -199,17 +225,15 @@ def test_the_step_can_be_traced(model: FeatureClassifier, data: LabelledSeries) 
             super().__init__()
             self.model = model
 
-        def forward(self, row: Tensor, *state: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            scores, after = self.model.step(row, type(empty)(*state))
-            return scores, tuple(after)
+        def forward(self, row: Tensor, state: FeatureClassifierState) -> tuple[Tensor, object]:
+            return self.model.step(row, state)
 
-    empty = model.init_state(1)
-    exported = torch.export.export(Step(), (data.values[:1, 0], *empty)).module()
-    state, traced = empty, tuple(empty)
+    state = traced = model.init_state(1)
+    exported = torch.export.export(Step(), (data.values[:1, 0], state)).module()
     for row in data.values[0, :12]:
         scores, state = model.step(row.unsqueeze(0), state)
-        same, traced = exported(row.unsqueeze(0), *traced)
-        assert all(map(torch.equal, state, traced))
+        same, traced = exported(row.unsqueeze(0), traced)
+        assert are_equal(state, traced)
         torch.testing.assert_close(same, scores)
 
 
@@ -243,5 +267,7 @@ def test_what_cannot_be_is_said(model: FeatureClassifier) -> None:
         FeatureClassifierConfig(
             num_channels=1, num_classes=2, length=9, dilations=(1, 2), num_thresholds=(1,)
         )
+    with pytest.raises(ConfigError, match="has_places takes at most 65,536 values of a series"):
+        replace(model.config, has_places=True, length=1 << 16)
     with pytest.raises(ConfigError, match="unknown size 'tiny'"):
         plan_features(num_channels=1, num_classes=2, lengths=[9], size="tiny")

@@ -283,11 +283,15 @@ def features(draw: st.DrawFn) -> Case:
         num_levels=draw(st.integers(0, 3)),
         num_poolings=draw(st.integers(1, 2)),
         num_spans=spans,
+        has_places=draw(TRUTHS),
     )
     model = FeatureClassifier(config).eval()
     with torch.no_grad():
         model.weight.normal_(std=0.1)
         model.bias.normal_()
+        if config.has_places:
+            model.places.copy_(torch.randint(-(1 << 20), 1 << 20, model.places.shape))
+            model.place_unit.fill_(1e-10)
         for part in (model.thresholds, model.levels, model.activities):
             part.copy_(torch.randint(-8000, 8000, part.shape).sort().values + 0.5)
         model.channels.copy_(torch.rand_like(model.channels) < 0.7)

@@ -2,13 +2,16 @@
 
 A sample's values are 0 or 1: is a dilated causal convolution, or a channel, above a threshold? An Aaren head
 with equal scores makes of them the share of time above each threshold, which is ROCKET's pooling; a second
-head scores a sample by how much it changed. Nothing here is trained by gradients: `ridge` draws the kernels
-and solves for the heads.
+head scores a sample by how much it changed. Pooled features cannot tell when something happened: where that
+decides, the heads also weigh the values themselves, each by its place in the series; a stream keeps one
+running sum of that per head and class. Nothing here is trained by gradients: `ridge` draws the kernels and
+solves for the heads.
 
 Everything up to the pooled features is exact, so that a stream and a batch round alike: samples are
 rounded to multiples of 1/4096, kernels weigh them by -1 and 2, thresholds lie between multiples, and scores
 are logarithms of multiples of 1/256. All sums are sums of integers, in float32 below 2^24. Scores are
-bounded, so the running maximum of the Aaren state is fixed at 0, and no sum is ever rescaled.
+bounded, so the running maximum of the Aaren state is fixed at 0, and no sum is ever rescaled. The weights of
+places are integers too, and their sums stay below 2^53.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from aaren.classification.model import ClassifierSession, classify_raw, require_padding_at_the_end
 from aaren.errors import ConfigError, ShapeError, require_at_least
@@ -34,6 +38,8 @@ TAPS = 9  # of a kernel
 MOST_CHANNELS = 9  # of a kernel: 9 channels x 12 x 32 x 4096 is still below 2^24
 POSITIONS = tuple(combinations(range(TAPS), 3))  # of the weights 2; the other six are -1: MiniRocket's 84
 WEIGHT_UNIT = 256.0
+LARGEST_PLACE = 2.0**20  # a weight of a place; 2^20 x 32 x 4096 x 2^16 is 2^53
+MOST_PLACED = 1 << 16  # values at places: steps x channels
 # What the samples weigh in the second head, by their standardised log activity: e^-3, e^-2.5, ... e^3.
 ACTIVITY_WEIGHTS = tuple(
     round(WEIGHT_UNIT * 2.718281828459045 ** (n / 2)) / WEIGHT_UNIT for n in range(-6, 7)
@@ -55,6 +61,7 @@ class FeatureClassifierConfig:
     num_levels: int = 16  # thresholds of each channel itself
     num_poolings: int = 2  # 1: equal scores; 2: also by activity
     num_spans: int = 10  # of time before `length`, each with a head of its own
+    has_places: bool = False  # the heads also weigh the values of the first `length` steps, each by its place
 
     def __post_init__(self) -> None:
         """Report sizes that cannot be."""
@@ -70,6 +77,11 @@ class FeatureClassifierConfig:
             )
         if min(self.dilations) < 1 or min(self.num_thresholds) < 1:
             raise ConfigError("dilations and num_thresholds must be at least 1.")
+        if self.has_places and self.length * self.num_channels > MOST_PLACED:
+            raise ConfigError(
+                f"has_places takes at most {MOST_PLACED:,} values of a series, steps times channels; got "
+                f"{self.length} times {self.num_channels}."
+            )
 
     @property
     def num_convolved(self) -> int:
@@ -94,12 +106,17 @@ class FeatureClassifierConfig:
     @property
     def state_bytes(self) -> int:
         """Return the bytes of the state of one stream."""
-        return 4 * self.reach * self.num_channels + 8 + 8 * self.num_poolings * (1 + self.num_values)
+        placed = (self.num_spans + 1) * self.num_classes if self.has_places else 0
+        sums = self.num_poolings * (1 + self.num_values) + placed
+        return 4 * self.reach * self.num_channels + 8 + 8 * sums
 
 
 class _FeatureParts(NamedTuple):
     tail: Tensor  # (b, reach, channels) float32  the last samples in units, zeros before the first
     position: Tensor  # (b,) int64  steps so far
+    placed: tuple[
+        Tensor, ...
+    ]  # (b, heads * classes)  values by the weights of their places, if there are any
     weight: Tensor  # (b, poolings)  the sum of what samples weigh: u of an Aaren state with maximum 0
     total: Tensor  # (b, poolings, values)  the weighted sum of their values: its w
 
@@ -132,6 +149,8 @@ class FeatureClassifier(nn.Module):
     levels: Tensor
     activities: Tensor
     span_ends: Tensor
+    places: Tensor
+    place_unit: Tensor
 
     def __init__(self, config: FeatureClassifierConfig) -> None:
         super().__init__()
@@ -155,6 +174,10 @@ class FeatureClassifier(nn.Module):
         heads = config.num_spans + 1  # the last one: from `length` on, and for complete series
         self.weight = nn.Parameter(torch.zeros(heads, config.num_classes, config.num_features))
         self.bias = nn.Parameter(torch.zeros(heads, config.num_classes))
+        if config.has_places:  # integers, and what one of them is worth in the scores of a unit
+            shape = (config.length, heads * config.num_classes, config.num_channels)
+            self.register_buffer("places", torch.zeros(shape))
+            self.register_buffer("place_unit", torch.zeros(()))
 
     def extra_repr(self) -> str:
         config = self.config
@@ -176,8 +199,9 @@ class FeatureClassifier(nn.Module):
         require_padding_at_the_end(mask)
         lengths = self._lengths(values, mask)
         pooled = self.pool(values, lengths.unsqueeze(1), mask=mask).squeeze(1)
+        placed = self._place_prefixes(values, lengths.unsqueeze(1), mask)
         heads = torch.full_like(lengths, self.config.num_spans)
-        return self._score(pooled, lengths, heads)
+        return self._score(pooled, tuple(some.squeeze(1) for some in placed), lengths, heads)
 
     def score_prefixes(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
         """Score prefixes of series, as a stream would after so many steps.
@@ -192,7 +216,8 @@ class FeatureClassifier(nn.Module):
         """
         self._check(values, ("b", "t"), mask)
         require_padding_at_the_end(mask)
-        return self._score(self.pool(values, steps, mask=mask), steps, self._heads(steps))
+        pooled, placed = self.pool(values, steps, mask=mask), self._place_prefixes(values, steps, mask)
+        return self._score(pooled, placed, steps, self._heads(steps))
 
     def pool(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
         """Return the pooled features (b, n, features), float64, of prefixes of so many steps (b, n)."""
@@ -225,6 +250,9 @@ class FeatureClassifier(nn.Module):
             position=torch.zeros(batch_size, dtype=torch.int64, device=device),
             weight=torch.zeros(batch_size, config.num_poolings, dtype=dtype, device=device),
             total=torch.zeros(batch_size, config.num_poolings, config.num_values, dtype=dtype, device=device),
+            placed=(torch.zeros(batch_size, self.places.shape[1], dtype=torch.float64, device=device),)
+            if config.has_places
+            else (),
         )
 
     def score_steps(
@@ -284,14 +312,14 @@ class FeatureClassifier(nn.Module):
             position=state.position + 1,
             weight=state.weight + weights,
             total=state.total + weights.unsqueeze(-1) * values.unsqueeze(1),
+            placed=tuple(placed + self._place(units, state.position) for placed in state.placed),
         )
         if mask is not None:
-            after = FeatureClassifierState(
-                *(
-                    torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old)
-                    for new, old in zip(after, state, strict=True)
-                )
-            )
+
+            def keep(new: Tensor, old: Tensor) -> Tensor:
+                return torch.where(mask.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+            after = pytree.tree_map(keep, after, state)
         return self._read(after), after
 
     def read(self, state: FeatureClassifierState) -> Tensor:
@@ -303,7 +331,7 @@ class FeatureClassifier(nn.Module):
         """Return the scores (b, classes) of series that end here: what `forward` gives for them."""
         check_model_state(state, FeatureClassifierState)
         heads = torch.full_like(state.position, self.config.num_spans)
-        return self._score(self._pooled(state), state.position, heads)
+        return self._score(self._pooled(state), state.placed, state.position, heads)
 
     def stream(
         self, batch_size: int | None = None, *, engine: str = "auto"
@@ -346,15 +374,35 @@ class FeatureClassifier(nn.Module):
         positions = state.position.unsqueeze(1) + mask.cumsum(1)
         counts = mask.sum(1)
         streams = torch.arange(b, device=units.device)
-        places = counts.unsqueeze(1) + torch.arange(self.config.reach, device=units.device)
+        last = counts.unsqueeze(1) + torch.arange(self.config.reach, device=units.device)
+        items = self._place(units, positions - 1) * mask.unsqueeze(-1) if state.placed else weights
+        placed = tuple(before.unsqueeze(1) + items.cumsum(1) for before in state.placed)
         final = FeatureClassifierState(
-            tail=window[streams.unsqueeze(1), places],
+            tail=window[streams.unsqueeze(1), last],
             position=positions[:, -1],
             weight=sums[:, -1],
             total=totals[:, -1],
+            placed=tuple(some[:, -1] for some in placed),
         )
         pooled = totals / sums.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)
-        return self._score(pooled.flatten(2), positions, self._heads(positions)), final
+        return self._score(pooled.flatten(2), placed, positions, self._heads(positions)), final
+
+    def _place(self, units: Tensor, position: Tensor) -> Tensor:
+        """Weigh samples (..., channels) by their places (...), (..., heads * classes); 0 beyond `length`."""
+        length = self.config.length
+        weights = self.places[position.clamp(min=0, max=length - 1)].double()
+        is_known = (position < length).unsqueeze(-1)
+        return (weights * units.double().unsqueeze(-2)).sum(-1) * is_known
+
+    def _place_prefixes(self, values: Tensor, steps: Tensor, mask: Mask | None) -> tuple[Tensor, ...]:
+        """Return what `placed` is after so many steps (b, n): one (b, n, heads * classes), if any."""
+        if not self.config.has_places:
+            return ()
+        length = min(values.shape[1], self.config.length)
+        units = self._units(hide_padding(values, mask))[:, :length].double()
+        items = torch.einsum("btc,tkc->btk", units, self.places[:length].double())
+        seen = torch.arange(length, device=units.device) < steps.unsqueeze(-1)  # (b, n, t)
+        return (torch.bmm(seen.double(), items),)
 
     def _units(self, values: Tensor) -> Tensor:
         """Round to units: integers in float32. First to float32, so that copies in float64 agree."""
@@ -416,7 +464,7 @@ class FeatureClassifier(nn.Module):
         return [(patterns * channels.float().unsqueeze(1)).flatten(1).T for channels in self.channels]
 
     def _read(self, state: FeatureClassifierState) -> Tensor:
-        return self._score(self._pooled(state), state.position, self._heads(state.position))
+        return self._score(self._pooled(state), state.placed, state.position, self._heads(state.position))
 
     def _pooled(self, state: FeatureClassifierState) -> Tensor:
         """Return the features (b, features)."""
@@ -426,7 +474,7 @@ class FeatureClassifier(nn.Module):
         """Return which head is responsible after so many steps."""
         return (position.unsqueeze(-1) > self.span_ends).sum(-1)
 
-    def _score(self, pooled: Tensor, position: Tensor, heads: Tensor) -> Tensor:
+    def _score(self, pooled: Tensor, placed: tuple[Tensor, ...], position: Tensor, heads: Tensor) -> Tensor:
         """Return the scores (..., classes) of features (..., features) after so many steps (...) by heads."""
         pooled = pooled.to(self.weight.dtype)
         if pooled.ndim == 2 and pooled.shape[0] <= FEW_STREAMS:
@@ -435,6 +483,10 @@ class FeatureClassifier(nn.Module):
             every = torch.einsum("...f,skf->...sk", pooled, self.weight)
             chosen = heads.view(*heads.shape, 1, 1).expand(*heads.shape, 1, every.shape[-1])
             scores = every.gather(-2, chosen).squeeze(-2)
+        for some in placed:
+            each = some.view(*some.shape[:-1], -1, self.config.num_classes)  # (..., heads, classes)
+            is_chosen = heads.unsqueeze(-1) == torch.arange(each.shape[-2], device=heads.device)
+            scores = scores + ((each * is_chosen.unsqueeze(-1)).sum(-2) * self.place_unit).to(scores.dtype)
         return (scores + self.bias[heads]) * (position > 0).unsqueeze(-1)  # of nothing: all alike
 
     def _lengths(self, values: Tensor, mask: Mask | None) -> Tensor:

@@ -2,11 +2,13 @@
 
 Every span of time has a ridge head, fitted to prefixes that are cut at random inside it, and one more has the
 complete series. Leave-one-out scores, which ridge regression gives exactly and at no cost, choose each head's
-strength, its temperature and the threshold of early stopping, so that no case need be held out.
+strength, its temperature and the threshold of early stopping, so that no case need be held out; and whether
+the heads also weigh the values themselves by their places, as a plain linear model does: only where that is
+better beyond chance.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +19,9 @@ from aaren.classification.batches import LabelledSeries
 from aaren.classification.features import (
     ACTIVITY_WEIGHTS,
     BLOCK_VALUES,
+    LARGEST_PLACE,
     MOST_CHANNELS,
+    MOST_PLACED,
     POSITIONS,
     TAPS,
     UNIT,
@@ -32,12 +36,15 @@ SIZES: dict[str, tuple[int, int, int]] = {  # thresholds per kernel over all dil
     "small": (5, 4, 1),
 }
 SMALL_TAIL = 3072  # bytes that the samples of a small state may take
+SMALL_STATE = 8000  # bytes: a state below this stays below, whatever the values at their places would gain
 MOST_DILATIONS = 32
 MOST_VALUES = 50_000_000  # that the baseline sees; of longer series it sees every so many steps
 MOST_EXACT = 1000  # cases whose leave-one-out scores are computed; of more, a random part
 STRENGTHS = torch.logspace(-1, 5, 13, dtype=torch.float64)
 TEMPERATURES = torch.logspace(float(np.log10(0.3)), float(np.log10(30.0)), 40, dtype=torch.float64)
 SOFTEN = 0.05  # added to the standard deviation of a feature
+MIXES = (0.5, 0.9)  # parts of all variance that the values at their places may have, beside the features
+SURE = 2.0  # standard errors of the log loss by which they must be better
 FLAT = 4.0  # units that thresholds keep away from 0, where every flat stretch of a series is
 
 
@@ -150,7 +157,7 @@ def fit_features(
     model = FeatureClassifier(config).requires_grad_(False).eval()
     lengths = series.mask.sum(1)
     _draw_kernels(model, series, lengths, generator)
-    spans = config.num_spans
+    spans, classes = config.num_spans, config.num_classes
     ends = torch.linspace(0, config.length - 1, spans + 1, dtype=torch.float64).round().long()[1:]
     model.span_ends.copy_(ends)
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])
@@ -161,12 +168,21 @@ def fit_features(
     total = len(series) + spans + 1
     features = pool_all(model, series, steps, on_case=lambda done: told(done, total))
     part = torch.randperm(len(series), generator=generator)[:MOST_EXACT].sort().values
-    probabilities = []
+    values = _values_at_places(model, series)
+    mix = 0.0 if values is None else _choose_mix(features[:, -1], values, series.labels, classes, part)
+    probabilities, places = [], []
     for head in range(spans + 1):
-        found = _fit_head(features[:, head], series.labels, config.num_classes, part)
-        model.weight.data[head], model.bias.data[head] = found.weight, found.bias
+        columns = features[:, head]
+        if values is not None and mix:
+            seen = torch.arange(config.length) < steps[:, head].unsqueeze(1)  # (cases, length)
+            columns = torch.cat([columns, (values * seen.unsqueeze(-1)).flatten(1)], dim=1)
+        found = _fit_head(columns, series.labels, classes, part, num_pooled=config.num_features, mix=mix)
+        model.weight.data[head], model.bias.data[head] = found.weight[:, : config.num_features], found.bias
+        places.append(found.weight[:, config.num_features :])
         probabilities.append(found.left_out)
         told(len(series) + head + 1, total)
+    if mix:
+        model = _with_places(model, torch.cat(places))
     left_out = LeftOut(
         probabilities=torch.stack(probabilities, dim=1),
         steps=cuts[part],
@@ -244,6 +260,41 @@ def _draw_kernels(
     model.activities.copy_((((edges * deviation + mean).exp() - 1e-2) * UNIT).floor() + 0.5)
 
 
+def _values_at_places(model: FeatureClassifier, series: LabelledSeries) -> Tensor | None:
+    """Return the rounded values (cases, length, channels), 0 behind a series; None if they are too many."""
+    config = model.config
+    if config.length * config.num_channels > MOST_PLACED or series.values.numel() > MOST_VALUES:
+        return None
+    if config.state_bytes < SMALL_STATE <= replace(config, has_places=True).state_bytes:
+        return None
+    return model._units(series.values * series.mask.unsqueeze(-1)) / UNIT
+
+
+def _choose_mix(features: Tensor, values: Tensor, labels: Tensor, num_classes: int, part: Tensor) -> float:
+    """Return which part of the variance the values get beside the features: 0 unless more is better."""
+    columns, num_pooled = torch.cat([features, values.flatten(1)], dim=1), features.shape[1]
+    truth, best, chosen = labels[part], 0.0, 0.0
+    without = _fit_head(features, labels, num_classes, part).losses(truth)
+    for mix in MIXES:
+        found = _fit_head(columns, labels, num_classes, part, num_pooled=num_pooled, mix=mix)
+        gains = without - found.losses(truth)
+        gain, error = float(gains.mean()), float(gains.std() / len(part) ** 0.5)
+        if gain > SURE * error and gain > best:
+            best, chosen = gain, mix
+    return chosen
+
+
+def _with_places(model: FeatureClassifier, weights: Tensor) -> FeatureClassifier:
+    """Return the model with weights (heads * classes, length * channels) of values at their places."""
+    config = replace(model.config, has_places=True)
+    placed = FeatureClassifier(config).requires_grad_(False).eval()
+    placed.load_state_dict(model.state_dict(), strict=False)
+    unit = weights.abs().max() / LARGEST_PLACE
+    placed.places.copy_((weights / unit).round().view(-1, config.length, config.num_channels).transpose(0, 1))
+    placed.place_unit.copy_(unit / UNIT)
+    return placed
+
+
 def predict_left_out(series: LabelledSeries, num_classes: int) -> Tensor:
     """Return the class that ridge regression on the values gives each case, left out of the fit, (cases,)."""
     cases, steps, channels = series.values.shape
@@ -257,11 +308,39 @@ class _Head(NamedTuple):
     bias: Tensor  # (classes,)
     left_out: Tensor  # (part, classes)  probabilities
 
+    def losses(self, truth: Tensor) -> Tensor:
+        """Return the log loss of each case left out, (part,)."""
+        cases, classes = self.left_out.shape
+        right = self.left_out.gather(1, truth.unsqueeze(1)).squeeze(1)
+        return -((right * cases + 1.0 / classes) / (cases + 1)).log()  # as `_fit_head`
 
-def _fit_head(features: Tensor, labels: Tensor, num_classes: int, part: Tensor) -> _Head:
-    """Solve for one head; strength and temperature have the least leave-one-out log loss."""
+
+def _fit_head(
+    features: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    part: Tensor,
+    *,
+    num_pooled: int | None = None,
+    mix: float = 0.0,
+) -> _Head:
+    """Solve for one head; strength and temperature have the least leave-one-out log loss.
+
+    Args:
+        features: (cases, columns); those from `num_pooled` on get the part `mix` of all variance.
+        labels: (cases,).
+        num_classes: of all labels.
+        part: the cases whose leave-one-out scores are computed.
+        num_pooled: None: all columns are of one kind.
+        mix: between 0 and 1.
+    """
     mean, deviation = features.mean(0), features.std(0, correction=0)
     scale = torch.where(deviation < 1e-6, 0.0, 1.0 / (deviation + SOFTEN))
+    if mix:
+        variance = (deviation * scale).square()
+        ratio = variance[:num_pooled].sum() / variance[num_pooled:].sum().clamp(min=1e-12)
+        scale[:num_pooled] *= (1.0 - mix) ** 0.5
+        scale[num_pooled:] *= (mix * ratio).sqrt()
     targets = 2.0 * torch.nn.functional.one_hot(labels, num_classes).double() - 1.0
     centre = targets.mean(0)
     scaled = (features - mean) * scale
