@@ -710,6 +710,23 @@ def test_refits_follow_a_new_law_and_equal_a_fit_to_all_rows(tmp_path: Path) -> 
     assert np.abs(again.model_.weight.numpy() - want).max() < 0.05 * np.abs(before - want).max()
 
 
+def test_many_short_series_keep_their_season() -> None:
+    rng, months = np.random.default_rng(0), np.arange(36)
+    level, phase = 50.0 * np.exp(rng.normal(size=(40, 1))), rng.uniform(0, 6, (40, 1))
+    values = level * (1 + 0.3 * np.sin(2 * np.pi * months / 12 + phase)) + rng.normal(0, 2, (40, 36))
+    dates = pd.date_range("2023-01-31", periods=36, freq="ME")
+    wide = pd.DataFrame(values.T, index=dates, columns=[f"shop {place}" for place in range(40)])
+    model = AarenForecaster(horizon=6, correction=False).fit(wide.iloc[:-6])
+    assert model.model_.config.lag_steps == 12  # more than half of the rows that are fitted
+    assert "use the baseline" not in model.table()
+    errors = {
+        "ours": model.predict().iloc[:, -40:].to_numpy(dtype=float) - values.T[-6:],
+        "last season": values.T[-18:-12] - values.T[-6:],
+    }
+    found = {name: np.abs(some / level.T).mean() for name, some in errors.items()}
+    assert found["ours"] < found["last season"]
+
+
 def test_columns_that_nothing_names_are_told() -> None:
     frame = long_frame(120).assign(promo=1.0, region="south")
     with pytest.warns(UserWarning, match="'promo', 'region' are not used. Name those .* in covariates="):

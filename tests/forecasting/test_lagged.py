@@ -24,6 +24,7 @@ from aaren.forecasting.ridge import (
     fit_shared,
     fit_weights,
     joint_error,
+    shift_weights,
     squared_error,
     window_moments,
 )
@@ -110,6 +111,25 @@ def test_rolling_origins_choose_the_last_value_for_a_random_walk_and_lags_for_a_
     wave = choose([hours(1200)[0]], {"none": none}, cuts, lag_steps=30, horizon_steps=5)
     assert walk.scores["none", "last"] < 1.05 * walk.scores["none", "shared"]
     assert wave.weights == "shared"
+
+
+def test_the_last_season_is_a_base() -> None:
+    noise = np.random.default_rng(0)
+    cuts = [[30], [45], [60], [84]]
+    year = np.tile(noise.normal(size=12), 7)
+    slots = {"none": [np.zeros(84, dtype=np.int64)]}
+    found = choose([year], slots, cuts, lag_steps=12, horizon_steps=20, seasons=[12, 13])
+    assert (found.weights, found.score, found.is_fixed) == ("season-12", pytest.approx(1e-12), True)
+    weights = fit_weights(window_moments([year], 12, 20), "season-12")
+    assert squared_error(weights, window_moments([year], 12, 20)) == pytest.approx(0.0, abs=1e-12)
+    sums = window_moments([year], 12, 20)
+    assert not shift_weights(
+        sums.features, sums.cross, "season-12"
+    ).any()  # nothing is fitted, so never again
+    # Before anything can be fitted, a fitted base is as good as the best of those that need no fit.
+    noisy = year + 0.1 * noise.normal(size=84)
+    alone = choose([noisy], slots, [[14], [60], [84]], lag_steps=12, horizon_steps=6, seasons=[12])
+    assert alone.scores["none", "shared"] < alone.scores["none", "last"] / 2
 
 
 def test_other_columns_are_inputs_where_they_help() -> None:

@@ -42,6 +42,7 @@ from aaren.forecasting.fitting import (
     add_correction,
     fit_base,
     replay,
+    seasons_of,
 )
 from aaren.forecasting.frames import (
     FORECAST,
@@ -68,6 +69,7 @@ SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
 FEW_ROWS = 3000  # below, fewer lags are tried too
 FEWER_LAGS = (6, 12, 24, 96)
+SEASON_WINDOWS = 4  # to fit to, at least, for each row of a season that is longer than half of what is known
 REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
 LEAST = {  # whole numbers among the settings, and how small they may be
     **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "batch_size", "updates"), 1),
@@ -193,7 +195,13 @@ class AarenForecaster(Estimator, LiveSeries):
         history = self._history(series, clock, slot_seconds)
         most = max(2, min(settings["lag_steps"], (max(fit_ends) - horizon) // 2))
         # Rows without end want all lags, whatever a validation says; few rows cannot bear as many.
-        tried = sorted({most, *(min(most, some) for some in FEWER_LAGS)} if longest < FEW_ROWS else {most})
+        tried = {most}
+        if longest < FEW_ROWS:
+            tried |= {min(most, some) for some in FEWER_LAGS}
+            for season in seasons_of(clock, slot_seconds).values():  # many short series can bear a whole one
+                windows = sum(max(0, end - season - horizon + 1) for end in fit_ends)
+                if most < season <= windows / SEASON_WINDOWS:
+                    tried.add(season)
         found = [
             fit_base(
                 history,
@@ -204,7 +212,7 @@ class AarenForecaster(Estimator, LiveSeries):
                 is_refitted=True,
                 tell=self._tell,
             )
-            for some in tried
+            for some in sorted(tried)
         ]
         fitted = min(found, key=lambda some: some.choice.score)
         lag_steps = fitted.model.config.lag_steps
@@ -238,7 +246,7 @@ class AarenForecaster(Estimator, LiveSeries):
 
     def _sums(self, history: History) -> NDArray[np.float64] | None:
         """Return the sums of the base's features over all windows, which refits start from."""
-        if self.choice_.weights == "last":
+        if self.choice_.is_fixed:
             return None
         config = self.model_.config
         rest = [values.double().numpy() for values in Windows(self.model_, history).values]

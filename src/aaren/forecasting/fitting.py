@@ -38,6 +38,7 @@ from aaren.forecasting.ridge import (
     choose,
     fit_joint,
     fit_weights,
+    is_fixed,
     mean_profile,
     window_moments,
 )
@@ -52,7 +53,7 @@ REFIT_SERIES = 5000  # in all of these together, about: of many series fewer ori
 BLOCKS = 6  # of unseen rows by which a correction is judged
 JUDGED_WINDOWS = 300  # of them
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
-LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year", "none": "season"}
+LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year"}  # of each clock
 NOISE = 2.0  # standard errors that a gain must exceed
 CHECKS = 6  # of a correction while it is trained
 PATIENCE = 3  # of them: a correction that has not helped by then is given up
@@ -108,6 +109,19 @@ def profile_kinds(history: History) -> dict[str, list[NDArray[np.int64]]]:
     return kinds
 
 
+def seasons_of(clock: str, slot_seconds: int) -> dict[str, int]:
+    """Return the rows of the seasons that a clock has, by name.
+
+    >>> seasons_of("week", 3600), seasons_of("month", 3600)
+    ({'day': 24, 'week': 168}, {'year': 12})
+    """
+    if clock == "none":
+        return {}
+    longest = count_slots(clock, slot_seconds)
+    day = {"day": longest // 7} if clock == "week" and longest > 7 else {}
+    return day | {LONG_SEASON[clock]: longest}
+
+
 def fit_base(
     history: History,
     *,
@@ -152,6 +166,7 @@ def fit_base(
             horizon_steps=horizon_steps,
             can_join=can_join,
             groups=history.groups,
+            seasons=list(seasons_of(history.clock, history.slot_seconds).values()),
         )
 
     tell("choosing the base by rolling origins")
@@ -172,7 +187,7 @@ def fit_base(
         horizon_steps=horizon_steps,
         lag_steps=lag_steps,
         joint_steps=min(JOINT_STEPS, lag_steps) if joined else 0,
-        is_shared=base in ("last", "shared"),
+        is_shared=base == "shared" or is_fixed(base),
         clock=history.clock,
         slot_seconds=history.slot_seconds,
         time_zone=history.time_zone,
@@ -207,7 +222,7 @@ def fit_base(
         model.deviation.copy_(torch.tensor([scale for _, scale in scales], dtype=torch.float64))
         tell("measuring its residuals")
         # A base without weights has fitted nothing: for it the rows before the first origin are new, too.
-        begins = [[0] * size, *cuts] if choice.weights == "last" and effect is None else cuts
+        begins = [[0] * size, *cuts] if choice.is_fixed and effect is None else cuts
         parts: list[list[Residuals]] = []
         for ends, nexts in itertools.pairwise(begins):
             rest = solve(model, ends)
@@ -242,7 +257,7 @@ def _refit_ends(
 
     Not before there are some windows: weights of one or two say little of those that all rows will give.
     """
-    least = 0 if base == "last" else config.lag_steps + config.horizon_steps + config.horizon_steps // 2
+    least = 0 if is_fixed(base) else config.lag_steps + config.horizon_steps + config.horizon_steps // 2
     firsts = [
         max(begin, min(least, end - config.horizon_steps)) for begin, end in zip(begins, ends, strict=True)
     ]
@@ -278,21 +293,15 @@ def compare(
         ),
         "shared",
     )[0]
-    day, week = {"week": (config.num_slots // 7, config.num_slots), "none": (0, 0)}.get(
-        config.clock, (0, config.num_slots)
-    )
-    seasons = {
-        "last value": 1,
-        "seasonal naive, day": day,
-        f"seasonal naive, {LONG_SEASON[config.clock]}": week,
+    seasons = {"last value": 1} | {
+        f"seasonal naive, {name}": rows
+        for name, rows in seasons_of(config.clock, config.slot_seconds).items()
     }
-    sums = dict.fromkeys(
-        ("AarenForecaster", "linear", *(name for name, back in seasons.items() if back)), 0.0
-    )
+    sums = dict.fromkeys(("AarenForecaster", "linear", *seasons), 0.0)
     ahead, past = np.arange(1, config.horizon_steps + 1), np.arange(-config.lag_steps + 1, 1)
     count = 0
     for place, (values, begin, end) in enumerate(zip(series, fit_ends, judge_ends, strict=True)):
-        first = max(begin, config.lag_steps, week) - 1
+        first = max(begin, config.lag_steps, *seasons.values()) - 1
         if end - config.horizon_steps <= first:
             continue
         origins = np.unique(
@@ -310,9 +319,8 @@ def compare(
         known, now = values[origins[:, None] + np.arange(-lags + 1, 0)], values[origins][:, None]
         sums["linear"] += float((((known - now) @ linear[:-1] + linear[-1] + now - truth) ** 2).sum())
         for name, back in seasons.items():
-            if back:
-                repeated = values[origins[:, None] + (ahead - 1) % back + 1 - back]
-                sums[name] += float(((repeated - truth) ** 2).sum())
+            repeated = values[origins[:, None] + (ahead - 1) % back + 1 - back]
+            sums[name] += float(((repeated - truth) ** 2).sum())
         count += truth.size
     return {name: total / count for name, total in sums.items()} if count else {}
 

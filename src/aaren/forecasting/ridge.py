@@ -2,10 +2,10 @@
 
 Features are the lags minus the last value, and 1; targets are the horizon minus the last value, so that a
 level that drifts needs no window to be divided by. Sums over *all* windows come from a recursion along
-diagonals, which costs the square of a window's length and not the number of windows. What is fitted (no
-weights, one set for all series, one per group or series drawn to the shared one, all columns as inputs) and
-which profile of the calendar is taken away first is chosen by the mean log error over three rolling origins:
-one held-out part alone chooses wrongly on series that wander.
+diagonals, which costs the square of a window's length and not the number of windows. What is fitted (nothing:
+the last value or the last season; one set of weights for all series, one per group or series drawn to the
+shared one, all columns as inputs) and which profile of the calendar is taken away first is chosen by the mean
+log error over three rolling origins: one held-out part alone chooses wrongly on series that wander.
 """
 
 import itertools
@@ -48,6 +48,11 @@ class Choice:
     def score(self) -> float:
         """Return the error of what was chosen; infinite if nothing could be judged."""
         return self.scores.get((self.profile, self.weights), float("inf"))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Tell whether nothing is fitted."""
+        return is_fixed(self.weights)
 
 
 def window_moments(
@@ -109,6 +114,31 @@ def fit_shared(moments: Moments, ridge: float = SHARED_RIDGE) -> Numbers:
     return np.linalg.solve(gram + _penalty(gram, ridge, BIAS_RIDGE), moments.cross.sum(0))[None]
 
 
+def repeat_season(season: int, lag_steps: int, horizon_steps: int) -> Numbers:
+    """Return the weights, (1, p, h), that repeat the last season of so many rows.
+
+    >>> repeat_season(2, 3, 3)[0].T  # of lags -2 and -1 minus the last one, and of 1
+    array([[0., 1., 0.],
+           [0., 0., 0.],
+           [0., 1., 0.]])
+    """
+    weights = np.zeros((1, lag_steps, horizon_steps))
+    for step in range(horizon_steps):
+        back = season - 1 - step % season
+        if back:  # otherwise it is the last value
+            weights[0, lag_steps - 1 - back, step] = 1.0
+    return weights
+
+
+def is_fixed(name: str) -> bool:
+    """Tell whether weights of this name are fitted to nothing.
+
+    >>> is_fixed("season-24"), is_fixed("season-24+joint")
+    (True, False)
+    """
+    return name == "last" or (name.startswith("season-") and "+" not in name)
+
+
 def fit_weights(moments: Moments, name: str, groups: Sequence[int] | None = None) -> Numbers:
     """Return the named weights, (s or 1, p, h).
 
@@ -119,6 +149,8 @@ def fit_weights(moments: Moments, name: str, groups: Sequence[int] | None = None
     """
     if name == "last":
         return np.zeros((1, *moments.cross.shape[1:]))
+    if is_fixed(name):
+        return repeat_season(int(name.removeprefix("season-")), *moments.cross.shape[1:])
     shared = fit_shared(moments)
     if name == "shared":
         return shared
@@ -140,6 +172,8 @@ def shift_weights(
         name: of the weights, without what all columns add.
         groups: of each series, its group.
     """
+    if is_fixed(name):
+        return np.zeros((1, *cross.shape[1:]))
     if name == "shared":
         gram = features.sum(0)
         return np.linalg.solve(gram + _penalty(gram, SHARED_RIDGE, BIAS_RIDGE), cross.sum(0))[None]
@@ -162,11 +196,14 @@ def _drawn(features: Numbers, cross: Numbers, name: str, groups: Sequence[int] |
     return np.stack([found[group] for group in groups or ()] if name == "group" else found)
 
 
-def weight_names(num_series: int, groups: Sequence[int] | None = None) -> tuple[str, ...]:
+def weight_names(
+    num_series: int, groups: Sequence[int] | None = None, seasons: Sequence[int] = ()
+) -> tuple[str, ...]:
     """Return what can be fitted to so many series, the simplest first."""
     has_groups = groups is not None and 1 < len(set(groups)) < num_series
     drawn = [name for name in DRAWN if name != "group"] if num_series > 1 else []
-    return ("last", "shared", *(["group"] if has_groups else []), *drawn)
+    repeated = (f"season-{season}" for season in seasons)
+    return ("last", *repeated, "shared", *(["group"] if has_groups else []), *drawn)
 
 
 def joint_features(values: Numbers, lag_steps: int, origins: NDArray[np.int64]) -> Numbers:
@@ -250,6 +287,7 @@ def choose(
     horizon_steps: int,
     can_join: bool = False,
     groups: Sequence[int] | None = None,
+    seasons: Sequence[int] = (),
 ) -> Choice:
     """Fit before each origin, judge until the next: the smallest mean log error; ties go to the simpler.
 
@@ -261,11 +299,14 @@ def choose(
         horizon_steps: of the future.
         can_join: rows of all series belong together, so that all may be inputs of each.
         groups: of each series, its group; None: there are none.
+        seasons: rows of those that may be repeated; longer ones than the past cannot be.
     """
+    names = weight_names(len(series), groups, [season for season in seasons if season <= lag_steps])
     scores: dict[tuple[str, str], list[float]] = {}
-    for kind, some in slots.items():
+    unfitted: dict[int, float] = {}  # by origin the least error of what needs no fit, where others cannot be
+    for kind, some in slots.items():  # "none" first
         num_slots = 1 + max(int(places.max(initial=0)) for places in some)
-        for ends, nexts in itertools.pairwise(cuts):
+        for origin, (ends, nexts) in enumerate(itertools.pairwise(cuts)):
             rest = _without(series, some, num_slots, ends if kind != "none" else None)
             known = [values[:end] for values, end in zip(rest, ends, strict=True)]
             ahead = [
@@ -276,13 +317,15 @@ def choose(
             moments = window_moments(known, lag_steps, horizon_steps)
             if not judge.num_windows.sum():
                 continue
-            for name in weight_names(len(series), groups):
-                if name == "last" and kind != "none":
+            for name in names:
+                if kind != "none" and is_fixed(name):
                     continue
-                # Where nothing can be fitted yet a model is the last value: scores stay comparable.
-                fitted = name if moments.num_windows.sum() else "last"
-                error = squared_error(fit_weights(moments, fitted, groups), judge)
-                scores.setdefault((kind, name), []).append(np.log(error + 1e-12))
+                error = unfitted.get(origin, np.inf)  # of the best that needs no fit: scores stay comparable
+                if is_fixed(name) or moments.num_windows.sum():
+                    error = np.log(squared_error(fit_weights(moments, name, groups), judge) + 1e-12)
+                if is_fixed(name):
+                    unfitted[origin] = min(error, unfitted.get(origin, np.inf))
+                scores.setdefault((kind, name), []).append(error)
     if not scores:
         return Choice(profile="none", weights="last", scores={})
     best = min(scores, key=lambda key: float(np.mean(scores[key])))
