@@ -276,6 +276,20 @@ def test_the_only_column_of_words_left_holds_the_kinds() -> None:
     assert guess_columns(frame.assign(price=1.0), sequence=None, time=None, kind=None)[0].kind is None
 
 
+def test_sequences_are_found_by_the_order_of_times() -> None:
+    """All users were taken for one, in whose log the times went back."""
+    frame = pd.DataFrame(
+        {"who": np.repeat(["a", "b", "c"], 20), "at": np.tile(np.arange(20.0), 3), "what": ["x", "y"] * 30}
+    ).rename(columns={"at": "time"})
+    columns, said = guess_columns(frame, sequence=None, time=None, kind=None)
+    assert (columns.sequence, columns.kind) == ("who", "what")
+    assert "sequences in 'who'" in said
+    twice = frame.assign(copy=frame["who"])  # which of the two?
+    assert guess_columns(twice, sequence=None, time=None, kind=None)[0].sequence is None
+    log = frame.sort_values("time")  # one after the other: nothing tells
+    assert guess_columns(log, sequence=None, time=None, kind=None)[0].sequence is None
+
+
 def test_dates_and_lengths_of_time_that_would_be_misread() -> None:
     days = pd.date_range("2026-01-05", periods=30, freq="D")
     read = read_events(pd.DataFrame({"time": days.strftime("%d.%m.%Y %H:%M")}), Columns(time="time"))

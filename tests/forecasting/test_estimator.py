@@ -719,6 +719,7 @@ def test_many_short_series_keep_their_season() -> None:
     model = AarenForecaster(horizon=6, correction=False).fit(wide.iloc[:-6])
     assert model.model_.config.lag_steps == 12  # more than half of the rows that are fitted
     assert "use the baseline" not in model.table()
+    assert model.predict(levels=[80, 95]).shape == (6, 1 + 5 * 40)  # pandas warned of so many columns
     errors = {
         "ours": model.predict().iloc[:, -40:].to_numpy(dtype=float) - values.T[-6:],
         "last season": values.T[-18:-12] - values.T[-6:],

@@ -217,6 +217,10 @@ def guess_columns(
     found_sequence = sequence
     if sequence is None:
         found_sequence = _find(frame, SEQUENCE_NAMES, taken)
+        if found_sequence is None:
+            found_sequence = _find_by_order(
+                frame, found_time, taken | {kind} | {_find(frame, KIND_NAMES, taken)}
+            )
         if found_sequence is not None:
             taken.add(found_sequence)
             guessed.append(f"sequences in {found_sequence!r}")
@@ -240,6 +244,20 @@ def guess_columns(
             )
         message += f" (set {', '.join(f'{word}=' for word in ('sequence', 'time', 'kind'))} to choose)"
     return Columns(time=found_time, sequence=found_sequence, kind=found_kind), message
+
+
+def _find_by_order(frame: "pandas.DataFrame", time: Hashable, taken: set[Hashable | None]) -> Hashable | None:
+    """Return the one column in whose groups times never go back, if they do in the frame as a whole."""
+    if frame[time].dtype.kind not in "iufM" or frame[time].is_monotonic_increasing:
+        return None
+    found = [
+        name
+        for name in frame.columns
+        if name not in taken
+        and 1 < frame[name].nunique() <= len(frame) // FEWEST_OF_A_KIND
+        and frame.groupby(name, dropna=False)[time].is_monotonic_increasing.all()
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _are_names(pandas: ModuleType, column: "pandas.Series") -> bool:

@@ -189,17 +189,16 @@ def write_frame(
 
     if panel.layout == "wide":
         union = np.unique(np.concatenate(list(times.values())))
-        frame = pandas.DataFrame({columns.time: stamps(union)})
-        found: dict[Hashable, tuple[NDArray[np.generic], NDArray[np.float64]]] = {
-            (name if not suffix else f"{name}{suffix}"): (times[name], values[name])
-            for name in times
-            for suffix, values in forecasts.items()
-        }
-        for name, (stamped, numbers) in found.items():
-            column = np.full(len(union), np.nan)
-            column[np.searchsorted(union, stamped.astype(union.dtype))] = numbers
-            frame[name] = column
-        return frame
+        found: dict[Hashable, object] = {
+            columns.time: stamps(union)
+        }  # all at once: pandas warns of many inserts
+        for name, stamped in times.items():
+            places = np.searchsorted(union, stamped.astype(union.dtype))
+            for suffix, values in forecasts.items():
+                column = np.full(len(union), np.nan)
+                column[places] = values[name]
+                found[f"{name}{suffix}" if suffix else name] = column
+        return pandas.DataFrame(found)
     ids = [name for name, some in times.items() for _ in range(len(some))]
     filled: dict[Hashable, object] = {
         columns.series: pandas.Series(ids, dtype=panel.id_type),
