@@ -136,9 +136,10 @@ def ridge_forecast(values: Numbers, horizon: int, lags: int) -> Numbers:
     """Forecast one series by ridge regression on its lags, relative to the last value."""
     linear = require_extra("sklearn.linear_model", extra="classification", purpose="this benchmark")
     windows = np.lib.stride_tricks.sliding_window_view(values, lags + horizon)
-    past, ahead, last = windows[:, :lags], windows[:, lags:], windows[:, lags - 1 : lags]
-    model = linear.RidgeCV(np.logspace(-2, 4, 7)).fit(past - last, ahead - last)
-    return np.asarray(model.predict((values[-lags:] - values[-1])[np.newaxis])[0] + values[-1])
+    last = windows[:, lags - 1 : lags]
+    model = linear.RidgeCV(np.logspace(-2, 4, 7)).fit(windows[:, :lags] - last, windows[:, lags:] - last)
+    ahead: Numbers = np.reshape(model.predict((values[-lags:] - values[-1])[np.newaxis]), horizon)
+    return ahead + values[-1]
 
 
 def judge_series(name: str, seed: int) -> dict[str, float]:

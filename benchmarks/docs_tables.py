@@ -18,6 +18,7 @@ import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs 
 import classifier
 import correction
 import data_loading
+import defaults
 import engine_overhead
 import event_training
 import forecaster
@@ -448,6 +449,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     mixers: "docs/compare.md",
     paths: "docs/extending.md",
     classifier: "docs/classification.md",
+    defaults: "docs/which-model.md",
 }
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
     ("README.md", "numbers"): numbers,
