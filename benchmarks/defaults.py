@@ -138,8 +138,9 @@ def ridge_forecast(values: Numbers, horizon: int, lags: int) -> Numbers:
     windows = np.lib.stride_tricks.sliding_window_view(values, lags + horizon)
     last = windows[:, lags - 1 : lags]
     model = linear.RidgeCV(np.logspace(-2, 4, 7)).fit(windows[:, :lags] - last, windows[:, lags:] - last)
-    ahead: Numbers = np.reshape(model.predict((values[-lags:] - values[-1])[np.newaxis]), horizon)
-    return ahead + values[-1]
+    changes = np.reshape(model.predict((values[-lags:] - values[-1])[np.newaxis]), horizon)
+    found: Numbers = values[-1] + changes
+    return found
 
 
 def judge_series(name: str, seed: int) -> dict[str, float]:
