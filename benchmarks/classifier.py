@@ -478,7 +478,7 @@ def tables(record: BenchRecord) -> list[Table]:
         text_table(
             title="While a series comes in, and what it costs (means over each contender's sets)",
             columns=("", *quarters, "calibration error", "fit", "model", "state", "sample"),
-            rows=[_costs(means, one) for one in contenders],
+            rows=[_costs(means, one) for one in contenders if common(means, one)],
             note="Accuracy after parts of a series. Calibration error: the largest of the four quarters' "
             "means, - where only a class is given. Fit and sample: CPU time of one thread. A new sample "
             "costs the last four a recomputation.",
