@@ -575,7 +575,7 @@ def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
     panel = figure.Panel(
         "Accuracy while a series comes in", "part of the series seen, %", "mean accuracy, %", lines
     )
-    return figure.draw([panel], base, caption=f"{len(sets)} sets")
+    return figure.draw([panel], base, caption=f"{len(sets)} sets", is_logarithmic=False)
 
 
 def _counts(record: BenchRecord, contender: str) -> str:
