@@ -16,7 +16,7 @@ def test_a_seed_draws_the_same_data_again() -> None:
     assert set(labels.tolist()) <= {0, 1, 2}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("field", "name"),
     [
