@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.classification import FeatureClassifier, FeatureClassifierConfig, FeatureClassifierState
+from aaren.classification import FeatureClassifier, FeatureClassifierConfig, FeatureClassifierState, ridge
 from aaren.classification.batches import LabelledSeries
 from aaren.classification.features import ACTIVITY_WEIGHTS, LARGEST, UNIT
 from aaren.classification.ridge import LeftOut, _with_places, fit_features, plan_features
@@ -196,6 +196,17 @@ def test_sums_of_values_at_their_places_are_exact() -> None:
     torch.testing.assert_close(state.placed[0][0] * model.place_unit, wanted, rtol=1e-4, atol=1e-3)
     assert torch.equal(state.placed[0], state.placed[0].round())
     assert torch.equal(model._place_prefixes(values, torch.tensor([[600]]), None)[0][:, 0], state.placed[0])
+
+
+def test_too_many_values_for_too_many_cases_are_left_out(
+    data: LabelledSeries, large: FeatureClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of more cases than can be left out in turn take memory in the square of the columns."""
+    assert ridge._values_at_places(large, data) is not None
+    monkeypatch.setattr(ridge, "MOST_EXACT", CASES - 1)
+    assert ridge._values_at_places(large, data) is not None
+    monkeypatch.setattr(ridge, "MOST_COLUMNS", 20 * CHANNELS)
+    assert ridge._values_at_places(large, data) is None
 
 
 def test_causality(model: FeatureClassifier, data: LabelledSeries) -> None:

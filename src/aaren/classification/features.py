@@ -114,9 +114,7 @@ class FeatureClassifierConfig:
 class _FeatureParts(NamedTuple):
     tail: Tensor  # (b, reach, channels) float32  the last samples in units, zeros before the first
     position: Tensor  # (b,) int64  steps so far
-    placed: tuple[
-        Tensor, ...
-    ]  # (b, heads * classes)  values by the weights of their places, if there are any
+    placed: tuple[Tensor, ...]  # (b, heads * classes)  if there are places: values by their weights
     weight: Tensor  # (b, poolings)  the sum of what samples weigh: u of an Aaren state with maximum 0
     total: Tensor  # (b, poolings, values)  the weighted sum of their values: its w
 

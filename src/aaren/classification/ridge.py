@@ -44,6 +44,7 @@ STRENGTHS = torch.logspace(-1, 5, 13, dtype=torch.float64)
 TEMPERATURES = torch.logspace(float(np.log10(0.3)), float(np.log10(30.0)), 40, dtype=torch.float64)
 SOFTEN = 0.05  # added to the standard deviation of a feature
 MIXES = (0.5, 0.9)  # parts of all variance that the values at their places may have, beside the features
+MOST_COLUMNS = 8192  # of these values where there are more cases than MOST_EXACT: weights take their square
 SURE = 2.0  # standard errors of the log loss by which they must be better
 FLAT = 4.0  # units that thresholds keep away from 0, where every flat stretch of a series is
 
@@ -263,7 +264,8 @@ def _draw_kernels(
 def _values_at_places(model: FeatureClassifier, series: LabelledSeries) -> Tensor | None:
     """Return the rounded values (cases, length, channels), 0 behind a series; None if they are too many."""
     config = model.config
-    if config.length * config.num_channels > MOST_PLACED or series.values.numel() > MOST_VALUES:
+    most = MOST_PLACED if len(series) <= MOST_EXACT else MOST_COLUMNS
+    if config.length * config.num_channels > most or series.values.numel() > MOST_VALUES:
         return None
     if config.state_bytes < SMALL_STATE <= replace(config, has_places=True).state_bytes:
         return None
@@ -289,7 +291,7 @@ def _with_places(model: FeatureClassifier, weights: Tensor) -> FeatureClassifier
     config = replace(model.config, has_places=True)
     placed = FeatureClassifier(config).requires_grad_(False).eval()
     placed.load_state_dict(model.state_dict(), strict=False)
-    unit = weights.abs().max() / LARGEST_PLACE
+    unit = weights.abs().max().clamp(min=1e-30) / LARGEST_PLACE
     placed.places.copy_((weights / unit).round().view(-1, config.length, config.num_channels).transpose(0, 1))
     placed.place_unit.copy_(unit / UNIT)
     return placed

@@ -189,9 +189,8 @@ def write_frame(
 
     if panel.layout == "wide":
         union = np.unique(np.concatenate(list(times.values())))
-        found: dict[Hashable, object] = {
-            columns.time: stamps(union)
-        }  # all at once: pandas warns of many inserts
+        # All columns at once: pandas warns of many inserts.
+        found: dict[Hashable, object] = {columns.time: stamps(union)}
         for name, stamped in times.items():
             places = np.searchsorted(union, stamped.astype(union.dtype))
             for suffix, values in forecasts.items():
