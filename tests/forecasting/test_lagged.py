@@ -16,7 +16,7 @@ from aaren.forecasting.fitting import (
     judge_correction,
     replay,
 )
-from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.lagged import LEAST_SPREAD, CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.forecasting.residuals import Residuals, choose_spread, set_student_quantiles, steady_spread
 from aaren.forecasting.ridge import (
     choose,
@@ -361,15 +361,26 @@ def test_a_factor_needs_all_blocks() -> None:
     assert same > 0.0
 
 
-@pytest.mark.parametrize("kind", ["level", "change", "fixed"])
+@pytest.mark.parametrize("kind", sorted(LEAST_SPREAD))
 def test_intervals_are_relative_to_what_goes_with_the_errors(kind: str) -> None:
     noise, parts = np.random.default_rng(0), []
     for _ in range(3):
         spreads = {name: noise.uniform(0.2, 2.0, size=400) for name in ("level", "change")}
+        spreads |= {f"root-{name}": np.sqrt(some) for name, some in spreads.items()}
         spreads["fixed"] = np.ones(400)
         parts.append([Residuals(noise.normal(size=(400, 2)) * spreads[kind][:, None], spreads)])
     assert choose_spread(parts) == kind
     assert choose_spread(parts[:1]) == "level"  # nothing to judge by
+
+
+def test_the_root_of_a_spread_lies_half_way_to_a_fixed_one() -> None:
+    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=2, lag_steps=8))
+    lags = torch.randn(5, 1, 8, dtype=torch.float64)
+    for kind in ("level", "change"):
+        torch.testing.assert_close(model.spread(lags, f"root-{kind}").square(), model.spread(lags, kind))
+    still = torch.zeros(1, 1, 8, dtype=torch.float64)
+    for kind, least in LEAST_SPREAD.items():
+        assert float(model.spread(still, kind)) == pytest.approx(least)
 
 
 def test_few_residuals_make_wide_intervals_that_grow_with_the_horizon() -> None:

@@ -29,7 +29,7 @@ from aaren.classification import Classifier, ClassifierConfig, FeatureClassifier
 from aaren.errors import StateError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
-from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.lagged import LEAST_SPREAD, CorrectionConfig, LagForecaster, LagForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.conv import Conv
 from aaren.nn.state import EncoderState
@@ -222,7 +222,7 @@ def lagged(draw: st.DrawFn) -> Case:
         joint_steps=draw(st.sampled_from([0, 3])),
         is_shared=draw(TRUTHS),
         clock=draw(st.sampled_from(["none", "week", "weekday", "month", "quarter"])),
-        spread=draw(st.sampled_from(["level", "change", "fixed"])),
+        spread=draw(st.sampled_from(sorted(LEAST_SPREAD))),
         correction=CorrectionConfig(patch_steps=3, width=8, num_heads=2, num_layers=1, ff_width=8)
         if has_correction
         else None,

@@ -46,7 +46,13 @@ LOWER, UPPER = ([PROBABILITIES.index(p) for p in some] for some in ((0.1, 0.025)
 MOST_TRACKED = 12  # steps of the horizon
 MOST_PENDING = 16  # forecasts kept until their truth comes
 RATE = 0.003  # of the scales, per row; truth comes a horizon late, and a faster one under-covers
-LEAST_SPREAD = {"level": 0.05, "change": 0.002, "fixed": 1.0}  # in standard deviations of the training rows
+LEAST_SPREAD = {  # of every kind, in standard deviations of the training rows or their roots
+    "level": 0.05,
+    "change": 0.002,
+    "root-level": 0.05**0.5,
+    "root-change": 0.002**0.5,
+    "fixed": 1.0,
+}
 CALENDAR_FEATURES = 4
 CHUNK = 256  # rows whose forecasts are made at once
 
@@ -530,13 +536,16 @@ class LagForecaster(nn.Module):
         """Return what residuals are relative to, (b, series) of lags (b, series, lag steps), never quite 0.
 
         "level" is the standard deviation of the last rows, "change" the root mean square of their changes
-        from row to row, which stay alike where levels wander, "fixed" is 1. The default is the config's.
+        from row to row, which stay alike where levels wander, "fixed" is 1. The roots of the first two are
+        half way to "fixed": restless times last, but not for ever. The default is the config's.
         """
         kind = kind or self.config.spread
         if kind == "fixed":
             return torch.ones_like(lags[..., 0])
-        squares = lags.diff(dim=-1).square().mean(-1) if kind == "change" else lags.var(-1, correction=0)
-        return squares.clamp(min=LEAST_SPREAD[kind] ** 2).sqrt()
+        of = kind.removeprefix("root-")
+        squares = lags.diff(dim=-1).square().mean(-1) if of == "change" else lags.var(-1, correction=0)
+        found = squares.clamp(min=LEAST_SPREAD[of] ** 2).sqrt()
+        return found if of == kind else found.sqrt()
 
     def stream(self, batch_size: int | None = None, *, engine: str = "auto") -> "LagSession":
         """Open a session that holds the state: push raw rows, read forecasts.
