@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aaren.forecasting.calendar import continue_dates, is_regular
+from aaren.forecasting.calendar import continue_dates, every_date, is_regular
 
 STEPS = [
     *("QE", "YE", "QS", "YS", "ME", "MS", "B", "D", "W-SUN", "W-WED", "h", "15min", "s", "500ms", "7us"),
@@ -51,6 +51,28 @@ def test_weekdays_with_holidays_have_no_weekends() -> None:
     whole = pd.date_range("2024-01-01", periods=40, freq="B").delete([7, 20]).to_numpy()
     found = pd.DatetimeIndex(continue_dates(whole, 10))
     assert found.equals(pd.bdate_range("2024-02-26", periods=10))
+
+
+WEEKS = {"closed on Mondays": "0111111", "never on Sundays": "1111110", "Tuesdays and Fridays": "0100100"}
+
+
+@pytest.mark.parametrize("mask", WEEKS.values(), ids=WEEKS)
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_days_of_the_week_that_are_never_there_are_no_gaps(mask: str, zone: str | None) -> None:
+    step = pd.offsets.CustomBusinessDay(weekmask=mask)
+    whole = pd.date_range("2024-02-01 09:30", periods=90, freq=step, tz=zone)
+    assert is_regular(utc(whole[:40]), time_zone=whole.tz)
+    np.testing.assert_array_equal(continue_dates(utc(whole[:40]), 50, time_zone=whole.tz), utc(whole[40:]))
+    if mask.count("1") > 2:  # and some that should be there are missing
+        holes = whole.delete([9, 30, 31])
+        found = continue_dates(utc(holes), 3, time_zone=whole.tz)
+        np.testing.assert_array_equal(found, utc(pd.date_range(whole[-1], periods=4, freq=step)[1:]))
+        np.testing.assert_array_equal(every_date(utc(holes), time_zone=whole.tz), utc(whole))
+
+
+def test_a_day_that_is_missing_twice_is_a_gap() -> None:
+    days = pd.date_range("2024-01-01", periods=15, freq="D")
+    assert not is_regular(days[days.dayofweek != 1].to_numpy())
 
 
 def test_summer_time_moves_days_but_not_hours() -> None:

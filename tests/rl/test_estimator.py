@@ -321,6 +321,12 @@ def test_a_better_clone_is_told() -> None:
     assert "use the clone" in policy.verdict()
 
 
+def test_equal_returns_are_told(fitted: AarenPolicy) -> None:
+    assert "all recorded returns are equal" not in fitted.table()
+    episodes = [{**one, "rewards": np.full(12, -1.0)} for one in record()]
+    assert "all recorded returns are equal" in AarenPolicy(updates=2, width=16).fit(episodes).table()
+
+
 def test_the_earlier_name_of_the_table_warns(fitted: AarenPolicy) -> None:
     with pytest.warns(DeprecationWarning, match=r"summary\(\) is called table\(\)"):
         assert fitted.summary() == fitted.table()

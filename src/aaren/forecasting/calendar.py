@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Dates: TypeAlias = NDArray[np.datetime64]
 
 LOOKED_AT = 64  # of the known dates, the latest
+WEEKS_TO_TELL = 3  # without a day of the week, until it is taken for one that is never there
 RARER = ("SMS", "SME", "2B", "3B", "4B")  # steps that pandas does not find by itself
 DAY = np.timedelta64(1, "D")
 
@@ -79,8 +80,9 @@ def _continue(
     usual = max(
         np.timedelta64(1, "ns"), np.median(gaps[gaps > np.timedelta64(0)].astype(np.int64)).astype(gaps.dtype)
     )
-    if _is_on_weekdays(local, usual):
-        later = pandas.date_range(on_clocks[0], periods=steps + 1, freq="B")
+    week = _find_week(pandas, local) if abs(usual - DAY) <= np.timedelta64(1, "h") else None
+    if week is not None:
+        later = pandas.date_range(on_clocks[0], periods=steps + 1, freq=week)
         return _from_clocks(later[later > on_clocks[0]][:steps], time_zone)
     if (
         time_zone is not None
@@ -122,9 +124,9 @@ def _find_step(pandas: Any, index: Any) -> Any:
     local = _on_clocks(index)
     if np.diff(local.to_numpy()).min() < DAY / 2:  # the rarer steps are of days
         return None
-    for name in RARER:
-        if pandas.date_range(local[0], periods=len(local), freq=name).equals(local):
-            return pandas.tseries.frequencies.to_offset(name)
+    for step in (*RARER, _find_week(pandas, local.to_numpy())):
+        if step and pandas.date_range(local[0], periods=len(local), freq=step).equals(local):
+            return pandas.tseries.frequencies.to_offset(step)
     return None
 
 
@@ -165,15 +167,26 @@ def _lengths(months: Dates) -> NDArray[np.int64]:
     return lengths
 
 
-def _is_on_weekdays(local: Dates, usual: np.timedelta64) -> bool:
-    """Tell whether days go by but never a weekend, though one has passed: weekdays, some of them missing."""
+def _find_week(pandas: Any, local: Dates) -> Any:
+    """Return the step of the days of the week that dates have; None: all seven, or too soon to tell.
+
+    Weekdays are known after one weekend, other weeks, such as that of a shop which is closed on Mondays,
+    after some.
+    """
     days = local.astype("datetime64[D]")
-    has_passed_weekend = (
-        int(np.busday_count(days[0], days[-1])) < int((days[-1] - days[0]).astype(np.int64)) - 1
-    )
-    return bool(
-        abs(usual - DAY) <= np.timedelta64(1, "h") and np.is_busday(days).all() and has_passed_weekend
-    )
+    there = np.isin(np.arange(7), _weekdays(days))
+    passed = days[0] + np.arange(int((days[-1] - days[0]).astype(np.int64)) + 1)
+    seen = np.bincount(_weekdays(passed), minlength=7)
+    is_business = list(there) == [True] * 5 + [False] * 2
+    if there.all() or there.sum() < 2 or seen[~there].min() < (1 if is_business else WEEKS_TO_TELL):
+        return None
+    return pandas.offsets.CustomBusinessDay(weekmask=there.astype(int).tolist())
+
+
+def _weekdays(days: Dates) -> NDArray[np.int64]:
+    """Return the days of the week, Monday as 0."""
+    found: NDArray[np.int64] = (days.astype("datetime64[D]").astype(np.int64) + 3) % 7
+    return found
 
 
 def every_date(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> Dates:
@@ -186,6 +199,10 @@ def every_date(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> D
     pandas = require_extra("pandas", extra="data", purpose="reading dates")
     index = _index(pandas, dates, time_zone)
     step = _find_step(pandas, index)
+    gaps = np.diff(dates)
+    usual = np.median(gaps.astype(np.int64)).astype(gaps.dtype)
+    if step is None and abs(usual - DAY) <= np.timedelta64(1, "h"):
+        step = _find_week(pandas, _on_clocks(index).to_numpy())
     for first in range(0, len(index) - 7, 4):  # the longest step of the calendar that some stretch keeps
         if step is not None:
             break
@@ -196,12 +213,11 @@ def every_date(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> D
         local = _on_clocks(index)
         every = _from_clocks(pandas.date_range(local[0], local[-1], freq=step), time_zone)
         return cast("Dates", every.astype(dates.dtype))
-    gaps = np.diff(dates)
-    usual = np.median(gaps.astype(np.int64)).astype(gaps.dtype)
     return cast("Dates", np.arange(dates[0], dates[-1] + usual, usual).astype(dates.dtype))
 
 
 CLOCKS = ("none", "week", "weekday", "month", "quarter")  # rows of a week, days of it, months, quarters
+LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year"}  # of each clock
 SHORTEST_SLOT_SECONDS = 300
 
 
@@ -227,6 +243,21 @@ def count_slots(clock: str, slot_seconds: int) -> int:
     return {"none": 1, "week": 7 * 86_400 // slot_seconds, "weekday": 7, "month": 12, "quarter": 4}[clock]
 
 
+def season_rows(clock: str, slot_seconds: int, slots: NDArray[np.int64]) -> dict[str, int]:
+    """Return how many rows the seasons of a clock have, by name, the shortest first.
+
+    A week has the days that are among the slots: five of weekdays.
+
+    >>> season_rows("week", 3600, np.arange(400) % 168), season_rows("weekday", 86_400, np.arange(60) % 5)
+    ({'day': 24, 'week': 168}, {'week': 5})
+    """
+    if clock == "none":
+        return {}
+    longest = len(np.unique(slots)) if clock == "weekday" else count_slots(clock, slot_seconds)
+    day = {"day": longest // 7} if clock == "week" and longest > 7 else {}
+    return day | {LONG_SEASON[clock]: longest}
+
+
 def find_slots(
     dates: Dates, clock: str, slot_seconds: int, *, time_zone: "datetime.tzinfo | None" = None
 ) -> NDArray[np.int64]:
@@ -239,8 +270,7 @@ def find_slots(
     if clock in ("month", "quarter"):
         months = dates.astype("datetime64[M]").astype(np.int64) % 12
         return months if clock == "month" else months // 3
-    days = dates.astype("datetime64[D]")
-    weekday = (days.astype(np.int64) + 3) % 7
+    days, weekday = dates.astype("datetime64[D]"), _weekdays(dates)
     if clock == "weekday":
         return weekday
     seconds = (dates - days).astype("timedelta64[s]").astype(np.int64)

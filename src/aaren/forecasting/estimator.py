@@ -42,7 +42,6 @@ from aaren.forecasting.fitting import (
     add_correction,
     fit_base,
     replay,
-    seasons_of,
 )
 from aaren.forecasting.frames import (
     FORECAST,
@@ -198,7 +197,7 @@ class AarenForecaster(Estimator, LiveSeries):
         tried = {most}
         if longest < FEW_ROWS:
             tried |= {min(most, some) for some in FEWER_LAGS}
-            for season in seasons_of(clock, slot_seconds).values():  # many short series can bear a whole one
+            for season in history.seasons.values():  # many short series can bear a whole one
                 windows = sum(max(0, end - season - horizon + 1) for end in fit_ends)
                 if most < season <= windows / SEASON_WINDOWS:
                     tried.add(season)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.forecasting.calendar import count_slots
+from aaren.forecasting.calendar import count_slots, season_rows
 from aaren.forecasting.lagged import (
     CorrectionConfig,
     LagForecaster,
@@ -53,7 +53,6 @@ REFIT_SERIES = 5000  # in all of these together, about: of many series fewer ori
 BLOCKS = 6  # of unseen rows by which a correction is judged
 JUDGED_WINDOWS = 300  # of them
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
-LONG_SEASON = {"week": "week", "weekday": "week", "month": "year", "quarter": "year"}  # of each clock
 NOISE = 2.0  # standard errors that a gain must exceed
 CHECKS = 6  # of a correction while it is trained
 PATIENCE = 3  # of them: a correction that has not helped by then is given up
@@ -73,6 +72,11 @@ class History:
     clock: str = "none"
     slot_seconds: int = 3600
     time_zone: str = ""
+
+    @property
+    def seasons(self) -> dict[str, int]:
+        """Return the rows of the seasons that the clock has, by name."""
+        return season_rows(self.clock, self.slot_seconds, max(self.slots, key=len))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,19 +111,6 @@ def profile_kinds(history: History) -> dict[str, list[NDArray[np.int64]]]:
     if history.clock != "none" and longest >= 3 * num_slots:
         kinds["week" if history.clock in ("week", "weekday") else "year"] = list(history.slots)
     return kinds
-
-
-def seasons_of(clock: str, slot_seconds: int) -> dict[str, int]:
-    """Return the rows of the seasons that a clock has, by name.
-
-    >>> seasons_of("week", 3600), seasons_of("month", 3600)
-    ({'day': 24, 'week': 168}, {'year': 12})
-    """
-    if clock == "none":
-        return {}
-    longest = count_slots(clock, slot_seconds)
-    day = {"day": longest // 7} if clock == "week" and longest > 7 else {}
-    return day | {LONG_SEASON[clock]: longest}
 
 
 def fit_base(
@@ -166,10 +157,10 @@ def fit_base(
             horizon_steps=horizon_steps,
             can_join=can_join,
             groups=history.groups,
-            seasons=list(seasons_of(history.clock, history.slot_seconds).values()),
+            seasons=list(history.seasons.values()),
         )
 
-    tell("choosing the base by rolling origins")
+    tell(f"choosing a base of {lag_steps} lags by rolling origins")
     effect: Callable[[Sequence[int]], Numbers] | None = None
     choice = pick(series)
     if history.covariates is not None:
@@ -227,7 +218,7 @@ def fit_base(
         for ends, nexts in itertools.pairwise(begins):
             rest = solve(model, ends)
             parts.append(measure_residuals(model, rest, ends, nexts))
-        held_out = compare(model, rest, series, fit_ends, judge_ends)
+        held_out = compare(model, rest, series, fit_ends, judge_ends, history.seasons)
         residuals = [join_residuals(some) for some in zip(*parts, strict=True)]
         if max(len(some.errors) for some in residuals) >= FEW_RESIDUALS:
             model.config = replace(config, spread=choose_spread(parts))
@@ -273,6 +264,7 @@ def compare(
     series: Sequence[Numbers],
     fit_ends: Sequence[int],
     judge_ends: Sequence[int],
+    naive_rows: Mapping[str, int],
 ) -> dict[str, float]:
     """Return the squared errors of the base and of simple baselines on held-out windows.
 
@@ -284,6 +276,7 @@ def compare(
         series: the scaled series.
         fit_ends: where the unseen rows begin.
         judge_ends: and end.
+        naive_rows: of the seasons that naive baselines repeat, by name.
     """
     config = model.config
     lags = min(96, config.lag_steps)
@@ -293,10 +286,7 @@ def compare(
         ),
         "shared",
     )[0]
-    seasons = {"last value": 1} | {
-        f"seasonal naive, {name}": rows
-        for name, rows in seasons_of(config.clock, config.slot_seconds).items()
-    }
+    seasons = {"last value": 1} | {f"seasonal naive, {name}": rows for name, rows in naive_rows.items()}
     sums = dict.fromkeys(("AarenForecaster", "linear", *seasons), 0.0)
     ahead, past = np.arange(1, config.horizon_steps + 1), np.arange(-config.lag_steps + 1, 1)
     count = 0

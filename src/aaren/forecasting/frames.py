@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aaren.datasets.dates import as_iso, look_like_dates
 from aaren.errors import DataError, require_extra
-from aaren.forecasting.calendar import Dates, every_date, find_clock, is_regular
+from aaren.forecasting.calendar import Dates, every_date, find_clock, find_slots, is_regular, season_rows
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
@@ -343,7 +343,7 @@ class _Reader:
 def require_regular(
     name: SeriesId, times: NDArray[np.generic], *, time_zone: datetime.tzinfo | None = None
 ) -> None:
-    """Raise if a series has gaps: times much farther apart, or nearer, than usual; weekends are none."""
+    """Raise if a series has gaps: times much farther apart, or nearer, than usual; days of rest are none."""
     gaps, usual = np.diff(times.astype(np.int64)), usual_step(times)
     wrong = np.flatnonzero((gaps > 1.5 * usual) | (gaps < 0.5 * usual))
     if len(wrong) and not (times.dtype.kind == "M" and is_regular(cast("Dates", times), time_zone=time_zone)):
@@ -407,8 +407,10 @@ def fill_gaps(
 def _season_rows(times: NDArray[np.generic]) -> int:
     if times.dtype.kind != "M":
         return 0
-    clock, seconds = find_clock(cast("Dates", times))
-    return {"week": 86_400 // seconds, "weekday": 7, "month": 12, "quarter": 4}.get(clock, 0)
+    dates = cast("Dates", times)
+    clock, seconds = find_clock(dates)
+    seasons = season_rows(clock, seconds, find_slots(dates, clock, seconds))
+    return next(iter(seasons.values()), 0)
 
 
 def _join(known: SeriesRows, new: SeriesRows) -> SeriesRows:

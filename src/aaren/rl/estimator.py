@@ -327,6 +327,8 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         lines.append(
             f"  {'recorded episodes':<32} {self.behaviour_return_:.1f}, best {self.best_return_:.1f}"
         )
+        if np.isclose(self.behaviour_return_, self.best_return_):
+            lines.append("  all recorded returns are equal: there is nothing better to ask for")
         if not self.comparison_:
             lines.append(
                 "  no environment to compare in: name one, fit(..., environment='ID'), or evaluate later"
