@@ -5,12 +5,14 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from aaren.errors import ConfigError, DataError
 from aaren.events import AarenEventForecaster
-from aaren.events.fitting import divide, fit_markov, windows
+from aaren.events.fitting import EventFit, divide, fit_markov, shrink_correction, terms, windows
 from aaren.events.frames import Columns, as_frame, find_resolution, guess_columns, read_events
 from aaren.events.likelihood import explain
+from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences
 
 KINDS = ("buy", "login", "view")
@@ -325,3 +327,43 @@ def test_levels_are_in_percent(fitted: AarenEventForecaster) -> None:
     for levels in (80, [0.8]):
         with pytest.raises(ConfigError, match=r"levels are in percent, .*as \[80, 95\]; got"):
             fitted.predict(levels=levels)
+
+
+def test_what_a_network_adds_is_kept_only_where_it_helps() -> None:
+    """Kinds of a chain and gaps that alternate: nothing is to be learned of the first, much of the second."""
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(2, size=600)
+    gaps = np.where(np.arange(600) % 2, 0.1, 3.0) * rng.lognormal(0.0, 0.1, 600)
+    frame = pd.DataFrame({"time": np.cumsum(gaps), "kind": kinds})
+    events = read_events(frame, guess_columns(frame, sequence=None, time=None, kind=None)[0]).events
+    parts = divide(events, fraction=0.2, seed=0)
+    torch.manual_seed(0)
+    experiment = EventFit(
+        parts,
+        EventModelConfig(num_marks=2, width=16, num_heads=2, ff_width=16, encoding="log-gaps", base="markov"),
+        **{"batch_size": 4, "learning_rate": 1e-2, "updates": 1, "patience": 1, "seed": 0},
+    )
+    model = experiment.build_model()
+    assert isinstance(model, EventModel)
+    model.draw_to_base(gaps=0.0, kinds=0.0)
+    chain = terms(fit_markov(parts.train), parts.stop)
+    np.testing.assert_allclose(terms(model, parts.stop)[:2], chain[:2], atol=1e-4)
+    optimiser = experiment.build_optimiser(model)
+    with torch.no_grad():
+        assert model.mark_head is not None
+        model.mark_head.weight.normal_()  # as if kinds had been learned by heart
+        model.gap_numbers.weight.normal_(std=0.1)
+    for epoch in range(80):
+        for batch in experiment.batches(epoch):
+            loss = experiment.loss(model, batch)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    model.eval()
+    before = terms(model, parts.stop)[:2].mean(axis=1)
+    of_gaps, of_kinds = shrink_correction(model, parts.stop)
+    after = terms(model, parts.stop)[:2].mean(axis=1)
+    assert of_gaps > of_kinds
+    assert (after >= before).all()
+    assert after[0] > chain[0].mean() + 0.5
+    assert after[1] >= chain[1].mean() - 0.01

@@ -35,7 +35,16 @@ from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.progress import Observer, choose_observer, write_line
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.events.distribution import NextEvent
-from aaren.events.fitting import EventFit, Judged, compare, divide, fit_markov, is_still_improving, terms
+from aaren.events.fitting import (
+    EventFit,
+    Judged,
+    compare,
+    divide,
+    fit_markov,
+    is_still_improving,
+    shrink_correction,
+    terms,
+)
 from aaren.events.fitting import summarise as summarise_terms
 from aaren.events.forecaster import EventState, Futures
 from aaren.events.frames import (
@@ -199,6 +208,12 @@ class AarenEventForecaster(Estimator):
                 stacklevel=2,
             )
         self.model_ = cast("EventModel", fitted.model)
+        gaps, kinds = shrink_correction(self.model_, parts.stop)
+        if min(gaps, kinds) < 1.0:
+            observer.say(
+                f"of what the network adds to the baseline, {100 * gaps:.0f} % is kept for gaps, "
+                f"{100 * kinds:.0f} % for kinds"
+            )
         ours, theirs = (terms(some, parts.judge) for some in (self.model_, fit_markov(parts.train)))
         self.held_out_ = {OURS: summarise_terms(ours), BASELINE: summarise_terms(theirs)}
         self.gain_ = compare(ours, theirs)

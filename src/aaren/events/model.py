@@ -302,6 +302,16 @@ class EventModel(EventForecaster):
             self.mark_head.bias.zero_()
 
     @torch.no_grad()
+    def draw_to_base(self, *, gaps: float, kinds: float) -> None:
+        """Keep these shares, in [0, 1], of what the heads add to the base; 0 leaves the base alone."""
+        self.gap_numbers.weight.mul_(gaps)
+        self.gap_numbers.bias.mul_(gaps)
+        self.gap_numbers.bias[2 * self.config.num_components :] += (1.0 - gaps) * math.log(math.expm1(1.0))
+        if self.mark_head is not None:
+            self.mark_head.weight.mul_(kinds)
+            self.mark_head.bias.mul_(kinds)
+
+    @torch.no_grad()
     def _draw_projections(self) -> None:
         """Draw the projections of queries, keys and values as the base code does: Xavier-uniform."""
         for block in self.encoder.layers:
