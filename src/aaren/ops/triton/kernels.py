@@ -218,7 +218,11 @@ def _product(weights: tl.tensor, sees: tl.tensor, items: tl.tensor) -> tl.tensor
     0 · NaN is NaN, so a plain product would poison all rows.
     """
     is_bad = ~(tl.abs(items) < float("inf"))
-    product = tl.dot(weights, tl.where(is_bad, 0.0, items), input_precision="ieee", out_dtype=items.dtype)
+    finite = tl.where(is_bad, 0.0, items)
+    if items.dtype == tl.float64:  # no tl.dot: Triton 3.7, which torch 2.13 brings, fails to compile it
+        product = tl.sum(weights[:, :, None] * finite[None, :, :], axis=1)
+    else:
+        product = tl.dot(weights, finite, input_precision="ieee", out_dtype=items.dtype)
     if tl.max(is_bad.to(tl.int32)) > 0:
         num_bad = tl.dot(sees.to(tl.float16), is_bad.to(tl.float16))
         product = tl.where(num_bad > 0.0, float("nan"), product)
