@@ -94,7 +94,7 @@ def exported(model: torch.nn.Module, folder: Path) -> Artifact:
     export_stream(model, folder)
     whole = find_whole_step(model)
     step = compile_step(whole.run, list(whole.inputs.values()), whole.state, largest=whole.largest)
-    return Artifact(build_library(folder), step.program)
+    return Artifact(build_library(folder, folder / "model.so"), step.program)
 
 
 def test_events_out_of_order_or_of_no_kind_are_refused_and_leave_no_trace(tmp_path: Path) -> None:

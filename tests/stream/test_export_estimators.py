@@ -141,7 +141,7 @@ def answers_of_c(model: Exportable, folder: Path, output: str) -> Callable[[np.n
     whole = find_whole_step(model)
     examples = list(whole.inputs.values())
     program = compile_step(whole.run, examples, whole.state, largest=whole.largest).program
-    artifact = Artifact(build_library(folder), program)
+    artifact = Artifact(build_library(folder, folder / "model.so"), program)
     ends = np.cumsum([example.numel() for example in examples])
 
     def answer(row: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ Models are drawn; every one is stepped through hundreds of random items with mas
 saved, restored and passed between the engines in mid-stream.
 """
 
+import atexit
 import ctypes
 import functools
 import json
@@ -474,7 +475,9 @@ class OnnxRunner:
 @functools.cache
 def runtime_object() -> Path:
     """Compile the runtime once: it is the same in every export."""
-    target = Path(tempfile.mkdtemp(prefix="aaren-laws-")) / "runtime.o"
+    place = tempfile.TemporaryDirectory(prefix="aaren-laws-")
+    atexit.register(place.cleanup)
+    target = Path(place.name) / "runtime.o"
     source = str(hatch_build.RUNTIME / "runtime.c")
     subprocess.run(["gcc", "-std=c99", "-O1", "-fPIC", "-c", source, "-o", str(target)], check=True)
     return target

@@ -23,8 +23,8 @@ from aaren.stream.whole import WholeStep
 WEIGHTS_FILE = "weights.bin"  # of C, where the weights are not among the sources
 
 
-def build_library(folder: Path, *, flags: Sequence[str] = ("-O2",)) -> Path:
-    """Compile exported C into a shared library in a folder of its own, with gcc, clang or zig."""
+def build_library(folder: Path, target: Path, *, flags: Sequence[str] = ("-O2",)) -> Path:
+    """Compile exported C into the shared library `target`, with gcc, clang or zig."""
     compiler = next(([name] for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
     if compiler is None:
         try:
@@ -35,7 +35,6 @@ def build_library(folder: Path, *, flags: Sequence[str] = ("-O2",)) -> Path:
                 "'aaren[export]'"
             ) from error
         compiler = [str(Path(ziglang.__file__).parent / "zig"), "cc"]
-    target = Path(tempfile.mkdtemp(prefix="aaren-export-")) / "model.so"
     sources = [str(path) for path in sorted(folder.glob("aaren_*.c"))]
     command = [*compiler, "-std=c99", *flags, "-fPIC", "-shared", *sources, "-o", str(target), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -172,12 +171,10 @@ Answers = list[tuple[int, list[Tensor]]]  # of every row: the code, and the outp
 def _replay_c(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
     del whole
     file = folder / WEIGHTS_FILE
-    library = build_library(folder)
-    try:
+    with tempfile.TemporaryDirectory(prefix="aaren-export-", ignore_cleanup_errors=True) as scratch:
+        library = build_library(folder, Path(scratch) / "model.so")
         artifact = Artifact(library, program, weights=file.read_bytes() if file.is_file() else b"")
         return [artifact.step(inputs) for inputs in items]
-    finally:
-        shutil.rmtree(library.parent, ignore_errors=True)
 
 
 def _replay_onnx(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
