@@ -84,11 +84,12 @@ class SettingPool:
         if self.pooled.between >= 0.005:
             words += f", \u00b1 {self.pooled.between:.2f} between datasets"
         if self.outcome == "undecided":
-            return f"{words}; open: {self._cure}."
+            return f"{words}; open: {self.cure}."
         return f"{words}; {OUTCOMES[self.outcome].replace('Aaren ', '')}."
 
     @property
-    def _cure(self) -> str:
+    def cure(self) -> str:
+        """Say what would decide an open setting."""
         if all(len(one.differences) == 1 for one in self.comparisons):
             return "no row has more than one seed"
         seeds = seeds_to_decide_pooled(_by_seed(self), 1.0)
@@ -106,6 +107,20 @@ def pool_settings(found: Sequence[Comparison]) -> list[SettingPool]:
         single = SettingPool(setting=setting, comparisons=rows, pooled=None)
         pools.append(replace(single, pooled=pool(_by_seed(single))))
     return pools
+
+
+def pooled_in_words(pools: Sequence[SettingPool]) -> str:
+    """Say in one sentence where the pooled estimates are decided, and what would decide the others."""
+    by_judgement: dict[str, list[str]] = {}
+    for one in pools:
+        judgement = OUTCOMES[one.outcome].replace("Aaren ", "")
+        if one.outcome == "undecided":
+            judgement = f"open ({one.cure})"
+        by_judgement.setdefault(judgement, []).append(short_title_of(one.setting))
+    if not by_judgement:
+        return ""
+    parts = [f"{', '.join(names)} {judgement}" for judgement, names in by_judgement.items()]
+    return f"Pooled over datasets: {'; '.join(parts)}."
 
 
 def show_margins(one: Interval) -> str:
