@@ -61,6 +61,7 @@ from aaren.classification.ridge import (
     fit_features,
     plan_features,
     predict_left_out,
+    sure_gain,
 )
 from aaren.classification.session import LabelledSession, Readable, decision_steps
 from aaren.engine.config import EngineConfig
@@ -113,7 +114,8 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
     Args:
         model: "features": random causal convolutions pooled by Aaren, heads solved in closed form, in
             seconds. "network": a causal convolution stem and Aaren layers, trained. "both": the mean of
-            their probabilities where that is better on held-out cases, otherwise the features alone.
+            their probabilities where that is better on held-out cases, beyond chance, otherwise the
+            features alone.
         size: of the features: "default", about 45 kB of state for a stream, or "small", below 8 kB.
         recipe: "paper": the network as published, which cannot be streamed; the settings of the network
             below are then ignored.
@@ -493,15 +495,16 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         part, judges = series.select(kept), series.select(held)
         features, _ = self._fit_features(part, names, seed=seed, observer=observer)
         network, _, _ = self._fit_network(part, names, seed=seed, observer=observer)
-        losses = {}
-        for name, model in (("features", features), ("both", blend(features, network))):
-            scores = _scores(model, judges)
-            losses[name] = float(F.cross_entropy(scores, judges.labels))
-        self.losses_ = losses
-        pays = losses["both"] < losses["features"]
+        losses = {
+            name: F.cross_entropy(_scores(model, judges), judges.labels, reduction="none")
+            for name, model in (("features", features), ("both", blend(features, network)))
+        }
+        self.losses_ = {name: float(of_cases.mean()) for name, of_cases in losses.items()}
+        pays = sure_gain(losses["features"], losses["both"]) > 0.0
         observer.say(
-            f"log loss of {len(judges)} held-out cases: features {losses['features']:.3f}, both "
-            f"{losses['both']:.3f}; {'both are' if pays else 'the features alone are'} fitted to all cases"
+            f"log loss of {len(judges)} held-out cases: features {self.losses_['features']:.3f}, both "
+            f"{self.losses_['both']:.3f}; "
+            f"{'both are' if pays else 'no gain beyond chance, the features alone are'} fitted to all cases"
         )
         features, left_out = self._fit_features(series, names, seed=seed, observer=observer)
         if not pays:

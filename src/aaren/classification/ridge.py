@@ -7,6 +7,7 @@ the heads also weigh the values themselves by their places, as a plain linear mo
 better beyond chance.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
@@ -45,7 +46,7 @@ TEMPERATURES = torch.logspace(float(np.log10(0.3)), float(np.log10(30.0)), 40, d
 SOFTEN = 0.05  # added to the standard deviation of a feature
 MIXES = (0.5, 0.9)  # parts of all variance that the values at their places may have, beside the features
 MOST_COLUMNS = 8192  # of these values where there are more cases than MOST_EXACT: weights take their square
-SURE = 2.0  # standard errors of the log loss by which they must be better
+SURE = 2.0  # standard errors of the log loss by which something more must be better
 FLAT = 4.0  # units that thresholds keep away from 0, where every flat stretch of a series is
 
 
@@ -279,11 +280,24 @@ def _choose_mix(features: Tensor, values: Tensor, labels: Tensor, num_classes: i
     without = _fit_head(features, labels, num_classes, part).losses(truth)
     for mix in MIXES:
         found = _fit_head(columns, labels, num_classes, part, num_pooled=num_pooled, mix=mix)
-        gains = without - found.losses(truth)
-        gain, error = float(gains.mean()), float(gains.std() / len(part) ** 0.5)
-        if gain > SURE * error and gain > best:
+        gain = sure_gain(without, found.losses(truth))
+        if gain > best:
             best, chosen = gain, mix
     return chosen
+
+
+def sure_gain(losses: Tensor, ours: Tensor) -> float:
+    """Return by how much our losses of the same cases are lower on average: 0 where that may be chance.
+
+    >>> sure_gain(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.4]))  # doctest: +ELLIPSIS
+    0.533...
+    >>> sure_gain(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.0, 3.0]))  # one case of three
+    0.0
+    """
+    gains = (losses - ours).double()
+    error = float(gains.std()) / len(gains) ** 0.5 if len(gains) > 1 else math.inf
+    gain = float(gains.mean())
+    return gain if gain > SURE * error else 0.0
 
 
 def _with_places(model: FeatureClassifier, weights: Tensor) -> FeatureClassifier:
