@@ -8,7 +8,7 @@ import pytest
 import torch
 
 QUICK = {"associative_recall.py": ["2"]}  # arguments that keep an example short
-LONG = {"order.py"}  # trains every encoder of the documentation's table
+LONG = {"events.py", "forecast_table.py", "order.py", "policy.py"}  # these train for a while
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 

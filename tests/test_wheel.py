@@ -22,7 +22,7 @@ from support.markdown import python_blocks
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("wheel")]  # compiles
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # compiles, once in every process of the tests
 
 
 LIBRARY = f"aaren/ops/cpu/_kernels{hatch_build.this_platform().suffix}"

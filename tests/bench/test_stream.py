@@ -156,7 +156,7 @@ def test_figure_is_drawn_where_the_transformer_ends(tmp_path: Path) -> None:
     assert ">250<" not in svg.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quick_run_measures_and_shows_everything(tmp_path: Path) -> None:
     path = tmp_path / "stream.json"
     arguments = ["bench", "stream", "--quick", "--record", str(path)]

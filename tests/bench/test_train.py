@@ -41,6 +41,7 @@ def test_every_step_sees_as_many_tokens() -> None:
     assert {length * settings.batch_size(length) for length in settings.lengths if length > 96} == {8192}
 
 
+@pytest.mark.long
 def test_record_has_every_contender_at_every_length(tmp_path: Path) -> None:
     settings = TrainSettings(lengths=(16,), tokens_per_step=32, size=SMALL, budget_seconds=0.1)
     record = BENCHMARK.record(settings)

@@ -1,7 +1,10 @@
+import pytest
+
 import grid
 from aaren.bench.record import BenchRecord, number
 
 
+@pytest.mark.long
 def test_a_short_measurement_is_shown_and_not_judged() -> None:
     steps: list[int] = []
     record = grid.BENCHMARK.record(

@@ -126,6 +126,7 @@ def test_an_environment_on_the_command_line_is_imported() -> None:
     assert "trap_environments" not in sys.modules
 
 
+@pytest.mark.long
 def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
     for name in ("queue", "torch", "json"):
         (tmp_path / f"{name}.py").write_text("open('trapped', 'w').close()")

@@ -109,7 +109,7 @@ def test_a_killed_grid_resumes_and_no_worker_outlives_it(tmp_path: Path, environ
     assert max(record["resumed"] for record in records) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_asked_to_stop_it_saves_and_says_so(tmp_path: Path, environment: dict[str, str]) -> None:
     out = tmp_path / "runs"
     process = subprocess.Popen(

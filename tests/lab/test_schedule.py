@@ -204,7 +204,7 @@ def test_a_record_of_a_newer_version_is_not_overwritten(
     assert path.read_text() == newer
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_stops_the_grid_with_one_line(tmp_path: Path, environment: dict[str, str]) -> None:
     resource = pytest.importorskip("resource")  # not on Windows
     words = ["reproduce", "support.toy_grid", "--profile", "smoke", "--out", str(tmp_path / "runs")]

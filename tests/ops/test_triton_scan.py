@@ -213,6 +213,7 @@ def test_equals_the_definition(worker: Worker, rng: torch.Generator, length: int
     assert_equals_definition(worker, with_everything(plain, rng))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1, 16, 37])
 def test_any_width(worker: Worker, rng: torch.Generator, width: int) -> None:
     assert_equals_definition(

@@ -336,7 +336,9 @@ def test_wrong_requests_are_told(policy: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hopper-medium-expert", "ant-medium-replay"])
+@pytest.mark.parametrize(
+    "name", ["hopper-medium-expert", pytest.param("ant-medium-replay", marks=pytest.mark.long)]
+)
 def test_the_recipes_run_on_the_mirrors_policies(
     name: str, mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,9 @@ def flat(answer: Any) -> list[float]:
     return np.asarray(answer).reshape(-1).tolist()  # type: ignore[no-any-return]  # of numbers
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * ("policy" in name)) for name in CASES]
+)
 @given(
     keys=st.lists(st.sampled_from("abcdef"), max_size=16),
     cuts=st.sets(st.integers(0, 16), max_size=4),
