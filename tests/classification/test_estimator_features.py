@@ -180,6 +180,9 @@ def test_both_models_where_it_pays(tmp_path: Path) -> None:
     assert set(model.losses_) == {"features", "both"}
     if isinstance(model.model_, BlendedClassifier):
         assert model.losses_["both"] < model.losses_["features"]
+    by_chance = np.random.default_rng(0).permutation(names)  # nothing to learn, so nothing that pays
+    noise = small(model="both", size="small", head="pooled", epochs=1).fit(panel, by_chance)
+    assert isinstance(noise.model_, FeatureClassifier)
     from aaren.classification.blend import blend
 
     features = AarenClassifier(size="small", random_state=0).fit(panel, names)

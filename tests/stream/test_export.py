@@ -71,11 +71,15 @@ def test_a_classifier_and_an_event_model_are_those_of_torch(tmp_path: Path) -> N
     learned = {"classes": HOSTILE[:3], "mean": [1.0, 2.0], "deviation": [3.0, 0.5]}
     classifier = Classifier(config).eval()
     classifier.preprocessing = learned
-    export_stream(classifier, tmp_path / "a", check=rows(30)[:, :2])
+    found = export_stream(classifier, tmp_path / "a", check=rows(30)[:, :2])
+    assert found.largest_difference is not None
+    assert found.largest_difference < 1e-5
     events = np.column_stack([np.arange(1.0, 31.0) ** 1.1, np.arange(30) % 4])
     model = EventModel(EventModelConfig(num_marks=4, width=16, num_heads=2)).eval()
     model.preprocessing = {"mark_names": HOSTILE[:4]}
-    export_stream(model, tmp_path / "b", check=events)
+    found = export_stream(model, tmp_path / "b", check=events)
+    assert found.largest_difference is not None
+    assert found.largest_difference < 1e-5
 
 
 def test_a_model_of_ones_own_needs_an_example(tmp_path: Path) -> None:
