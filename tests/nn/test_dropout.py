@@ -2,7 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from aaren.nn.dropout import attend_with_dropout, drop
+from aaren.nn.block import FeedForward
+from aaren.nn.dropout import attend_with_dropout, drop, gelu_and_drop
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,55 @@ def test_another_default_device_does_not_matter() -> None:
         dropped, attended = drop(x, 0.5), attend_with_dropout(*pairs, 0.5)
     assert sorted(set(dropped.flatten().tolist())) == [0.0, 2.0]
     assert attended.device.type == "cpu"
+
+
+def test_gelu_is_that_of_double_precision() -> None:
+    spread = torch.cat(
+        [torch.linspace(-20, 20, 100_003), torch.randn(1000) * 1e-3, torch.tensor([-1e6, 1e6])]
+    )
+    x = spread.requires_grad_()
+    truth_at = spread.detach().double().requires_grad_()
+    found, truth = gelu_and_drop(x, 0.0), F.gelu(truth_at)
+    error = (found - truth).abs()
+    assert (error <= 2.5e-7 * truth_at.abs()).all()  # two roundings of the probability, which is at most 1
+    slope, true_slope = (torch.autograd.grad(y.sum(), at)[0] for y, at in ((found, x), (truth, truth_at)))
+    torch.testing.assert_close(slope.double(), true_slope, rtol=0.0, atol=5e-7)
+    odd = torch.tensor([0.0, -0.0, torch.inf, torch.nan])
+    torch.testing.assert_close(gelu_and_drop(odd, 0.0), F.gelu(odd), equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 7), (33, 129), (1 << 10, 600)])
+def test_gelu_and_dropout_in_one_are_both_in_turn(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, requires_grad=True)
+    state = torch.get_rng_state()
+    found = gelu_and_drop(x, 0.3)
+    torch.set_rng_state(state)
+    in_turn = drop(F.gelu(x), 0.3)
+    torch.testing.assert_close(found, in_turn, rtol=0.0, atol=2e-6)
+    given = torch.randn(shape)
+    gradients = [torch.autograd.grad(y, x, given)[0] for y in (found, in_turn)]
+    torch.testing.assert_close(*gradients, rtol=0.0, atol=4e-6)
+
+
+def test_gelu_has_second_derivatives() -> None:
+    x = torch.randn(40, 5, requires_grad=True)
+    state = torch.get_rng_state()
+    second = []
+    for function in (gelu_and_drop, lambda y, probability: drop(F.gelu(y), probability)):
+        torch.set_rng_state(state)
+        first = torch.autograd.grad(function(x, 0.3).square().sum(), x, create_graph=True)[0]
+        second.append(torch.autograd.grad(first.square().sum(), x)[0])
+    torch.testing.assert_close(*second, rtol=1e-5, atol=1e-5)
+
+
+def test_a_feed_forward_part_trains_as_by_torchs_own_functions() -> None:
+    layer = FeedForward(8, 32, inner_dropout=0.25)
+    x = torch.randn(2, 5, 8)
+    state = torch.get_rng_state()
+    found = layer(x)
+    torch.set_rng_state(state)
+    torch.testing.assert_close(found, layer.narrow(drop(F.gelu(layer.widen(x)), 0.25)))
+    torch.testing.assert_close(layer.eval()(x), layer.narrow(F.gelu(layer.widen(x))), rtol=0.0, atol=0.0)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, for forward mode

@@ -292,6 +292,29 @@ static void check_drop(choice by, int64_t items, int64_t pieces)
     cases++;
 }
 
+#if REAL_BITS == 32
+static void check_gelu(choice by, int64_t items, int64_t pieces)
+{
+    const double pi = 3.141592653589793;
+    drop_job job = {.all = {0, pieces}, .by = by, .items = items, .source = drawn(items, -7.0, 7.0),
+                    .target = reals_of(items), .given = drawn(items, -1.0, 1.0)};
+    for (int is_backward = 0; is_backward < 2; is_backward++) {
+        job.all.next = 0;
+        (is_backward ? NAME(return_gelu) : NAME(drop_gelu))(&job);
+        for (int64_t i = 0; i < items; i++) {
+            const double x = (double)job.source[i], probability = erfc(-x / sqrt(2.0)) / 2.0;
+            const double slope = probability + x * exp(-x * x / 2.0) / sqrt(2.0 * pi);
+            const double value = is_backward ? slope * (double)job.given[i] : x * probability;
+            compare("GELU", i, (double)job.target[i], is_kept(by, (uint32_t)i) ? value * (double)*by.scale : 0.0);
+        }
+    }
+    free((void *)job.source);
+    free((void *)job.given);
+    free(job.target);
+    cases++;
+}
+#endif
+
 static void check_weights(choice by, int64_t pairs, int64_t queries, int64_t keys, int64_t start, int is_causal, int64_t pieces)
 {
     const int64_t rows = pairs * queries, count = rows * keys;
@@ -346,6 +369,13 @@ int main(void)
     const choice by = {.threshold = 1 << 30, .first_key = 123456789, .second_key = 987654321, .scale = scale};
     for (int64_t items = 0; items < 70; items += 1 + items / 4)
         check_drop(by, items, 1 + items % 3);
+#if REAL_BITS == 32
+    const choice all = {.threshold = 0, .scale = scale};
+    for (int64_t items = 0; items < 70; items += 1 + items / 4) {
+        check_gelu(by, items, 1 + items % 3);
+        check_gelu(all, items, 1 + items % 3);
+    }
+#endif
     for (int64_t keys = 1; keys < 40; keys += 1 + keys / 4)
         for (int is_causal = 0; is_causal < 2; is_causal++)
             check_weights(by, 2, 1 + keys % 5, keys, keys / 2, is_causal, 1 + keys % 3);

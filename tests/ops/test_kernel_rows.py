@@ -6,7 +6,7 @@ The kernel takes whole lines and whole vectors with code of their own, compiled 
 import pytest
 import torch
 
-from aaren.nn.dropout import DroppedAttention, drop_by_key
+from aaren.nn.dropout import DroppedAttention, DroppedGelu, drop_by_key
 from aaren.ops import scan_attention
 from aaren.ops.cpu import fused, library
 from support.scan_cases import make_case
@@ -92,6 +92,10 @@ def results_of_all_kernels(dtype, monkeypatch):
         results += make_case(2, batch=1, length=150, width=64, dtype=dtype, **every).observe("fused")
     rng = torch.Generator().manual_seed(3)
     results.append(drop_by_key(torch.randn(1001, generator=rng, dtype=dtype), 0.3, 123456789 << 20))
+    if dtype == torch.float32:
+        x = (4 * torch.randn(1001, generator=rng)).requires_grad_()
+        results.append(DroppedGelu.apply(x, 0.3, 123456789 << 20))
+        results += torch.autograd.grad(results[-1].sum(), x)
     inputs = [torch.randn(3, 37, 5, generator=rng, dtype=dtype).requires_grad_() for _ in range(3)]
     attended = DroppedAttention.apply(*inputs, 0.2, True, 987654321 << 20)
     gradients = torch.autograd.grad(attended.square().sum(), inputs)

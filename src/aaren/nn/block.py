@@ -18,7 +18,7 @@ from aaren.errors import ConfigError, unknown_name
 from aaren.nn.aaren import AarenAttention
 from aaren.nn.checks import check_decay, require_divides, require_probability, wrong_kind
 from aaren.nn.conv import CausalConv, Conv, ConvState
-from aaren.nn.dropout import drop
+from aaren.nn.dropout import drop, gelu_and_drop
 from aaren.nn.linear import LinearAttention, MinGRU, Retention
 from aaren.nn.mixer import ACTIVATIONS, LayerState, Mixer, frozen_copy
 from aaren.nn.recurrent import GRU, LSTM
@@ -283,9 +283,12 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each item, (*, c), by itself."""
-        inner: Tensor = ACTIVATIONS[self.activation](self.widen(x))
-        if self.training:
-            inner = drop(inner, self.inner_dropout)
+        inner: Tensor = self.widen(x)
+        if self.training and self.activation == "gelu":
+            inner = gelu_and_drop(inner, self.inner_dropout)
+        else:
+            inner = ACTIVATIONS[self.activation](inner)
+            inner = drop(inner, self.inner_dropout) if self.training else inner
         narrowed: Tensor = self.narrow(inner)
         return narrowed
 
