@@ -36,6 +36,19 @@ def test_lines_are_few_and_say_everything(toy: Toy) -> None:
     assert lines[-1].endswith(" updates/s, 0 s left")
 
 
+def test_a_long_epoch_is_not_silent(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aaren.engine.progress.SILENT_SECONDS", 0.0)
+    stream = io.StringIO()
+    fit(toy(epochs=1), seed=0, observer=LogLines(stream), name="line aaren")
+    lines = stream.getvalue().splitlines()
+    assert lines[1].startswith("epoch 1, update 1/8: loss ")
+    assert "updates/s, " in lines[1]
+    assert lines[1].endswith(" left")
+    for line in lines[-2:]:  # the last update, and its evaluation
+        assert line.startswith("epoch 1, update 8/8: loss ")
+    assert "validation mse " in lines[-1]
+
+
 def test_json_lines(toy: Toy, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     observer = JsonLines(str(path))

@@ -238,11 +238,27 @@ def make(
             path = rollouts.make(
                 name, policy=policy, transitions=transitions, seed=seed, progress=progress, workers=workers
             )
+        _compare_with_registry(path)
     else:
         from aaren.datasets.verify import make_generated
 
         path = make_generated(what, seed=seed)
     print(path)
+
+
+def _compare_with_registry(path: Path) -> None:
+    """Say where a regenerated set has other bytes than the one that the committed records are of."""
+    from aaren.datasets.catalogue import lookup
+    from aaren.files.archive import content_sha256
+
+    dataset = lookup(path.stem)
+    if content_sha256(path) != dataset.sha256[path.name]:
+        print(
+            f"{path.name} has other bytes than the registry's: made with other options or policies, or where "
+            "Gymnasium, MuJoCo or the processor round otherwise. Runs on it never share a row with those of "
+            "other bytes.",
+            file=sys.stderr,
+        )
 
 
 @contextmanager

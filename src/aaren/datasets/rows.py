@@ -120,21 +120,21 @@ def d4rl_row(robot: str, quality: str) -> Dataset:
     )
 
 
-# Of `aaren data make rl NAME` with Gymnasium 1.4.0 and MuJoCo 4.0.0, on two machines; other versions or
-# processors may round otherwise, and `aaren data verify` then remarks that these are other bytes.
+# Of `aaren data make rl NAME` with Gymnasium 1.4.0 and MuJoCo 4.0.0 on a processor with AVX2, as in the
+# committed records; other versions or processors may round otherwise, and `make` and `verify` then say so.
 _REGENERATED = {
-    "halfcheetah-medium": "7df47a694c128bad1602058d090e331b2782f7fe325e9b98fac7d0fdb7c57379",
-    "halfcheetah-medium-replay": "000284caf6ccc8072f75be34886e4c9f1b5c7751dbfd4a99604e50073d8a2dc5",
-    "halfcheetah-medium-expert": "cd8fa5d77b50c970f5dcff6cccec9d36df145a3e7c9e802abf5972cbbf34822e",
-    "hopper-medium": "8461b2c0e1e3c6b48fbf8b1ce0e1e70e22b937ba198abb14982d2beeba9473da",
-    "hopper-medium-replay": "a43b21b9e1168ee09f7e2b3f32fea8176ec4242c7f3e168478cea313b80d1c98",
-    "hopper-medium-expert": "8d7cb7703d065988465cb1c4add811f3e5badd36af94b6bc8c78a582e6fa2962",
-    "walker2d-medium": "fe5fa63312f09da556600d1904264d390fe01c39f3fde7aa8704b1bfdfde2fb2",
-    "walker2d-medium-replay": "25e5d3b15848634b50e8b1bf2ef8d240c79e11d2066c0caf92895076479a1c4b",
-    "walker2d-medium-expert": "1e696ca3a3f95a22a16489de8b75708b4cf35ed216e5b6f893a6a068527671ee",
-    "ant-medium": "a7192310ac647341f49561db7d0e72c2b5054023f9390156158c8149a2d1948f",
-    "ant-medium-replay": "592a3edbf8250d608d1e0bd1a99cd3a62e450750befce32a11d102071eb0ca90",
-    "ant-medium-expert": "86a02649023e027488c5dc2eb11ad66233444547f499e5df21ef49216d870f9d",
+    "halfcheetah-medium": "872cff45bf04000cbbd962b566cdb35a949139c2f51dc488d7c9e292bdfeb2ee",
+    "halfcheetah-medium-replay": "7426036d98b3e85a00b69e62a9b9c024738463766fd99e21966cc969d922a0ab",
+    "halfcheetah-medium-expert": "7d6739aad82f338957c4a590346a509b622f7d608f9125c383fe661bba79d322",
+    "hopper-medium": "7b6a171e336ed2af10c8304855c5a597aa9b990e07a59b71bbe2c887135608e5",
+    "hopper-medium-replay": "da1159e3b74ffbcdbb1153a04ad9a1f777bf89861d044e35c254b543b8bc38f2",
+    "hopper-medium-expert": "f579ade88773758307a8855c56589deb4d21eab332327e74deafcafc4ad09f02",
+    "walker2d-medium": "337d8ad5a409012814c3ad8eaa0e8e797c2ee28557fc45eeeb938925aa84f895",
+    "walker2d-medium-replay": "46d2ac9ec990a2a5cdc661393c5db7784fd00d4e6f313ccbe55133686da9aff8",
+    "walker2d-medium-expert": "18e17a4b9476620711c20a6dec4ab8007faf3abfe08c9e600e999a71b50032bb",
+    "ant-medium": "f6ba52a4edf4fc9e7cb988df025e8eb5d48d30b67fc6589cb656ba02c62c1f50",
+    "ant-medium-replay": "f13488e917efecb568a1033b53b8896f36e572758ebbeee0069de7bc76cd7f9b",
+    "ant-medium-expert": "70cc7d1aec07dc11f97dac30fad6c25e6a695b0f8dd6859fe4965d8e686a816c",
 }
 
 

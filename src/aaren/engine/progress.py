@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 1.0  # epochs shorter than this do not get a line each
+SILENT_SECONDS = 60.0  # epochs longer than this get lines in between
 
 
 class Observer:
@@ -70,7 +71,7 @@ class Observers(Observer):
 
 
 class LogLines(Observer):
-    """One line per evaluation, for logs; at most one per second, but always the last."""
+    """For logs: a line per evaluation, at most one a second, always the last; between them, one a minute."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stderr if stream is None else stream
@@ -80,11 +81,21 @@ class LogLines(Observer):
         self.plan, self.pace = plan, Pace(plan, status)
         words = f"{plan.max_updates} updates" if plan.max_updates else "fitted at once, without updates"
         self.say(f"{name}: {words}" + (f", resuming at {status.update}" if status.update else ""))
+        self.spoken = time.monotonic()
+
+    def updated(self, status: RunStatus, loss: Callable[[], float]) -> None:
+        if time.monotonic() - self.spoken < SILENT_SECONDS:
+            return
+        self.spoken = time.monotonic()
+        epoch = -(-status.update // self.plan.updates_per_epoch)
+        self.say(
+            f"epoch {epoch}, {self._place(status.update)}: loss {loss():.4g}, {self._speed(status.update)}"
+        )
 
     def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         if time.monotonic() - self.shown < LINE_SECONDS and not status.is_done:
             return
-        self.shown = time.monotonic()
+        self.shown = self.spoken = time.monotonic()
         # What chooses weights and what stops; all other metrics are in the record.
         names = dict.fromkeys((self.plan.selects.metric, self.plan.watches.metric))
         metrics = ", ".join(f"{name} {evaluation['validation'][name]:.4g}" for name in names)
@@ -93,10 +104,15 @@ class LogLines(Observer):
             return
         best = " (best)" if evaluation["is_best"] else ""
         self.say(
-            f"epoch {evaluation['epoch']}, update {evaluation['update']}/{self.plan.max_updates}: "
-            f"loss {evaluation['loss']:.4g}, validation {metrics}{best}, "
-            f"{self.pace.rate(status.update):.1f} updates/s, {self.pace.left(status.update)} left"
+            f"epoch {evaluation['epoch']}, {self._place(evaluation['update'])}: "
+            f"loss {evaluation['loss']:.4g}, validation {metrics}{best}, {self._speed(status.update)}"
         )
+
+    def _place(self, update: int) -> str:
+        return f"update {update}/{self.plan.max_updates}"
+
+    def _speed(self, update: int) -> str:
+        return f"{self.pace.rate(update):.3g} updates/s, {self.pace.left(update)} left"
 
     def say(self, message: str) -> None:
         write_line(message, self.stream)
