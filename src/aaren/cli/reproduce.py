@@ -18,7 +18,8 @@ _FILE_WIDTH = 140  # columns when stdout is no terminal
 SETTINGS_HELP = "forecasting, classification, events, rl; all of them if none is named."
 SET_HELP = (
     "Repeatable: threads (of a run), timeout (minutes of a run), stall (minutes without progress), "
-    "retry_failed=true, shard=I/N (this part only), ray (a cluster's address, or local)."
+    "retry_failed=true, main_rows=true (no variants), shard=I/N (this part only), "
+    "ray (a cluster's address, or local)."
 )
 
 
@@ -68,6 +69,7 @@ def reproduce(
         models=_names(models),
         datasets=_names(datasets),
         shard=parse_shard(limits.shard),
+        main_rows=limits.main_rows,
     )
     with nullcontext() if show_plan else holding(out, request.shard):
         while True:

@@ -49,6 +49,7 @@ class Request:
     models: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     shard: tuple[int, int] = (1, 1)  # part i of n
+    main_rows: bool = False  # only the first group of each setting's grid: no variants, no sweeps of them
 
     def __post_init__(self) -> None:
         """Check what needs no registry."""
@@ -195,6 +196,8 @@ def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
     """Return every cell once, with the sweeps of all groups that it is in."""
     settings = _settings(request)
     groups = {setting: _groups(setting, request.profile) for setting in settings}
+    if request.main_rows:
+        groups = {setting: found[:1] for setting, found in groups.items()}
     known = {model for found in groups.values() for group in found for model in group.models}
     for model in request.models:
         if model not in known:

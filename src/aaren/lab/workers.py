@@ -311,6 +311,7 @@ class Resources:
     timeout: float = 0.0  # minutes after which a run has failed; 0: never
     stall: float = 120.0  # minutes without progress after which a worker is replaced; 0: never
     retry_failed: bool = False
+    main_rows: bool = False  # only the first table of each setting
 
     def __post_init__(self) -> None:
         """Report every fault of these settings together."""
