@@ -10,6 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -252,18 +253,18 @@ def event_encodings() -> str:
 
 
 def published_size_forecasts() -> str:
-    """Show ETTh1 at horizon 96, profile paper, beside the published means."""
+    """Show horizon 96 at profile paper, beside the published means."""
     rows = []
-    for model in PAIR:
-        record = _only("forecasting", f"ETTh1-96-{model}-paper-seed0-*")
-        row = [f"`{model}`"]
+    for dataset, model in product(("ETTh1", "Exchange"), PAIR):
+        record = _only("forecasting", f"{dataset}-96-{model}-paper-seed0-*")
+        row = [dataset, f"`{model}`"]
         for metric in ("mse", "mae"):
-            cell = published.lookup("forecasting", "ETTh1", 96, metric, model)
+            cell = published.lookup("forecasting", dataset, 96, metric, model)
             assert cell is not None
             row += [f"{record['metrics']['test'][metric]:.3f}", f"{cell.mean:.2f}"]
         rows.append([*row, f"{record['epochs']:.0f}"])
-    head = ["at the published size", "MSE", "published", "MAE", "published", "epochs"]
-    return _table(head, ["---"] * 6, rows)
+    head = ["at the published size", "`--model`", "MSE", "published", "MAE", "published", "epochs"]
+    return _table(head, ["---", "---", *["--:"] * 5], rows)
 
 
 def traffic_losses() -> str:
