@@ -41,6 +41,7 @@ def test_horizons_of_a_dataset_are_averaged_seed_by_seed(tmp_path: Path, write_r
     assert found.low is not None
     rows = [row for row in one.comparisons if row.key.horizon == 96]
     assert dataset_interval(rows).count == 4
+    assert ">7</text>" in picture([one])  # pairs of runs, of both horizons
 
 
 def test_one_seed_has_a_hollow_dot_and_what_is_far_off_an_arrow(tmp_path: Path, write_run: WriteRun) -> None:

@@ -43,8 +43,7 @@ CAPTION = (
     "Aaren's advantage over the Transformer in margins, by dataset: right of 0 Aaren is better, and inside "
     f"the band a difference would not matter ({WORDS}). Lines are 90 % intervals over seeds, horizons of a "
     "dataset averaged; a hollow dot is one seed; an arrow leads out of the picture. Diamonds pool the "
-    "datasets of a setting (random effects). Pairs: runs of both models with the same seed, of every horizon "
-    "or, below, in all."
+    "datasets of a setting (random effects). Pairs: runs of both models with the same seed, of all horizons."
 )
 
 
@@ -53,7 +52,7 @@ class _Line:
     label: str
     advantage: Interval  # in margins
     outcome: Outcome
-    pairs: str  # of runs
+    pairs: int  # of runs
     is_pooled: bool = False
 
 
@@ -87,8 +86,7 @@ def _lines(one: SettingPool) -> list[_Line]:
         advantage = dataset_interval(rows)
         marks = [rows[0].key.profile] * (len(profiles) > 1) + [rows[0].key.remark] * bool(rows[0].key.remark)
         label = f"{dataset} ({', '.join(marks)})" if marks else dataset
-        counts = sorted({len(row.differences) for row in rows})
-        pairs = str(counts[0]) if len(counts) == 1 else f"{counts[0]}\u2013{counts[-1]}"
+        pairs = sum(len(row.differences) for row in rows)
         found.append(_Line(label=label, advantage=advantage, outcome=judge(advantage, 1.0), pairs=pairs))
     if one.pooled is not None:
         label = f"all {one.pooled.interval.count} datasets"
@@ -97,7 +95,7 @@ def _lines(one: SettingPool) -> list[_Line]:
                 label=label,
                 advantage=one.pooled.interval,
                 outcome=one.outcome,
-                pairs=str(one.pooled.seeds),
+                pairs=one.pooled.seeds,
                 is_pooled=True,
             )
         )
