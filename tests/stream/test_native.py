@@ -22,7 +22,7 @@ from aaren.nn.conv import Conv
 from aaren.nn.state import state_to_bytes
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.native import lower
+from aaren.stream.native import program
 from aaren.stream.native.engine import BAD_INDEX, BAD_INPUT, LANES, OK, NativeStep, compile_step
 from aaren.stream.native.record import LoweringError
 from aaren.stream.session import Session
@@ -139,7 +139,9 @@ def test_a_linear_layer_adds_what_is_known_before_it(
         "activated": lambda x: x + torch.nn.functional.gelu(first(x)),
     }
     step = compile_plain(functions[name], width, weights)
-    added = [op for op in step.program.ops if lower.KINDS[op["kind"]] == "elementwise" and op["size"][3] > 1]
+    added = [
+        op for op in step.program.ops if program.KINDS[op["kind"]] == "elementwise" and op["size"][3] > 1
+    ]
     num_added = num_added + (name == "after")  # and its relu
     if weights == "float32":
         assert len(added) == num_added
@@ -391,7 +393,7 @@ def test_the_tables_of_python_and_c_agree() -> None:
         re.findall(r"[A-Z0-9_]+", body) for body in re.findall(r"^enum \{(.*?)\};", source, re.S | re.M)
     ]
     rename = {"isnan": "IS_NAN", "isfinite": "IS_FINITE"}
-    wanted = [lower.KINDS, lower.CODES, lower.REDUCTIONS]
+    wanted = [program.KINDS, program.CODES, program.REDUCTIONS]
     assert tables == [[rename.get(name, name.upper()) for name in table] for table in wanted]
 
 

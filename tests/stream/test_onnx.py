@@ -15,7 +15,7 @@ from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.export import export_stream
-from aaren.stream.native.lower import CODES
+from aaren.stream.native.program import CODES
 from aaren.stream.native.record import record
 from aaren.stream.onnx import OnnxStream, _Graph, write_onnx
 from aaren.stream.whole import find_whole_step

@@ -17,7 +17,7 @@ from torch import Tensor
 from aaren.errors import AarenError, ConfigError, DataError, MissingDependencyError, StateError
 from aaren.files.atomic import write_text
 from aaren.stream import onnx
-from aaren.stream.native.lower import Program
+from aaren.stream.native.program import Program
 from aaren.stream.whole import WholeStep
 
 WEIGHTS_FILE = "weights.bin"  # of C, where the weights are not among the sources

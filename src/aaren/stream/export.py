@@ -33,7 +33,7 @@ from aaren.nn.state import convert
 from aaren.stream import onnx
 from aaren.stream.artifact import WEIGHTS_FILE, compare
 from aaren.stream.native.engine import NativeStep, compile_step
-from aaren.stream.native.lower import Leaf, Program
+from aaren.stream.native.program import Leaf, Program
 from aaren.stream.whole import Exportable, WholeStep, find_whole_step
 from aaren.version import __version__
 

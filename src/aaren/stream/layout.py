@@ -16,7 +16,7 @@ from aaren.errors import StateError
 from aaren.nn import KVCache
 from aaren.nn.state import map_tensors
 from aaren.stream.native.engine import view_leaf
-from aaren.stream.native.lower import Leaf
+from aaren.stream.native.program import Leaf
 
 WORD = 8  # bytes; the size of a state is a multiple
 Words: TypeAlias = NDArray[np.uint64]  # (b, words): the states of b streams

@@ -21,7 +21,9 @@ from torch.utils import _pytree as pytree
 from aaren.errors import MissingDependencyError
 from aaren.files.atomic import write_bytes
 from aaren.nn.state import flatten
-from aaren.stream.native.lower import CODES, PANEL, REDUCTIONS, Lowering, Op
+from aaren.stream.native.assemble import simplify
+from aaren.stream.native.lower import Lowering
+from aaren.stream.native.program import CODES, PANEL, REDUCTIONS, Op
 from aaren.stream.native.record import LoweringError, Recording, Ref, record
 from aaren.stream.whole import WholeStep
 
@@ -187,7 +189,7 @@ class _Graph:
 
     def __init__(self, recording: Recording, largest: float) -> None:
         self.recording, self.largest = recording, largest
-        self.lowering = Lowering(recording, largest, False)
+        self.lowering = Lowering(recording)
         self.nodes: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self._known: dict[tuple[Any, ...], str] = {}
@@ -201,7 +203,7 @@ class _Graph:
         """Add everything."""
         recording, lowering = self.recording, self.lowering
         lowering.lower_nodes()
-        lowering.simplify({ref.storage for ref in [*recording.outputs, *recording.new_states]})
+        ops = simplify(lowering.ops, {ref.storage for ref in [*recording.outputs, *recording.new_states]})
         self._batch = self.node("Shape", [inputs[0]], torch.int64, start=0, end=1)
         for name, ref in [
             *zip(inputs, recording.inputs, strict=True),
@@ -219,7 +221,7 @@ class _Graph:
                 size = self.node("Abs", [self.read(ref)], ref.dtype)
                 fine = self.node("LessOrEqual", [size, self.number(limit, ref.dtype)], torch.bool)
                 self._checks.append((self.all(fine, ref.numel), BAD_INPUT))
-        for op in lowering.ops:
+        for op in ops:
             getattr(self, op.kind)(op)
         self.finish(outputs, states)
 

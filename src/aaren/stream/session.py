@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, StateError, unknown_name
 from aaren.nn.state import StateBytes, state_from_bytes, state_to_bytes
-from aaren.stream.native.lower import Leaf
+from aaren.stream.native.program import Leaf
 from aaren.stream.native.streams import NativeStreams
 
 ENGINES = ("auto", "torch", "native")

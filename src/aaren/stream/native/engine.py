@@ -20,7 +20,8 @@ from torch.utils import _pytree as pytree
 from aaren.errors import StateError
 from aaren.ops.cpu import library
 from aaren.ops.cpu.threads import run as run_on_threads
-from aaren.stream.native.lower import Leaf, Program, lower
+from aaren.stream.native.assemble import assemble
+from aaren.stream.native.program import Leaf, Program
 from aaren.stream.native.record import LoweringError, Recording, record
 
 LANES = 24  # AAREN_LANES, as hatch_build.py sets it
@@ -89,7 +90,7 @@ def compile_step(
         recordings.append(record(run, given, held))
         with torch.no_grad():
             _, held = run(given, held)
-    programs = [lower(recording, largest=largest, weights=weights) for recording in recordings]
+    programs = [assemble(recording, largest=largest, weights=weights) for recording in recordings]
     first, second = programs
     if first.ops.tobytes() != second.ops.tobytes() or first.weights != second.weights:
         raise LoweringError(

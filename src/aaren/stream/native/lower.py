@@ -1,51 +1,18 @@
-"""Lower a recorded step to a program of the C runtime: operation by operation, then memory.
+"""Lower a recorded step to operations of the C runtime, one rule for each of torch's.
 
-The tables of names must agree with the enumerations in `runtime.c`.
+What they become, with memory of their own, is the task of `assemble`.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.ops.tracing import BAD_INDEX
+from aaren.stream.native.program import CODES, PANEL, REDUCTIONS, TYPES, Op, contiguous_strides
 from aaren.stream.native.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
-
-KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul", "require")
-CODES = (
-    "copy", "add", "sub", "mul", "div", "maximum", "minimum", "pow", "where", "eq", "ne", "lt", "le", "gt",
-    "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
-    "gelu", "gelu_tanh", "relu", "silu", "neg", "abs", "floor", "isnan", "isfinite", "addcmul", "lerp",
-    "clamp", "expm1", "log1p", "remainder", "reciprocal", "elu", "erf", "sign", "log_sigmoid",
-    "round",
-)  # fmt: skip
-REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "logsumexp", "any", "all")
-TYPES = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bool: 3, torch.int8: 4}
-WEIGHTS, STATE, SCRATCH, INPUT = range(4)
-NONE = 2**32 - 1
-PANEL = 16
-ALIGNMENT = 32  # of what lies in the weights and scratch blocks
-FUSED = ("gelu", "relu", "silu", "sigmoid", "tanh")
-
-OP = np.dtype(
-    [
-        ("kind", "u1"),
-        ("code", "u1"),
-        ("type", "u1", 6),
-        ("at", "<u4", 6),
-        ("size", "<i4", 4),
-        ("stride", "<i4", (4, 4)),
-        ("number", "<f8", 2),
-    ]
-)
-FIELD = np.dtype(
-    [("offset", "<u4"), ("count", "<u4"), ("type", "<u4"), ("pad", "<u4"), ("low", "<f8"), ("high", "<f8")]
-)
 
 UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",
@@ -62,116 +29,14 @@ BINARY = {
 }  # fmt: skip
 
 
-@dataclass
-class Op:
-    """One operation of a program, before operands have addresses; the first operand is written."""
-
-    kind: str
-    operands: list[Ref | None]
-    size: tuple[int, ...]
-    strides: list[tuple[int, ...]] = field(default_factory=list)
-    code: int = 0
-    numbers: tuple[float, float] = (0.0, 0.0)
-    mask: Ref | None = None
-    num_written: int = 1  # the first operands, which are written
-    parts: tuple[Ref, ...] = ()  # of a scan: the old m, u and w, each where it is
-
-    def first(self, count: int) -> list[Ref]:
-        """Return the first operands, none of which may be missing."""
-        found = [ref for ref in self.operands[:count] if ref is not None]
-        assert len(found) == count
-        return found
-
-
-@dataclass
-class Leaf:
-    """An input, an output or a part of the state: where its numbers lie, of one stream."""
-
-    offset: int  # in bytes
-    shape: tuple[int, ...]  # without the stream
-    dtype: torch.dtype
-
-    @property
-    def count(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
-
-
-@dataclass
-class Program:
-    """All that the runtime needs to know."""
-
-    ops: NDArray[Any]
-    weights: bytes
-    inputs: list[Leaf]
-    outputs: list[Leaf]
-    states: list[Leaf]
-    input_bytes: int
-    output_bytes: int
-    state_bytes: int
-    scratch_bytes: int
-    output_at: int
-    largest: float
-
-    def input_fields(self) -> NDArray[Any]:
-        """Return what the runtime checks of items."""
-        return self.fields(self.inputs, [self.largest] * len(self.inputs))
-
-    def output_fields(self) -> NDArray[Any]:
-        """Return what the runtime checks of answers."""
-        return self.fields(self.outputs, [math.inf] * len(self.outputs))
-
-    def fields(self, leaves: Sequence[Leaf], limits: Sequence[float]) -> NDArray[Any]:
-        """Return what the runtime checks of inputs or outputs: numbers that are finite and not too large."""
-        rows = [
-            (leaf, limit)
-            for leaf, limit in zip(leaves, limits, strict=True)
-            if leaf.dtype.is_floating_point and leaf.count
-        ]
-        table = np.zeros(len(rows), FIELD)
-        for row, (leaf, largest) in zip(table, rows, strict=True):
-            row["offset"], row["count"], row["type"] = leaf.offset, leaf.count, TYPES[leaf.dtype]
-            limit = min(largest, torch.finfo(leaf.dtype).max)
-            row["low"], row["high"] = -limit, limit
-        return table
-
-
-def lower(recording: Recording, *, largest: float, weights: str = "float32") -> Program:
-    """Turn a recording into a program.
-
-    Args:
-        recording: of a step of one stream.
-        largest: numbers beyond it are refused at the door.
-        weights: "float32", or "int8" with a scale per row.
-    """
-    lowering = Lowering(recording, largest, weights == "int8")
-    lowering.lower_nodes()
-    return lowering.place()
-
-
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, stride = [], 1
-    for size in reversed(shape):
-        strides.append(stride)
-        stride *= size
-    return tuple(reversed(strides))
-
-
-def _align(offset: int, to: int) -> int:
-    return -(-offset // to) * to
-
-
 class Lowering:
     """The operations of a recording, and the constants that they need."""
 
-    def __init__(self, recording: Recording, largest: float, is_int8: bool) -> None:
+    def __init__(self, recording: Recording, *, is_int8: bool = False) -> None:
         self.recording = recording
-        self.largest = largest
         self.is_int8 = is_int8
         self.ops: list[Op] = []
         self.next_storage = 1 + max(recording.tensors, default=0)
-        self.blob = bytearray()
-        self.constants: dict[object, int] = {}  # offset in the weights
         self.own_constants: dict[int, Tensor] = {}
         self.node: Node | None = None
 
@@ -263,13 +128,13 @@ class Lowering:
         storage = self.next_storage
         self.next_storage += 1
         self.own_constants[storage] = tensor.contiguous()
-        return Ref(storage, 0, tuple(tensor.shape), _contiguous(tensor.shape), tensor.dtype)
+        return Ref(storage, 0, tuple(tensor.shape), contiguous_strides(tensor.shape), tensor.dtype)
 
     def temporary(self, shape: Sequence[int], dtype: torch.dtype) -> Ref:
         """Return a new place for results."""
         storage = self.next_storage
         self.next_storage += 1
-        return Ref(storage, 0, tuple(shape), _contiguous(shape), dtype)
+        return Ref(storage, 0, tuple(shape), contiguous_strides(shape), dtype)
 
     def contiguous(self, ref: Ref, dtype: torch.dtype | None = None) -> Ref:
         """Return the same numbers end to end, in another type if asked."""
@@ -655,267 +520,6 @@ class Lowering:
         places = [part.offset for part in parts]
         ends = [part.offset + part.numel for part in parts]
         return len({part.storage for part in parts}) == 1 and places[1:] == ends[:-1]
-
-    # Memory
-
-    def simplify(self, results: set[int]) -> None:
-        """Write casts away around scans, let linear layers do what follows them, drop what nobody reads."""
-        readers: dict[int, list[Op]] = {}
-        writers: dict[int, list[Op]] = {}
-        for op in self.ops:
-            for ref in [*op.operands[op.num_written :], op.mask]:
-                if ref is not None:
-                    readers.setdefault(ref.storage, []).append(op)
-            for ref in op.operands[: op.num_written]:
-                if ref is not None:
-                    writers.setdefault(ref.storage, []).append(op)
-
-        def cast_of(ref: Ref) -> Ref | None:
-            """Return the float32 numbers that these are the float64 copy of."""
-            made = writers.get(ref.storage, [])
-            if len(made) != 1 or made[0].kind != "elementwise" or CODES[made[0].code] != "copy":
-                return None
-            to, source = made[0].first(2)
-            if source.dtype != torch.float32 or to.offset:
-                return None
-            if not (to.is_contiguous and source.is_contiguous and to.numel == source.numel):
-                return None
-            return ref._replace(storage=source.storage, offset=source.offset + ref.offset, dtype=source.dtype)
-
-        for op in self.ops:
-            if op.kind != "scan":
-                continue
-            for place in (3, 4):  # scores and values
-                found = cast_of(op.first(5)[place])
-                if found is not None:
-                    op.operands[place] = found
-            output = op.first(2)[1]
-            uses = readers.get(output.storage, [])
-            if len(uses) != 1 or output.storage in results or uses[0].kind != "elementwise":
-                continue
-            if CODES[uses[0].code] == "copy":
-                copied, source = uses[0].first(2)
-                if (
-                    copied.dtype == torch.float32
-                    and copied.is_contiguous
-                    and source.is_contiguous
-                    and copied.numel == output.numel
-                    and len(writers[copied.storage]) == 1
-                ):
-                    op.operands[1] = copied
-                    self.ops.remove(uses[0])
-
-        def made_by_linear(source: Ref, out: Ref) -> Op | None:
-            """Return the linear layer that made what one operation alone reads, and may make its results."""
-            made = writers.get(source.storage, [])
-            if len(made) != 1 or made[0].kind != "linear" or made[0].code != CODES.index("copy"):
-                return None
-            is_free = len(readers[source.storage]) == len(writers[out.storage]) == 1
-            is_whole = made[0].first(1)[0].numel == source.numel
-            is_alike = out.is_contiguous and source.is_contiguous and out.numel == source.numel
-            if source.storage in results or out.dtype != torch.float32:
-                return None
-            return made[0] if is_free and is_whole and is_alike else None
-
-        for op in list(self.ops):
-            if op.kind != "elementwise" or CODES[op.code] not in FUSED:
-                continue
-            out, source = op.first(2)
-            linear = made_by_linear(source, out)
-            if linear is not None:
-                linear.operands[0], linear.code = out, op.code
-                self.ops.remove(op)
-        for op in list(self.ops):
-            if op.kind != "elementwise" or CODES[op.code] != "add":
-                continue
-            out, *terms = op.first(3)
-            for source, other in (terms, terms[::-1]):
-                linear = made_by_linear(source, out)
-                if linear is None or linear.operands[4:] != [None] or source.shape != other.shape:
-                    continue
-                is_known = all(
-                    self.ops.index(writer) < self.ops.index(linear)
-                    for writer in writers.get(other.storage, [])
-                )
-                if is_known and other.is_contiguous and other.dtype == torch.float32:
-                    linear.operands[0] = out
-                    linear.operands.append(other)
-                    self.ops.remove(op)
-                    writers[out.storage] = [linear]
-                    break
-        kept: list[Op] = []
-        needed = set(results)
-        for op in reversed(self.ops):
-            written = [ref.storage for ref in op.operands[: op.num_written] if ref is not None]
-            if not op.num_written or not needed.isdisjoint(written):
-                kept.append(op)
-                needed.update(ref.storage for ref in [*op.operands, op.mask] if ref is not None)
-        self.ops = kept[::-1]
-
-    def place(self) -> Program:
-        """Give every operand an address, and write the table."""
-        recording = self.recording
-        states, state_bytes = _leaves(recording.states)
-        inputs, input_bytes = _leaves(recording.inputs)
-        outputs, output_bytes = _leaves(recording.outputs)
-        new_state = _align(state_bytes, ALIGNMENT)
-        top = new_state + _align(output_bytes, ALIGNMENT)
-        results = {ref.storage for ref in [*recording.new_states, *recording.outputs]}
-        fixed: dict[int, int] = {}  # storages that lie where a result is expected
-        for refs, leaves, base in (
-            (recording.new_states, states, 0),
-            (recording.outputs, outputs, new_state),
-        ):
-            for ref, leaf in zip(refs, leaves, strict=True):
-                if ref.dtype != leaf.dtype:
-                    raise LoweringError(
-                        f"a part of the state comes in as {leaf.dtype} and goes out as {ref.dtype}: a "
-                        f"program needs one type."
-                    )
-                wanted = base + leaf.offset - ref.offset * ref.dtype.itemsize
-                is_made = ref.storage in recording.produced and ref.storage not in {
-                    given.storage for given in [*recording.inputs, *recording.states]
-                }
-                is_free = is_made and fixed.get(ref.storage, wanted) == wanted >= base
-                if is_free and ref.is_contiguous and self.fits(ref, recording, base):
-                    fixed[ref.storage] = wanted
-                    continue
-                to = Ref(
-                    self.result_storage(base),
-                    leaf.offset // leaf.dtype.itemsize,
-                    ref.shape,
-                    _contiguous(ref.shape),
-                    ref.dtype,
-                )
-                self.elementwise("copy", to, [ref])
-        results |= {-1, -2}
-        fixed.update({-1: 0, -2: new_state})
-        self.simplify(results)
-        scratch_bytes = self.allocate(fixed, results, top)
-        offsets = {
-            ref.storage: leaf.offset
-            for refs, leaves in ((recording.states, states), (recording.inputs, inputs))
-            for ref, leaf in zip(refs, leaves, strict=True)
-        }
-        input_storages = {ref.storage for ref in recording.inputs}
-
-        def address(ref: Ref | None) -> int:
-            if ref is None:
-                return NONE
-            if self.is_constant(ref):
-                return self.weight_address(ref) * 4 + WEIGHTS
-            start = ref.offset * ref.dtype.itemsize
-            if ref.storage in offsets:
-                return (offsets[ref.storage] + start) * 4 + (
-                    INPUT if ref.storage in input_storages else STATE
-                )
-            return (self.scratch[ref.storage] + start) * 4 + SCRATCH
-
-        table = np.zeros(len(self.ops), OP)
-        for row, op in zip(table, self.ops, strict=True):
-            row["kind"], row["code"] = KINDS.index(op.kind), op.code
-            row["at"] = NONE
-            for place, operand in enumerate(op.operands):
-                row["at"][place] = address(operand)
-                row["type"][place] = 0 if operand is None else TYPES[operand.dtype]
-            row["size"] = op.size
-            for place, stride in enumerate(op.strides):
-                row["stride"][place] = stride
-            row["number"] = op.numbers
-            if op.mask is not None:
-                row["size"][3] = np.uint32(address(op.mask)).astype(np.int32)
-        return Program(
-            ops=table,
-            weights=bytes(self.blob),
-            inputs=inputs,
-            outputs=outputs,
-            states=states,
-            input_bytes=input_bytes,
-            output_bytes=output_bytes,
-            state_bytes=state_bytes,
-            scratch_bytes=scratch_bytes,
-            output_at=new_state,
-            largest=self.largest,
-        )
-
-    def result_storage(self, base: int) -> int:
-        return -1 if base == 0 else -2
-
-    def fits(self, ref: Ref, recording: Recording, base: int) -> bool:
-        """Tell whether a whole storage may lie in the place of a result: it must have no more numbers."""
-        refs = recording.new_states if base == 0 else recording.outputs
-        held = sum(other.numel for other in {other for other in refs if other.storage == ref.storage})
-        both = [*recording.new_states, *recording.outputs]
-        if sum(other.storage == ref.storage for other in both) != sum(o.storage == ref.storage for o in refs):
-            return False
-        tensor = recording.tensors[ref.storage]
-        return held * tensor.element_size() == tensor.untyped_storage().nbytes()
-
-    def weight_address(self, ref: Ref) -> int:
-        """Return the offset of a constant in the weights, put there once."""
-        shape = tuple(1 if stride == 0 else size for size, stride in zip(ref.shape, ref.strides, strict=True))
-        seen = (ref.storage, ref.offset, shape, ref.strides)
-        if seen in self.constants:
-            return self.constants[seen]
-        value = self.value(ref._replace(shape=shape))
-        if value.dtype not in TYPES:
-            raise self.unsupported(f"{value.dtype} numbers")
-        # Strided as it is used: what lies between is left where it is, so that strides stay true.
-        span = 1 + sum((size - 1) * stride for size, stride in zip(shape, ref.strides, strict=True))
-        whole = self.value(Ref(ref.storage, ref.offset, (span,), (1,), ref.dtype)) if value.numel() else value
-        content = whole.contiguous().cpu().numpy().tobytes()
-        key = (content, value.dtype)
-        if key not in self.constants:
-            self.blob.extend(b"\0" * (_align(len(self.blob), ALIGNMENT) - len(self.blob)))
-            self.constants[key] = len(self.blob)
-            self.blob.extend(content)
-        self.constants[seen] = self.constants[key]
-        return self.constants[key]
-
-    def allocate(self, fixed: dict[int, int], results: set[int], top: int) -> int:
-        """Place what is computed in the scratch block; what is not needed any more is written over."""
-        last: dict[int, int] = {}
-        sizes: dict[int, int] = {}
-        given = {ref.storage for ref in [*self.recording.inputs, *self.recording.states]}
-        for number, op in enumerate(self.ops):
-            for ref in [*op.operands, op.mask]:
-                if ref is None or ref.storage in given or self.is_constant(ref):
-                    continue
-                last[ref.storage] = number
-                span = 1 + sum(
-                    (size - 1) * stride for size, stride in zip(ref.shape, ref.strides, strict=True)
-                )
-                needed = (ref.offset + span) * ref.dtype.itemsize
-                sizes[ref.storage] = max(sizes.get(ref.storage, 0), needed)
-        self.scratch = dict(fixed)
-        live: list[tuple[int, int, int]] = []  # start, end, storage
-        end = top
-        for number, op in enumerate(self.ops):
-            live = [part for part in live if part[2] in results or last[part[2]] >= number]
-            for ref in op.operands[: op.num_written]:
-                if ref is None or ref.storage in self.scratch:
-                    continue
-                size, start = _align(sizes[ref.storage], ALIGNMENT), top
-                for taken, until, _ in sorted(live):
-                    if start + size <= taken:
-                        break
-                    start = max(start, until)
-                self.scratch[ref.storage] = start
-                live.append((start, start + size, ref.storage))
-                end = max(end, start + size)
-        return (
-            _align(end, 64) | 64
-        )  # odd in cache lines: the blocks of streams do not share sets of the cache
-
-
-def _leaves(refs: list[Ref]) -> tuple[list[Leaf], int]:
-    """Lay tensors of one stream end to end."""
-    leaves, offset = [], 0
-    for ref in refs:
-        offset = _align(offset, ref.dtype.itemsize)
-        leaves.append(Leaf(offset, ref.shape[1:], ref.dtype))
-        offset += ref.numel * ref.dtype.itemsize
-    return leaves, _align(offset, 8)
 
 
 def _broadcast(ref: Ref, shape: tuple[int, ...]) -> tuple[int, ...]:

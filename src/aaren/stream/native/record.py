@@ -2,7 +2,7 @@
 
 Views cost nothing: a tensor is a place in a storage, with a shape and strides. What depends on neither item
 nor state is a constant, whatever computed it. A step that looks at its numbers in Python is refused, and so
-is one whose recording differs with other numbers (`lower` compares two).
+is one whose recording differs with other numbers (`compile_step` compares two).
 """
 
 import sys

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from aaren.errors import StateError
 from aaren.nn.state import select
 from aaren.stream.native.engine import BAD_STATE, Buffers, NativeStep, Slab, compile_step
-from aaren.stream.native.lower import Leaf
+from aaren.stream.native.program import Leaf
 from aaren.stream.native.record import LoweringError
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])

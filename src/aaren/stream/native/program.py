@@ -1,0 +1,132 @@
+"""A program of the C runtime: its operations, what they are coded as, and where everything lies.
+
+The tables of names must agree with the enumerations in `runtime.c`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aaren.stream.native.record import Ref
+
+KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul", "require")
+CODES = (
+    "copy", "add", "sub", "mul", "div", "maximum", "minimum", "pow", "where", "eq", "ne", "lt", "le", "gt",
+    "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
+    "gelu", "gelu_tanh", "relu", "silu", "neg", "abs", "floor", "isnan", "isfinite", "addcmul", "lerp",
+    "clamp", "expm1", "log1p", "remainder", "reciprocal", "elu", "erf", "sign", "log_sigmoid",
+    "round",
+)  # fmt: skip
+REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "logsumexp", "any", "all")
+TYPES = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bool: 3, torch.int8: 4}
+WEIGHTS, STATE, SCRATCH, INPUT = range(4)
+NONE = 2**32 - 1
+PANEL = 16
+ALIGNMENT = 32  # of what lies in the weights and scratch blocks
+
+OP = np.dtype(
+    [
+        ("kind", "u1"),
+        ("code", "u1"),
+        ("type", "u1", 6),
+        ("at", "<u4", 6),
+        ("size", "<i4", 4),
+        ("stride", "<i4", (4, 4)),
+        ("number", "<f8", 2),
+    ]
+)
+FIELD = np.dtype(
+    [("offset", "<u4"), ("count", "<u4"), ("type", "<u4"), ("pad", "<u4"), ("low", "<f8"), ("high", "<f8")]
+)
+
+
+@dataclass
+class Op:
+    """One operation of a program, before operands have addresses; the first operand is written."""
+
+    kind: str
+    operands: list[Ref | None]
+    size: tuple[int, ...]
+    strides: list[tuple[int, ...]] = field(default_factory=list)
+    code: int = 0
+    numbers: tuple[float, float] = (0.0, 0.0)
+    mask: Ref | None = None
+    num_written: int = 1  # the first operands, which are written
+    parts: tuple[Ref, ...] = ()  # of a scan: the old m, u and w, each where it is
+
+    def first(self, count: int) -> list[Ref]:
+        """Return the first operands, none of which may be missing."""
+        found = [ref for ref in self.operands[:count] if ref is not None]
+        assert len(found) == count
+        return found
+
+
+@dataclass
+class Leaf:
+    """An input, an output or a part of the state: where its numbers lie, of one stream."""
+
+    offset: int  # in bytes
+    shape: tuple[int, ...]  # without the stream
+    dtype: torch.dtype
+
+    @property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+@dataclass
+class Program:
+    """All that the runtime needs to know."""
+
+    ops: NDArray[Any]
+    weights: bytes
+    inputs: list[Leaf]
+    outputs: list[Leaf]
+    states: list[Leaf]
+    input_bytes: int
+    output_bytes: int
+    state_bytes: int
+    scratch_bytes: int
+    output_at: int
+    largest: float
+
+    def input_fields(self) -> NDArray[Any]:
+        """Return what the runtime checks of items."""
+        return self.fields(self.inputs, [self.largest] * len(self.inputs))
+
+    def output_fields(self) -> NDArray[Any]:
+        """Return what the runtime checks of answers."""
+        return self.fields(self.outputs, [math.inf] * len(self.outputs))
+
+    def fields(self, leaves: Sequence[Leaf], limits: Sequence[float]) -> NDArray[Any]:
+        """Return what the runtime checks of inputs or outputs: numbers that are finite and not too large."""
+        rows = [
+            (leaf, limit)
+            for leaf, limit in zip(leaves, limits, strict=True)
+            if leaf.dtype.is_floating_point and leaf.count
+        ]
+        table = np.zeros(len(rows), FIELD)
+        for row, (leaf, largest) in zip(table, rows, strict=True):
+            row["offset"], row["count"], row["type"] = leaf.offset, leaf.count, TYPES[leaf.dtype]
+            limit = min(largest, torch.finfo(leaf.dtype).max)
+            row["low"], row["high"] = -limit, limit
+        return table
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of numbers that lie end to end.
+
+    >>> contiguous_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, stride = [], 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= size
+    return tuple(reversed(strides))
