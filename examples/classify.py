@@ -18,7 +18,7 @@ def waves(cases: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    classifier = AarenClassifier(random_state=0, threads=1)
+    classifier = AarenClassifier(threads=1)
     classifier.fit(*waves(120, seed=0))
     series, names = waves(90, seed=1)
     print(f"accuracy on whole series: {classifier.score(series, names):.2f}")

@@ -24,7 +24,7 @@ def play(policy: AarenPolicy, seed: int) -> float:
 
 def main() -> None:
     # A third each of skilled, clumsy and random episodes, made here; your own: a list of dicts, or a file.
-    policy = AarenPolicy(updates=300, random_state=0, threads=1).fit("cartpole")
+    policy = AarenPolicy(updates=300, threads=1).fit("cartpole")
     print(policy.table())
     print(f"one episode, moved in its middle: {play(policy, seed=1):.0f}")
     policy.save("cartpole-policy")

@@ -137,14 +137,14 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         validation_fraction: of the cases, held out to choose the network's epoch; 0: train on all, keep the
             last.
         patience: epochs without improvement on the held-out cases before training ends.
-        random_state: an int makes fits repeatable.
+        random_state: an int makes fits repeatable, None does not.
         device: of the network's training: "auto", "cpu" or "cuda".
         threads: of torch while fitting; 0: as torch chooses.
         verbose: show progress, and at the end state size and time per sample.
 
     >>> steps, starts = np.arange(20), np.arange(40)[:, np.newaxis]
     >>> X = np.sin(np.where(starts % 2, 0.9, 0.3) * steps + starts)
-    >>> classifier = AarenClassifier(random_state=0)
+    >>> classifier = AarenClassifier()
     >>> classifier.fit(X, np.where(np.arange(40) % 2, "fast", "slow")).score(X, ["slow", "fast"] * 20) > 0.9
     True
     >>> session = classifier.stream()
@@ -176,7 +176,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         learning_rate: float = 2e-3,
         validation_fraction: float = 0.0,
         patience: int = 10,
-        random_state: RandomState = None,
+        random_state: RandomState = 0,
         device: str = "auto",
         threads: int = 0,
         verbose: bool | int = False,

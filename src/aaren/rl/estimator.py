@@ -100,7 +100,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         patience: evaluations, of 20 in all, without improvement on held-out episodes before training ends.
         comparison_episodes: played by the policy and by a clone of the best third after a fit, where the
             environment is known; 0: none.
-        random_state: an int makes fits repeatable.
+        random_state: an int makes fits repeatable, None does not.
         device: of the training: "auto", "cpu" or "cuda".
         threads: of torch while fitting; 0: as torch chooses.
         verbose: show progress, the return that will be asked for, and the comparison.
@@ -108,7 +108,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     >>> rng = np.random.default_rng(0)
     >>> episodes = [{"observations": rng.normal(size=(9, 2)), "actions": rng.integers(2, size=9),
     ...              "rewards": np.ones(9)} for _ in range(8)]
-    >>> policy = AarenPolicy(updates=4, random_state=0).fit(episodes)
+    >>> policy = AarenPolicy(updates=4).fit(episodes)
     >>> policy.target_return_
     9.0
     >>> session = policy.stream()
@@ -133,7 +133,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         validation_fraction: float = 0.1,
         patience: int = 6,
         comparison_episodes: int = 30,
-        random_state: RandomState = None,
+        random_state: RandomState = 0,
         device: str = "auto",
         threads: int = 0,
         verbose: bool | int = False,
