@@ -30,6 +30,18 @@ def test_the_kernels_need_neither_numba_nor_a_compiler():
     assert not {"numba", "llvmlite", "torch._dynamo"} & modules_after(statement)
 
 
+def test_a_fit_in_closed_form_and_its_stream_need_no_compiler():
+    """Importing torch's takes two seconds: several times the fit."""
+    statement = (
+        "import numpy as np\n"
+        "from aaren import AarenClassifier\n"
+        "series = np.sin(np.arange(1, 21)[:, None] * np.arange(16))\n"
+        "session = AarenClassifier(size='small').fit(series, np.arange(20) % 2).stream(engine='native')\n"
+        "session.push(series[0, :1])"
+    )
+    assert not {"torch._dynamo", "torch._inductor"} & modules_after(statement)
+
+
 @pytest.mark.parametrize("setting", ["forecasting", "classification", "events", "rl"])
 def test_a_setting_is_found_without_torch(setting):
     assert "torch" not in modules_after(f"from aaren.{setting} import SETTING")

@@ -1,4 +1,5 @@
 import os
+import sys
 
 import pytest
 import torch
@@ -34,6 +35,12 @@ def test_switches_are_put_back() -> None:
 def test_determinism_can_be_left_out() -> None:
     with repeatable(EngineConfig(deterministic=False), seed=1):
         assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_is_compiled_is_deterministic_too() -> None:
+    with repeatable(EngineConfig(compile=True), seed=1):
+        assert sys.modules["torch._inductor.config"].deterministic
+    assert not sys.modules["torch._inductor.config"].deterministic
 
 
 def test_processes_draw_differently() -> None:

@@ -49,6 +49,10 @@ def repeatable(engine: EngineConfig, *, seed: int, shares_process: bool = False)
             if devices:
                 os.environ.setdefault(CUDA_WORKSPACE, ":4096:8")
             stack.enter_context(_deterministic_algorithms())
+            if engine.compile:
+                from torch._inductor import config as compiler
+
+                stack.enter_context(compiler.patch(deterministic=True))
         if shares_process and not devices:
             stack.enter_context(drawing_from(torch.Generator().manual_seed(seed)))
         else:
@@ -122,12 +126,12 @@ def _deterministic_algorithms() -> Iterator[None]:
     with _switching:
         if not _switches:
             _switches.update(
-                mode=torch.are_deterministic_algorithms_enabled(),
-                warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+                mode=torch.get_deterministic_debug_mode(),
                 filling=filling.fill_uninitialized_memory,
                 blocks=0,
             )
-            torch.use_deterministic_algorithms(True)
+            # As torch.use_deterministic_algorithms, which also imports the compiler: two seconds.
+            torch.set_deterministic_debug_mode("error")
             filling.fill_uninitialized_memory = False  # a debugging aid that costs time
         _switches["blocks"] += 1
     try:
@@ -136,9 +140,7 @@ def _deterministic_algorithms() -> Iterator[None]:
         with _switching:
             _switches["blocks"] -= 1
             if not _switches["blocks"]:
-                torch.use_deterministic_algorithms(
-                    bool(_switches["mode"]), warn_only=bool(_switches["warn_only"])
-                )
+                torch.set_deterministic_debug_mode(_switches["mode"])
                 filling.fill_uninitialized_memory = bool(_switches["filling"])
                 _switches.clear()
 

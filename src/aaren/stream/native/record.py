@@ -118,6 +118,11 @@ def record(
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, for two seconds, to tell it to leave a recording alone."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.nodes: list[Node] = []
