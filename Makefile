@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fast check format setup docs wheels dist clean
+.PHONY: help run test test-all test-fast pytest check lint types format setup docs wheels dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,14 +21,21 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/aaren/ops
 run: setup ## the main job: four tasks learned, the operator and a long stream measured, one page; five minutes
 	@$(BIN)/aaren demo --out runs/demo
 
-check: setup ## format, lint, types, import layers
+check: lint types ## format, lint, import layers, types
+
+lint: setup
 	@$(BIN)/ruff format --check src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
 	@$(BIN)/ruff check src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: check ## the checks, then all tests but the long ones
+types: setup
+	@$(BIN)/mypy
+
+pytest: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=10 -m "not long"
+
+test: lint ## the checks, and all tests but the long ones; types are checked beside them
+	@$(MAKE) --no-print-directory -j2 types pytest
 
 test-all: check ## the checks, then every test, also those of minutes (up to an hour)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q --durations=20

@@ -52,6 +52,7 @@ def test_every_promise_is_judged() -> None:
     assert {target.verdict for target in targets(empty)} == {"not run"}
 
 
+@pytest.mark.long
 def test_the_command_measures_prints_and_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

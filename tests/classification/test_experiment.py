@@ -191,8 +191,8 @@ def test_the_majority_is_a_model_too(waves: Path) -> None:
     assert "nothing is trained" in str(experiment.facts()["epoch_chosen_by"])
 
 
-@pytest.mark.slow  # the first time numba compiles for a minute
-@pytest.mark.parametrize("model", ["dtw", pytest.param("minirocket", marks=pytest.mark.long)])
+@pytest.mark.long  # the first time numba compiles for a minute
+@pytest.mark.parametrize("model", ["dtw", "minirocket"])
 def test_references_from_aeon(model: str, waves: Path, tmp_path: Path) -> None:
     pytest.importorskip("aeon")
     run = make_run("classification", data_file=str(waves), model=model, profile="smoke")
