@@ -291,14 +291,8 @@ def traffic_losses() -> str:
 def accuracies(head: Sequence[str], columns: Sequence[tuple[str, str, str]]) -> str:
     """Show accuracies at profile paper: a column per model, rule and recipe; rows have the first column."""
     found = _accuracies()
-
-    def show(values: list[float]) -> str:
-        if len(values) < 2:
-            return f"{values[0]:.1f}" if values else "\N{EN DASH}"
-        return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
-
     datasets = sorted({dataset for dataset, *column in found if tuple(column) == columns[0]})
-    rows = [[name, *(show(found.get((name, *column), [])) for column in columns)] for name in datasets]
+    rows = [[name, *(_seeds(found.get((name, *column), [])) for column in columns)] for name in datasets]
     return _table(head, [":--", *["--:"] * len(columns)], rows)
 
 
@@ -331,23 +325,41 @@ def nearer_recipe() -> str:
     return f"in {cells} Adam comes nearer to the published mean than RAdam"
 
 
+def policy_scores() -> str:
+    """Show the scores of both models in fresh episodes, beside those of the data."""
+    today = find_setting("rl").protocol("cpu")
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for path in sorted((ROOT / "results" / "rl").glob("*-cpu-seed*/record.json")):
+        record = _read(path)
+        cell, is_changed = record["cell"], bool(record["changed"])
+        if record.get("protocol", 1) == today and record["status"] == "finished" and not is_changed:
+            found[cell["dataset"], cell["model"]].append(record["metrics"]["test"]["score"])
+    datasets = sorted({dataset for dataset, model in found if model == "aaren"})
+    rows = [
+        [name.removesuffix("-regen"), *(_seeds(found[name, model]) for model in ("behaviour", *PAIR))]
+        for name in datasets
+    ]
+    return _table(["regenerated data", "the data", "Aaren", "Transformer"], ["---", *["--:"] * 3], rows)
+
+
 def scores_by_return() -> str:
     """Show the score by the return asked for, in multiples of the usual one."""
     return _swept("target_scale", "regenerated data")
 
 
 def medium_expert() -> str:
-    """Show what each change of the training was worth on HalfCheetah Medium-Expert."""
+    """Show what settings are worth to either model on HalfCheetah Medium-Expert."""
     rows = []
     for row in _read(ROOT / "results" / "rl" / "medium_expert.json")["rows"]:
         asked = row["asked"]
-        failed = sum(value < 10 for found in asked.values() for value in found["returns_in_hundreds"])
-        count = sum(len(found["returns_in_hundreds"]) for found in asked.values())
+        returns = [one for found in asked.values() for one in found["returns"]]
         changed = " ".join(f"`{word}`" for word in row["set"].split()) or "as it is"
         scores = [_whole(found["score"]) for found in asked.values()]
-        rows.append([changed, _whole(row["training_cpu_seconds"]), *scores, f"{failed} of {count}"])
-    head = ["`--set`", "CPU seconds", "asked for 6,000", "11,000", "collect less than 1,000"]
-    return _table(head, ["---", *["--:"] * 4], rows)
+        failed = f"{sum(one < 1000 for one in returns)} of {len(returns)}"
+        cells = [changed, f"`{row['model']}`", str(row["seed"]), _whole(row["cpu_seconds"])]
+        rows.append([*cells, *scores, failed])
+    head = ["`--set`", "`--model`", "seed", "CPU seconds", "asked for 6,000", "11,000", "under 1,000"]
+    return _table(head, ["---", "---", *["--:"] * 5], rows)
 
 
 def medium_expert_score() -> str:
@@ -415,6 +427,13 @@ def _bench(kind: str) -> Path:
 
 def _whole(value: float) -> str:
     return f"{value:.0f}"
+
+
+def _seeds(values: Sequence[float]) -> str:
+    """Write a mean over seeds, with their standard deviation and number where there are several."""
+    if len(values) < 2:
+        return f"{values[0]:.1f}" if values else "\N{EN DASH}"
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
 
 
 def _table(head: Sequence[str], align: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -509,6 +528,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {  # by page and name
         [(model, "protocol", recipe) for recipe in _RECIPES for model in PAIR],
     ),
     ("docs/modules.md", "digits by order"): digits_by_order,
+    ("docs/rl.md", "scores"): policy_scores,
     ("docs/rl.md", "scores by return asked for"): scores_by_return,
     ("docs/rl.md", "scores by context"): scores_by_context,
     ("docs/rl.md", "Medium-Expert of HalfCheetah"): medium_expert,

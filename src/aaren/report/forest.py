@@ -42,8 +42,9 @@ svg.forest .whisker, svg.forest circle { stroke-width: 1.6; }
 CAPTION = (
     "Aaren's advantage over the Transformer in margins, by dataset: right of 0 Aaren is better, and inside "
     f"the band a difference would not matter ({WORDS}). Lines are 90 % intervals over seeds, horizons of a "
-    "dataset averaged; a hollow dot is one seed; an arrow leads out of the picture. Diamonds pool the "
-    "datasets of a setting (random effects). Pairs: runs of both models with the same seed, of all horizons."
+    "dataset averaged; a hollow dot has one seed of some horizon; an arrow leads out of the picture. "
+    "Diamonds pool the datasets of a setting (random effects). Pairs: runs of both models with the same "
+    "seed, of all horizons."
 )
 
 
