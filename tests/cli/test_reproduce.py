@@ -106,17 +106,28 @@ def test_a_folder_of_a_newer_version_is_left_alone() -> None:
 
 
 def test_two_grids_on_one_folder() -> None:
-    message = rf"another grid runs in runs \(process {os.getpid()}\)\. Wait for it, end it, or choose another"
-    with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
+    runs = Path("runs")
+    message = (
+        rf"another grid of {TOY} runs in runs \(process {os.getpid()}\)\. Wait for it, end it, or choose"
+    )
+    with holding(runs, [TOY], (1, 1)), pytest.raises(StateError, match=message):
         run(TOY)
-    with holding(Path("runs"), (1, 1)), pytest.raises(StateError, match=message):
+    with holding(runs, ["rl", TOY], (1, 1)), pytest.raises(StateError, match=message):
         run(TOY, "--set", "shard=1/2")
-    with holding(Path("runs"), (1, 2)), pytest.raises(StateError, match="every part must be a shard"):
+    with holding(runs, [TOY], (1, 2)), pytest.raises(StateError, match="every part must be a shard"):
         run(TOY)
-    with holding(Path("runs"), (1, 2)), pytest.raises(StateError, match=message):
+    with holding(runs, [TOY], (1, 2)), pytest.raises(StateError, match=message):
         run(TOY, "--set", "shard=1/2")
-    with holding(Path("runs"), (1, 2)), holding(Path("runs"), (2, 2)):
+    with holding(runs, [TOY], (1, 2)), holding(runs, [TOY], (2, 2)):
         pass  # the shards of one grid share a folder
+
+
+def test_grids_of_two_settings_share_a_folder() -> None:
+    with holding(Path("runs"), ["rl", "events"], (1, 1)):
+        _, talk = run(TOY, "--datasets", "line", "--models", "mean")
+        assert "1 to run" in talk
+        with pytest.raises(StateError, match="another grid of events"):
+            run("forecasting", "events")
 
 
 def test_no_permission_to_write() -> None:

@@ -56,7 +56,7 @@ def reproduce(
     """
     from aaren.engine.loop import pausing_on_signals
     from aaren.lab.display import announcement, choose_display, outcome
-    from aaren.lab.plan import Request, find_status, parse_seeds, parse_shard, plan
+    from aaren.lab.plan import Request, chosen_settings, find_status, parse_seeds, parse_shard, plan
     from aaren.lab.schedule import Schedule, Scheduler, holding
     from aaren.lab.workers import Resources
 
@@ -71,7 +71,7 @@ def reproduce(
         shard=parse_shard(limits.shard),
         main_rows=limits.main_rows,
     )
-    with nullcontext() if show_plan else holding(out, request.shard):
+    with nullcontext() if show_plan else holding(out, chosen_settings(request), request.shard):
         while True:
             runs = plan(request, out)
             status = find_status(runs, out, retry_failed=limits.retry_failed)

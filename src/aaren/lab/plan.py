@@ -194,7 +194,7 @@ class _Cell:
 
 def _cells(request: Request) -> dict[_Cell, tuple[str, ...]]:
     """Return every cell once, with the sweeps of all groups that it is in."""
-    settings = _settings(request)
+    settings = chosen_settings(request)
     groups = {setting: _groups(setting, request.profile) for setting in settings}
     if request.main_rows:
         groups = {setting: found[:1] for setting, found in groups.items()}
@@ -222,7 +222,7 @@ def _groups(setting: str, profile: str) -> list[CellGroup]:
     return list(groups)
 
 
-def _settings(request: Request) -> list[str]:
+def chosen_settings(request: Request) -> list[str]:
     """Choose the settings: those named, else those of the named datasets, else all that have a grid."""
     if request.settings:
         for name in request.settings:

@@ -378,18 +378,20 @@ def _stamp(path: Path) -> int:
 
 
 @contextmanager
-def holding(out: Path, shard: tuple[int, int]) -> Iterator[None]:
-    """Keep other grids out of a results folder; shards may share it, each once."""
+def holding(out: Path, settings: Sequence[str], shard: tuple[int, int]) -> Iterator[None]:
+    """Keep other grids of these settings out of a results folder; shards may share it, each once."""
     part, parts = shard
     with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(locked(out / LOCK_FOLDER, is_shared=parts > 1))
-            if parts > 1:
-                stack.enter_context(locked(out / f"{LOCK_FOLDER}-{part}-of-{parts}"))
-        except InUseError as error:
-            raise StateError(
-                f"another grid runs in {out} (process {error.holder}). Wait for it, end it, or choose "
-                "another folder (--out). To share the work, every part must be a shard: --set "
-                "shard=1/2 and --set shard=2/2."
-            ) from error
+        for setting in settings:
+            folder = out / LOCK_FOLDER / setting
+            try:
+                stack.enter_context(locked(folder, is_shared=parts > 1))
+                if parts > 1:
+                    stack.enter_context(locked(folder / f"{part}-of-{parts}"))
+            except InUseError as error:
+                raise StateError(
+                    f"another grid of {setting} runs in {out} (process {error.holder}). Wait for it, end it, "
+                    "or choose another folder (--out). To share the work, every part must be a shard: --set "
+                    "shard=1/2 and --set shard=2/2."
+                ) from error
         yield
