@@ -47,13 +47,6 @@ def mirror() -> Path:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Compute with one thread whatever a test before has left: OpenMP's others do not live in a fork."""
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests of minutes the time they need on a busy machine too."""
     for item in items:

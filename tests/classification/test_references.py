@@ -48,6 +48,7 @@ def test_references_classify_and_come_back_from_disk(
     model, _ = reference(kind, rng)
     values, mask, labels = waves(rng)
     scores = model(values, mask=mask)
+    assert torch.get_num_threads() == 1  # numba's loops leave torch as it was
     assert scores.sum(-1).eq(1.0).all()
     assert (scores.argmax(-1) == labels).double().mean() >= least
     again = load_model(save_model(model, tmp_path / "model"))

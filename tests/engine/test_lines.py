@@ -183,7 +183,6 @@ def run_until_killed(rows: RowPath, folder: Path, source: Path, more_bytes: int)
     child = os.fork()
     if child == 0:
         try:
-            torch.set_num_threads(1)  # OpenMP's others do not live here
             stream_lines(rows, folder / "states.db", source, out=out, options=KILLED)
         finally:
             os._exit(1)
@@ -229,7 +228,6 @@ def test_a_followed_file_is_answered_while_it_grows(rows: RowPath, tmp_path: Pat
     child = os.fork()
     if child == 0:
         try:
-            torch.set_num_threads(1)  # OpenMP's others do not live here
             stream_lines(rows, tmp_path / "states.db", source, out=out, is_followed=True)
         finally:
             os._exit(1)

@@ -5,6 +5,8 @@ is kept on disk is the training part: a reference is fitted again when it is fir
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -99,7 +101,7 @@ class ReferenceClassifier(nn.Module):
             found = counts.argmax().expand(len(values))
         else:
             self._require_room(mask)
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _numba_threads():
                 # Of numba, when it compiles aeon's distances for series of unequal length; they are right.
                 warnings.filterwarnings("ignore", message="unsafe cast from uint64 to int64")
                 if self._estimator is None:
@@ -143,3 +145,17 @@ class ReferenceClassifier(nn.Module):
                 f"MiniRocket, once fitted, knows series of up to {self.config.length} steps; this one has "
                 f"{longest}. Cut it, or use dtw, which takes any length."
             )
+
+
+@contextmanager
+def _numba_threads() -> Iterator[None]:
+    """Give numba torch's number of threads, and keep it: numba's start changes OpenMP's, so torch's too."""
+    import numba
+
+    threads, before = torch.get_num_threads(), numba.get_num_threads()
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+        torch.set_num_threads(threads)
