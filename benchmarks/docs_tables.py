@@ -268,24 +268,31 @@ def published_size_forecasts() -> str:
 
 
 def traffic_losses() -> str:
-    """Show training losses and errors where Aaren is behind."""
+    """Show training losses and errors where Aaren is behind, averaged over seeds that both models have."""
     rows = []
     for horizon in (96, 192, 336, 720):
-        names = [f"traffic_20-{horizon}-{model}-cpu-seed0-*" for model in PAIR]
-        records = [_only("forecasting", name) for name in names]
-        losses = [f"{_curve('forecasting', name)[-1]['loss']:.3f}" for name in names]
-        errors = [f"{record['metrics']['test']['mse']:.3f}" for record in records]
-        updates = max(record["updates"] for record in records)
-        rows.append([str(horizon), str(updates), *losses, *errors])
+        by_model: list[dict[int, tuple[int, float, float]]] = [{}, {}]
+        for model, by_seed in zip(PAIR, by_model, strict=True):
+            for path in (ROOT / "results" / "forecasting").glob(
+                f"traffic_20-{horizon}-{model}-cpu-*/record.json"
+            ):
+                record, curve = _read(path), _curve("forecasting", path.parent.name)
+                errors = record["metrics"]["test"]
+                by_seed[record["seed"]] = record["updates"], curve[-1]["loss"], errors["mse"]
+        seeds = by_model[0].keys() & by_model[1].keys()
+        updates = max(by_seed[seed][0] for by_seed in by_model for seed in seeds)
+        means = [statistics.mean(by_seed[seed][i] for seed in seeds) for i in (1, 2) for by_seed in by_model]
+        rows.append([str(horizon), str(updates), str(len(seeds)), *(f"{mean:.3f}" for mean in means)])
     head = [
         "20 series of Traffic, horizon",
         "updates, at most",
+        "seeds",
         "training loss of the last epoch: Aaren",
         "Transformer",
         "test MSE: Aaren",
         "Transformer",
     ]
-    return _table(head, ["---", *["--:"] * 5], rows)
+    return _table(head, ["---", *["--:"] * 6], rows)
 
 
 def accuracies(head: Sequence[str], columns: Sequence[tuple[str, str, str]]) -> str:
