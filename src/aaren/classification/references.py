@@ -150,8 +150,7 @@ class ReferenceClassifier(nn.Module):
 @contextmanager
 def _numba_threads() -> Iterator[None]:
     """Give numba torch's number of threads, and keep it: numba's start changes OpenMP's, so torch's too."""
-    import numba
-
+    numba = require_extra("numba", extra="classification", purpose="a reference classifier of aeon")
     threads, before = torch.get_num_threads(), numba.get_num_threads()
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
     try:
