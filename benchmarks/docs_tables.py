@@ -316,20 +316,22 @@ def _accuracies() -> dict[tuple[str, ...], list[float]]:
 
 
 def nearer_recipe() -> str:
-    """Say in how many cells Adam comes nearer to the published mean than RAdam."""
+    """Say how far Adam's and RAdam's means are from the published ones, in published standard deviations."""
     found = _accuracies()
     datasets = sorted({name for name, *_, recipe in found if recipe == "adam-halving"})
-    nearer = 0
+    distances = []
     for dataset, model in product(datasets, PAIR):
         cell = published.lookup("classification", dataset, None, "accuracy", model)
         assert cell is not None
-        adam, radam = (
-            abs(statistics.mean(found[dataset, model, "protocol", recipe]) - 100.0 * cell.mean)
+        means = (
+            statistics.mean(found[dataset, model, "protocol", recipe]) / 100.0
             for recipe in ("adam-halving", "radam-halving")
         )
-        nearer += adam < radam
-    cells = f"{nearer} of {2 * len(datasets)} cells ({len(datasets)} datasets, two models)"
-    return f"in {cells} Adam comes nearer to the published mean than RAdam"
+        distances.append([abs(mean - cell.mean) / cell.std for mean in means])
+    nearer = sum(adam < radam for adam, radam in distances)
+    farthest = " and ".join(f"{max(column):.1f}" for column in zip(*distances, strict=True))
+    cells = f"{nearer} of {len(distances)} cells ({len(datasets)} datasets, two models)"
+    return f"in {cells} Adam comes nearer to the published mean than RAdam; the farthest cells are {farthest}"
 
 
 def policy_scores() -> str:
