@@ -173,7 +173,8 @@ def _expected_time(status: GridStatus, workers: int) -> str:
         is_smoke = all(run.config.profile == "smoke" for run in status.waiting)
         return "seconds a run" if is_smoke else "for an unknown time (no records of the same cells)"
     text = f"about {duration(max(sum(known) / workers, *known))}"
-    return f"{text} and {unknown} runs of unknown time (no records of the same cells)" if unknown else text
+    measured = _count(len(known), "run")
+    return f"{text} for {measured} with records of the same cells (not known for {unknown} others)" if unknown else text
 
 
 def _count(number: int, thing: str) -> str:
