@@ -149,7 +149,9 @@ def test_an_expected_time_says_what_it_leaves_out(tmp_path: Path) -> None:
     status = find_status(plan(Request(settings=(TOY,), profile="cpu", seeds=1), tmp_path), tmp_path)
     status.estimates = {run.folder: 60.0 for run in status.waiting[:3]}
     text = announcement(status, Resources(2, 1))[-1]
-    assert text.startswith("about 1 min 30 s for 3 runs with records of the same cells (not known for 2 others) with")
+    assert text.startswith(
+        "about 1 min 30 s for 3 runs with records of the same cells (not known for 2 others) with"
+    )
 
 
 def test_what_became_of_a_grid(planned: Callable[..., PlannedRun]) -> None:

@@ -174,7 +174,11 @@ def _expected_time(status: GridStatus, workers: int) -> str:
         return "seconds a run" if is_smoke else "for an unknown time (no records of the same cells)"
     text = f"about {duration(max(sum(known) / workers, *known))}"
     measured = _count(len(known), "run")
-    return f"{text} for {measured} with records of the same cells (not known for {unknown} others)" if unknown else text
+    return (
+        f"{text} for {measured} with records of the same cells (not known for {unknown} others)"
+        if unknown
+        else text
+    )
 
 
 def _count(number: int, thing: str) -> str:
