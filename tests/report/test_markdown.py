@@ -73,7 +73,7 @@ def test_the_readme_is_rewritten_between_its_marks(full_results: Path, tmp_path:
     assert write_readme([full_results], readme)
     text = readme.read_text()
     assert text.startswith(f"before\n{BEGIN}\n\n![Aaren's advantage")
-    assert "**As good as Transformers?** Pooled over datasets: " in text
+    assert "**As good as Transformers?** Pooled over datasets " in text
     assert "(results/report/tables.md)" in text
     assert text.endswith(f"{END}\nafter\n")
     assert not write_readme([full_results], readme)

@@ -35,7 +35,7 @@ from aaren.report.tables import (
     summary_cells,
     work_table,
 )
-from aaren.report.verdict import Verdict, first_comparisons, pool_settings, pooled_in_words, verdicts
+from aaren.report.verdict import Verdict, verdicts
 from aaren.table import Cell, Column, Table, markdown_code, markdown_text, to_markdown
 
 BEGIN, END = "<!-- begin: results -->", "<!-- end: results -->"  # of the results section of a README
@@ -147,11 +147,10 @@ def render_section(results: Results) -> str:
     """Return what stands between the marks of a README: the verdict's figure, its sentences, a link."""
     figure = f"![Aaren's advantage over the Transformer by dataset, in margins]({REPORT}/verdict.svg)"
     comparable, cheaper = verdicts(results)
-    pooled = pooled_in_words(pool_settings(first_comparisons(results)))
     counts = next((words for words in comparable.sentences if words.startswith("Of ")), "")
     parts = [
         figure,
-        markdown_text(f"**{comparable.claim}** {' '.join([pooled, _opening(comparable), counts]).strip()}"),
+        markdown_text(f"**{comparable.claim}** {' '.join([_opening(comparable), counts]).strip()}"),
         markdown_text(f"**{cheaper.claim}** {_opening(cheaper)} {' '.join(cheaper.sentences)}"),
         f"All rows, published numbers and what was not run: [tables]({REPORT}/tables.md).",
     ]

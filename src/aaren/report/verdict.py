@@ -36,10 +36,11 @@ def judge_comparable(results: Results) -> Verdict:
     """Pool every setting, and count in how many rows Aaren is equivalent, better, worse, or all is open."""
     found = first_comparisons(results)
     pools = pool_settings(found)
-    word, kind = _word(found, pools)
+    rows, kind = _word(found, pools)
+    pooled = _pooled_in_words(pools)
     return Verdict(
         claim="As good as Transformers?",
-        word=word,
+        word=f"{pooled}; row by row {rows}" if pooled else rows,
         kind=kind,
         sentences=[*(one.sentence for one in pools), *_counts(found), *_waiting(results), _coverage(found)]
         if found
@@ -83,9 +84,14 @@ class SettingPool:
         words = f"{name}: {show_margins(self.pooled.interval)} margins {over}"
         if self.pooled.between >= 0.005:
             words += f", \u00b1 {self.pooled.between:.2f} between datasets"
+        return f"{words}; {self.judgement}."
+
+    @property
+    def judgement(self) -> str:
+        """Return the outcome in words; of an open one also what would decide it."""
         if self.outcome == "undecided":
-            return f"{words}; open: {self.cure}."
-        return f"{words}; {OUTCOMES[self.outcome].replace('Aaren ', '')}."
+            return f"open: {self.cure}"
+        return _in_words(self.outcome)
 
     @property
     def cure(self) -> str:
@@ -109,18 +115,22 @@ def pool_settings(found: Sequence[Comparison]) -> list[SettingPool]:
     return pools
 
 
-def pooled_in_words(pools: Sequence[SettingPool]) -> str:
-    """Say in one sentence where the pooled estimates are decided, and what would decide the others."""
+def _pooled_in_words(pools: Sequence[SettingPool]) -> str:
+    """Name the settings by what their pooled estimates say; nothing where none could be pooled."""
     by_judgement: dict[str, list[str]] = {}
     for one in pools:
-        judgement = OUTCOMES[one.outcome].replace("Aaren ", "")
-        if one.outcome == "undecided":
-            judgement = f"open ({one.cure})"
-        by_judgement.setdefault(judgement, []).append(short_title_of(one.setting))
-    if not by_judgement:
-        return ""
-    parts = [f"{', '.join(names)} {judgement}" for judgement, names in by_judgement.items()]
-    return f"Pooled over datasets: {'; '.join(parts)}."
+        if one.pooled is not None:
+            name = short_title_of(one.setting)
+            is_open = one.outcome == "undecided"
+            by_judgement.setdefault(_in_words(one.outcome), []).append(
+                f"{name} ({one.cure})" if is_open else name
+            )
+    parts = [f"{judgement} in {', '.join(names)}" for judgement, names in by_judgement.items()]
+    return f"pooled over datasets {'; '.join(parts)}" if parts else ""
+
+
+def _in_words(outcome: Outcome) -> str:
+    return OUTCOMES[outcome].removeprefix("Aaren ")
 
 
 def show_margins(one: Interval) -> str:
