@@ -84,7 +84,10 @@ def test_gelu_is_that_of_double_precision() -> None:
     slope, true_slope = (torch.autograd.grad(y.sum(), at)[0] for y, at in ((found, x), (truth, truth_at)))
     torch.testing.assert_close(slope.double(), true_slope, rtol=0.0, atol=5e-7)
     odd = torch.tensor([0.0, -0.0, torch.inf, torch.nan])
-    torch.testing.assert_close(gelu_and_drop(odd, 0.0), F.gelu(odd), equal_nan=True)
+    # Not beside torch's own: with AVX-512 its GELU of infinity is NaN.
+    torch.testing.assert_close(
+        gelu_and_drop(odd, 0.0), torch.tensor([0.0, 0.0, torch.inf, torch.nan]), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 7), (33, 129), (1 << 10, 600)])
