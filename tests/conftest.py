@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+# As on most machines: what a process cannot write then fails as late as at its exit.
+os.environ.pop("PYTHONUNBUFFERED", None)
 torch.set_num_threads(1)  # xdist gives every core a worker of its own
 
 

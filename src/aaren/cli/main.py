@@ -1,8 +1,8 @@
 """The command `aaren`: parse, call one function, print. Heavy imports are inside the commands."""
 
+import contextlib
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +27,7 @@ from aaren.cli import (
 from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
+from aaren.files.stdio import flush_or_drop, open_stdio
 from aaren.version import __version__
 
 
@@ -126,7 +127,7 @@ _TOO_LARGE = ("can't allocate memory", "out of memory", "Storage size calculatio
 
 def main() -> None:
     """Run the command line: a user's mistake is one clear line and exit code 2, never a traceback."""
-    _open_streams()
+    open_stdio()
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # processes that we start import nothing from where we are
     try:
         app()
@@ -134,8 +135,7 @@ def main() -> None:
         _complain(str(error))
         sys.exit(2)
     except OSError as error:  # a file or folder that no check of ours has named before
-        where = f" {shorten(str(error.filename))!r}" if error.filename else ""
-        _complain(f"{error.strerror or error}:{where}. Choose another file or folder, or free some space.")
+        _complain_of(error)
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _TOO_LARGE):
@@ -144,16 +144,18 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        _flush_stdio()
 
 
-def _open_streams() -> None:
-    """Make sure that stdout and stderr exist and can encode every character."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us, as by `2>&-`
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        reconfigure = getattr(getattr(sys, name), "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+def _flush_stdio() -> None:
+    """Write what is left; results that cannot be written are an error, talk that cannot is lost."""
+    error = flush_or_drop(sys.stdout)
+    if error is not None and not isinstance(error, BrokenPipeError):  # as in `aaren data list | head -1`
+        _complain_of(error)
+    flush_or_drop(sys.stderr)
+    if error is not None:
+        sys.exit(1 if isinstance(error, BrokenPipeError) else 2)
 
 
 def shorten(text: str, most: int = 200) -> str:
@@ -165,6 +167,12 @@ def shorten(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}...{text[-(most // 2) :]}"
 
 
+def _complain_of(error: OSError) -> None:
+    where = f": {shorten(str(error.filename))!r}" if error.filename else ""
+    _complain(f"{error.strerror or error}{where}. Choose another file or folder, or free some space.")
+
+
 def _complain(text: str) -> None:
     console = Console(stderr=True, highlight=False, emoji=False)
-    console.print("[bold red]error:[/]", escape(text), soft_wrap=True)
+    with contextlib.suppress(OSError):  # then the exit code alone says it
+        console.print("[bold red]error:[/]", escape(text), soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aaren.cli.own_modules import import_settings
+from aaren.files.stdio import write_line
 
 if TYPE_CHECKING:
     from aaren.lab.plan import GridStatus, PlannedRun, Request
@@ -184,6 +185,4 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    from aaren.engine.progress import write_line
-
     write_line(text, sys.stderr)

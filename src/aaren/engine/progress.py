@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from aaren.engine.plan import Evaluation, Plan, RunStatus
 from aaren.engine.record import strict_json
 from aaren.errors import ConfigError
+from aaren.files.stdio import write_line
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -207,13 +208,6 @@ def choose_observer(json_log: str | None) -> Observer:
     if json_log is not None:
         return JsonLines(json_log)
     return ProgressBar() if sys.stderr is not None and sys.stderr.isatty() else LogLines()
-
-
-def write_line(text: str, stream: TextIO | None) -> None:
-    """Write a line if there is somewhere to write it to."""
-    if stream is not None:  # None: closed by whoever started us
-        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed pipe, a closed file
-            print(text, file=stream, flush=True)
 
 
 def duration(seconds: float) -> str:

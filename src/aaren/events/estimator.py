@@ -32,7 +32,7 @@ from aaren.engine.estimator import (
     saved_random_state,
 )
 from aaren.engine.loop import fit as fit_experiment
-from aaren.engine.progress import Observer, choose_observer, write_line
+from aaren.engine.progress import Observer, choose_observer
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.events.distribution import NextEvent
 from aaren.events.fitting import (
@@ -62,6 +62,7 @@ from aaren.events.live import EventSession
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences, Times
 from aaren.files.atomic import write_bytes, write_text
+from aaren.files.stdio import write_line
 from aaren.nn.conv import Conv
 from aaren.stream.saved import load_model, save_model
 from aaren.stream.whole import WholeStep

@@ -30,9 +30,9 @@ from aaren.engine.estimator import (
     require_whole,
     saved_random_state,
 )
-from aaren.engine.progress import write_line
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.files.atomic import write_bytes, write_text
+from aaren.files.stdio import write_line
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
 from aaren.forecasting.fitting import (
     CorrectionTraining,

@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING, Self, TextIO
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.progress import duration, write_line
+from aaren.engine.progress import duration
+from aaren.files.stdio import write_line
 from aaren.lab.plan import GridStatus, how_to_get
 from aaren.lab.schedule import Display, Schedule, ScheduledRun
 from aaren.lab.workers import Resources

@@ -38,6 +38,7 @@ from aaren.engine.use import Sweep, SweepRow, sweep_run
 from aaren.errors import ConfigError, UnwritableError
 from aaren.fields import build_assigned
 from aaren.files.lock import InUseError
+from aaren.files.stdio import flush_or_drop, write_line
 from aaren.lab.plan import PlannedRun, parse_shard
 
 MOST_WORKERS = 1024
@@ -255,8 +256,9 @@ def work(run: PlannedRun, threads: int, scratch: Path, environment: Mapping[str,
 
     with pausing_on_signals() as is_pause_wanted:
         code, error = carry_out(run, threads=threads, is_pause_wanted=is_pause_wanted, say=say)
-    with contextlib.suppress(OSError, ValueError):
-        print(error, file=sys.stderr, flush=True)
+    write_line(error, sys.stderr)
+    for stream in (sys.stdout, sys.stderr):  # or multiprocessing does, and a full disk becomes exit code 1
+        flush_or_drop(stream)
     # All is on the disk. A fork server's child ends without taking torch down module by module, but first
     # gives back what libraries keep until the end, such as semaphores; no thread may hold it up for long.
     _exit_in_the_end(code)
