@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aaren.files.stdio import write_line
+
 SET_HELP = (
     "Repeatable: time (field with the time; default: date in forecasting, time in events), threshold (least "
     "probability of a decision or alarm; 0.9), batch (lines committed together; 512), capacity (streams in "
@@ -49,5 +51,5 @@ def stream(
     rows, counts = open_rows(run), StreamMetrics()
     with nullcontext() if options.metrics is None else serving(counts.text, options.metrics) as port:
         if port is not None:
-            print(f"metrics http://127.0.0.1:{port}/metrics", file=sys.stderr, flush=True)
+            write_line(f"metrics http://127.0.0.1:{port}/metrics", sys.stderr)
         stream_lines(rows, state, source, out=out, is_followed=follow, options=options, metrics=counts)

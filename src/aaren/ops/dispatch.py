@@ -7,6 +7,7 @@ from functools import cache, partial
 import torch
 
 from aaren.errors import ConfigError, ShapeError, unknown_name
+from aaren.files.stdio import write_line
 from aaren.ops import chunked, naive, scans
 from aaren.ops.checks import check_scan, full_precision
 from aaren.ops.cpu import library
@@ -109,4 +110,4 @@ def choose_backend(device_type: str) -> str:
 @cache
 def _say_how_to_get_the_kernel() -> None:
     """Print one line per process."""
-    print(f"aaren: without the CPU kernel, backend 'chunked' is used; {library.describe()}.", file=sys.stderr)
+    write_line(f"aaren: without the CPU kernel, backend 'chunked' is used; {library.describe()}.", sys.stderr)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.errors import ConfigError, require_extra, unknown_name
+from aaren.files.stdio import write_line
 
 DEFAULT_STEPS = 1000
 _ANT_OBSERVATION, _ANT_PADDED = 27, 111  # D4RL's Ant data has 84 contact forces, which are all zero
@@ -342,4 +343,4 @@ def _sizes(environment_id: str, environment: Environment) -> tuple[int, Actions]
 def _pass_warning(message: str) -> None:
     """Keep MuJoCo from writing MUJOCO_LOG.TXT into the current folder; tell all but what we cannot change."""
     if "settotalmass" not in message:  # in Gymnasium's half_cheetah.xml: deprecated, and works
-        print(f"MuJoCo: {message}", file=sys.stderr)
+        write_line(f"MuJoCo: {message}", sys.stderr)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aaren.engine.record import strict_json
 from aaren.errors import ConfigError, MissingDependencyError
+from aaren.files.stdio import write_line
 from aaren.serve.batcher import Batcher, Limits
 from aaren.stream.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
@@ -105,8 +106,8 @@ def serve(
             sys.setswitchinterval(SWITCH_SECONDS)
             shown_row = strict_json({key: "s1", **example, "seq": 0})
             listening.listen(BACKLOG)  # whoever reads the next line may connect
-            print(f"serving http://{shown}:{address[1]}", file=sys.stderr)
-            print(f"POST /push takes rows such as {shown_row}", file=sys.stderr, flush=True)
+            write_line(f"serving http://{shown}:{address[1]}", sys.stderr)
+            write_line(f"POST /push takes rows such as {shown_row}", sys.stderr)
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             pool.close()
