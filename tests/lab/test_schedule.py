@@ -1,6 +1,7 @@
 """The scheduler with real worker processes, in trouble too. Kills from outside are in test_killing.py."""
 
 import _multiprocessing
+import contextlib
 import json
 import os
 import signal
@@ -172,6 +173,24 @@ def test_a_pause_of_a_hanging_run_can_be_ended(
     scheduler = Scheduler(schedule, workers, notes, timeout=8.0)
     scheduler.run(lambda: newest_checkpoint(run.folder) == 3)
     assert states(schedule) == ["failed"]
+
+
+class SlowToStart(LocalWorkers):
+    """Workers that are ended before they come as far as their run, as on a busy machine."""
+
+    def wait(self, seconds: float) -> list[Ended]:
+        return [ended._replace(has_started=False) for ended in super().wait(seconds)]
+
+
+def test_a_timeout_before_a_worker_has_started_fails_that_run_alone(
+    troubled: Planned, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "IN_USE_SECONDS", 0.01)
+    schedule = Schedule.of([troubled("hang")])
+    with contextlib.closing(SlowToStart(1, threads=1)) as workers:
+        Scheduler(schedule, workers, notes, timeout=0.5).run()
+    assert states(schedule) == ["failed"]
+    assert schedule.runs[0].text == "TimeoutError: it took longer than its timeout (0 s)"
 
 
 def test_a_run_that_another_process_holds(

@@ -234,7 +234,7 @@ class Scheduler:
         item.seconds += self.schedule.now() - item.started
         for note in ended.notes:
             self.display.note(f"{item.run.name}: {note}")
-        if not ended.has_started:
+        if not ended.has_started and not item.kill_reason:
             item.state, item.not_before = "waiting", self.schedule.now() + IN_USE_SECONDS
             self.failed_starts += 1
             if self.failed_starts >= MAX_DEATHS:
