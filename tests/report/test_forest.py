@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aaren.lab.statistics import interval
 from aaren.report.forest import dataset_interval, panels, picture
 from aaren.report.page import write_report
 from aaren.report.rows import read_results
@@ -30,15 +31,19 @@ def test_every_dataset_and_every_pooled_estimate_is_drawn(full_results: Path) ->
     assert len(panels(pools)) == len(pools) == 4
 
 
-def test_horizons_of_a_dataset_are_averaged_seed_by_seed(tmp_path: Path, write_run: WriteRun) -> None:
+def test_horizons_of_a_dataset_are_averaged_and_no_seed_is_lost(tmp_path: Path, write_run: WriteRun) -> None:
     for seed, (near, far) in enumerate([(0.03, 0.03), (0.03, 0.0), (0.06, 0.06)]):
         pair(tmp_path, write_run, "ETTh1", near, seed=seed, horizon=96)
         pair(tmp_path, write_run, "ETTh1", far, seed=seed, horizon=192)
+    (one,) = pool_settings(first_comparisons(read_results(tmp_path)))
+    seeds = interval([1.0, 0.5, 2.0])  # in margins of 3 %
+    found = dataset_interval(one.comparisons)
+    assert (found.mean, found.low, found.count) == (pytest.approx(seeds.mean), pytest.approx(seeds.low), 3)
+
     pair(tmp_path, write_run, "ETTh1", 0.03, seed=3, horizon=96)  # has no partner at the other horizon
     (one,) = pool_settings(first_comparisons(read_results(tmp_path)))
     found = dataset_interval(one.comparisons)
-    assert (found.mean, found.count) == (pytest.approx((1.0 + 0.5 + 2.0) / 3), 3)  # in margins of 3 %
-    assert found.low is not None
+    assert (found.mean, found.count) == (pytest.approx((1.25 + 1.0) / 2), 3)
     rows = [row for row in one.comparisons if row.key.horizon == 96]
     assert dataset_interval(rows).count == 4
     assert ">7</text>" in picture([one])  # pairs of runs, of both horizons

@@ -81,6 +81,32 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean=summary.mean, low=summary.mean - half, high=summary.mean + half, count=summary.count)
 
 
+def interval_over_rows(rows: Sequence[Mapping[int, float]]) -> Interval:
+    """Return the mean of several rows' means with its t interval; a row is a number by seed.
+
+    Rows of one seed may move together: each seed's deviations are added up over the rows that have it before
+    they are squared. With the same seeds everywhere this is the interval of the seeds' averages; seeds that
+    only some rows have count there. Degrees of freedom are those of the seeds that all rows have.
+
+    >>> interval_over_rows([{0: 1.0, 1: 3.0}, {0: 2.0, 1: 2.0}]) == interval([1.5, 2.5])
+    True
+    >>> interval_over_rows([{0: 1.0, 1: 3.0, 2: 5.0}, {0: 2.0, 1: 2.0}]).mean
+    2.5
+    """
+    common = set[int].intersection(*(set(row) for row in rows))
+    means = [math.fsum(row.values()) / len(row) for row in rows]
+    mean = math.fsum(means) / len(rows)
+    if len(common) < 2:
+        return Interval(mean=mean, low=None, high=None, count=max(1, len(common)))
+    moved: dict[int, float] = dict.fromkeys({seed for row in rows for seed in row}, 0.0)
+    for row, centre in zip(rows, means, strict=True):
+        for seed, value in row.items():
+            moved[seed] += (value - centre) / math.sqrt(len(row) * (len(row) - 1))
+    error = math.sqrt(math.fsum(one * one for one in moved.values())) / len(rows)
+    half = t_quantile(1.0 - ONE_SIDED_LEVEL, len(common) - 1) * error
+    return Interval(mean=mean, low=mean - half, high=mean + half, count=len(common))
+
+
 def equivalence_p(values: Sequence[float], margin: float) -> float | None:
     """Return the p-value of two one-sided t tests: that the mean is not inside (-margin, margin).
 

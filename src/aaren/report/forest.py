@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from aaren.lab.margins import WORDS
-from aaren.lab.statistics import Interval, Outcome, interval, judge
+from aaren.lab.statistics import Interval, Outcome, interval_over_rows, judge
 from aaren.report.comparison import COLOURS, Comparison
 from aaren.report.names import short_title_of
 from aaren.report.verdict import SettingPool, show_margins
@@ -68,16 +68,11 @@ def picture(pools: Sequence[SettingPool]) -> str:
 
 
 def dataset_interval(rows: Sequence[Comparison]) -> Interval:
-    """Return a dataset's advantage in margins: its horizons averaged seed by seed.
+    """Return a dataset's advantage in margins: its horizons averaged, with an interval over seeds.
 
     Where they have fewer than two seeds in common it has no interval.
     """
-    seeds = set.intersection(*(set(row.differences) for row in rows))
-    by_row = [dict(zip(row.differences, row.in_margins, strict=True)) for row in rows]
-    mean = sum(sum(values.values()) / len(values) for values in by_row) / len(by_row)
-    if len(seeds) < 2:
-        return Interval(mean=mean, low=None, high=None, count=max(1, len(seeds)))
-    return interval([sum(values[seed] for values in by_row) / len(by_row) for seed in sorted(seeds)])
+    return interval_over_rows([dict(zip(row.differences, row.in_margins, strict=True)) for row in rows])
 
 
 def _lines(one: SettingPool) -> list[_Line]:
