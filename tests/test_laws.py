@@ -212,15 +212,6 @@ def test_an_empty_sequence_changes_nothing(mixer: torch.nn.Module, x: Tensor) ->
     assert_same_future(mixer, x, empty, mixer.init_state(BATCH), None)
 
 
-def test_packed_sequences_equal_separate_ones(mixer: torch.nn.Module, x: Tensor) -> None:
-    bounds = torch.tensor([0, 4, 5, LENGTH])
-    packed, states = mixer(x[:1], cu_seqlens=bounds)
-    for i in range(3):
-        alone, state = mixer(x[:1, bounds[i] : bounds[i + 1]])
-        torch.testing.assert_close(packed[:, bounds[i] : bounds[i + 1]], alone, **EXACT)
-        assert_same_future(mixer, x[:1], state, state_tree.select(states, [i]))
-
-
 def test_gradients_reach_the_initial_state_and_every_weight(mixer: torch.nn.Module, x: Tensor) -> None:
     trained = {name: p for name, p in mixer.named_parameters() if p.requires_grad}
     if not trained:

@@ -140,9 +140,6 @@ def test_times_that_count_are_positions() -> None:
     for k in range(6):
         y, state = timed.step(x[:, k], state, time=irregular[:, k])
         torch.testing.assert_close(y, whole[:, k])
-    bounds = torch.tensor([0, 2, 6])
-    packed, _ = timed(x[:1], time=irregular[:1], cu_seqlens=bounds)
-    torch.testing.assert_close(packed[:, 2:], timed(x[:1, 2:], time=irregular[:1, 2:])[0])
 
 
 def test_the_time_of_a_masked_item_may_be_anything() -> None:
@@ -179,43 +176,6 @@ def test_a_state_of_another_order_is_refused() -> None:
                 encoder.step(x, stranger.init_state(2))
     with pytest.raises(StateError, match="init_state"):
         encoders["sinusoid"].step(x, encoders["sinusoid"].init_state(1))
-
-
-@pytest.mark.parametrize("mixer", ["aaren", "gru"])
-def test_lengths_and_packed_sequences_go_in_and_out_as_with_a_gru(mixer: str) -> None:
-    encoder = Encoder(**SMALL, mixer=mixer, conv=Conv(), position="sinusoid").eval()
-    x, lengths = torch.randn(3, 5, 8), torch.tensor([2, 5, 3])
-    y, state = encoder(x, lengths=lengths)
-    mask = torch.arange(5) < lengths.unsqueeze(1)
-    torch.testing.assert_close(y, encoder(x, mask=mask)[0])
-    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    outputs, after = encoder(packed)
-    reference, _ = nn.GRU(8, 8, batch_first=True)(packed)
-    assert torch.equal(outputs.batch_sizes, reference.batch_sizes)
-    assert torch.equal(outputs.sorted_indices, reference.sorted_indices)
-    unpacked, found = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
-    assert torch.equal(found, lengths)
-    torch.testing.assert_close(unpacked[mask], y[mask])
-    assert after.to_bytes() == state.to_bytes()
-    again, _ = encoder(packed, after)
-    torch.testing.assert_close(
-        nn.utils.rnn.pad_packed_sequence(again, batch_first=True)[0][mask],
-        encoder(x, state, mask=mask)[0][mask],
-    )
-
-
-def test_bad_lengths() -> None:
-    encoder, x = Encoder(**SMALL), torch.randn(2, 5, 8)
-    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 2]), batch_first=True)
-    with pytest.raises(ShapeError, match="between 0 and t = 5; got 1 to 6"):
-        encoder(x, lengths=torch.tensor([1, 6]))
-    for wrong in (torch.tensor([1]), torch.tensor([1.0, 2.0])):
-        with pytest.raises(ShapeError, match=r"lengths must be \(2,\), an integer per sequence"):
-            encoder(x, lengths=wrong)
-    with pytest.raises(ConfigError, match=r"lengths says already .* leave mask out"):
-        encoder(x, lengths=torch.tensor([1, 2]), mask=torch.ones(2, 5, dtype=torch.bool))
-    with pytest.raises(ConfigError, match=r"a PackedSequence says already .* leave lengths out"):
-        encoder(packed, lengths=torch.tensor([5, 2]))
 
 
 class Step(nn.Module):

@@ -11,8 +11,6 @@ FoldedAttention: the same layer for inference. W_q, W_k and the query have becom
 per head. The number cancels from an empty state but is kept, so that both layers can use the same states.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,14 +23,11 @@ from aaren.nn.checks import (
     hide_padding,
 )
 from aaren.nn.dropout import drop
-from aaren.nn.mixer import Mixer, ProjectedAttention, current_exchange, frozen_copy, is_plain, refuse_hooks
+from aaren.nn.mixer import Mixer, ProjectedAttention, frozen_copy, is_plain, refuse_hooks
 from aaren.nn.state import hash_weights, tensors_of
 from aaren.ops import ScanState, scan_attention, step
 from aaren.ops.checks import full_precision
-from aaren.shapes import Activations, LogDecay, Mask, Scores, SequenceBounds, Token, TokenMask, Values
-
-if TYPE_CHECKING:
-    from aaren.nn.sequence_parallel import StateExchange
+from aaren.shapes import Activations, LogDecay, Mask, Scores, Token, TokenMask, Values
 
 
 class AarenAttention(ProjectedAttention[ScanState]):
@@ -90,8 +85,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
             dtype=dtype,
         )
         self.query = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
-        # Set by `sequence_parallel` while a sequence is spread over ranks; kept for what is computed again.
-        self.exchange: StateExchange | None = None
         nn.init.normal_(self.query)
 
     def reset_parameters(self) -> None:
@@ -113,7 +106,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
         *,
         mask: Mask | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, ScanState]:
         """Attend to every prefix at once.
 
@@ -123,21 +115,16 @@ class AarenAttention(ProjectedAttention[ScanState]):
             mask: (b, t) bool, True = real. Padding may stand anywhere and may hold anything.
             log_decay: (b, t, h), <= 0: the memory's logarithmic decay before each item; padding does not
                 decay.
-            cu_seqlens: (n + 1,) int: n sequences end to end in one row; states have one row per sequence.
         """
-        check_sequence(x, self.width, mask, cu_seqlens)
+        check_sequence(x, self.width, mask)
         check_decay(log_decay, (*x.shape[:2], self.num_heads))
         x = hide_padding(x, mask)
         if mask is not None and log_decay is not None:
             log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
-        num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         values: Values = self._split(self.v_proj(x))
         scores, offset = self._score(x)
-        exchange = current_exchange(self)
-        if exchange is not None:
-            state = exchange.receive(state, scores, values, cu_seqlens)
         if state is not None:
-            check_scan_state(state, num_streams, self.num_heads, self.head_width)
+            check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
         if offset is not None:
             # From an empty state the offset cancels; times 0 it only gives the key bias a gradient of 0, not
             # none.
@@ -147,13 +134,10 @@ class AarenAttention(ProjectedAttention[ScanState]):
             self._drop_values(values),
             mask=mask,
             log_decay=log_decay,
-            cu_seqlens=cu_seqlens,
             initial_state=state,
         )
         if state is None and offset is not None:
             final = shift_scores(final, offset)
-        if exchange is not None:
-            outputs = exchange.send(outputs, final)
         return self._finish_values(outputs.flatten(-2)), final
 
     def step(
@@ -310,14 +294,12 @@ class FoldedAttention(Mixer[ScanState]):
         *,
         mask: Mask | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, ScanState]:
         """Attend to every prefix at once, as `AarenAttention.forward` does."""
-        check_sequence(x, self.width, mask, cu_seqlens)
+        check_sequence(x, self.width, mask)
         check_decay(log_decay, (*x.shape[:2], self.num_heads))
         if state is not None:
-            num_streams = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-            check_scan_state(state, num_streams, self.num_heads, self.head_width)
+            check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
         if mask is not None and log_decay is not None:
             log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
         # Two products, not one: a joint one would leave the values strided, and the kernel would copy them.
@@ -329,7 +311,6 @@ class FoldedAttention(Mixer[ScanState]):
             self._split(F.linear(x, self.weight[: self.width], value_bias)),
             mask=mask,
             log_decay=log_decay,
-            cu_seqlens=cu_seqlens,
             initial_state=state,
         )
         return F.linear(outputs.flatten(-2), self.out_weight, self.out_bias), final

@@ -24,7 +24,7 @@ from aaren.nn.mixer import ACTIVATIONS, LayerState, Mixer, frozen_copy
 from aaren.nn.recurrent import GRU, LSTM
 from aaren.nn.softmax import SoftmaxAttention
 from aaren.nn.wkv import WKV
-from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 MIXERS: dict[str, Callable[..., nn.Module]] = {
     "aaren": AarenAttention,
@@ -206,7 +206,6 @@ class Block(nn.Module):
         *,
         mask: Mask | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, LayerState]:
         """Transform a whole sequence (b, t, c); a learned decay adds to `log_decay`."""
         if self.decay is not None:
@@ -215,8 +214,8 @@ class Block(nn.Module):
         tail, inner = None, state
         if self.conv is not None:
             tail, inner = (None, None) if state is None else _parts(state)
-            items, tail = self.conv(items, tail, mask=mask, cu_seqlens=cu_seqlens)
-        mixed, inner = self.mixer(items, inner, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
+            items, tail = self.conv(items, tail, mask=mask)
+        mixed, inner = self.mixer(items, inner, mask=mask, log_decay=log_decay)
         return self._finish(x, mixed), inner if tail is None else BlockState(tail, inner)
 
     def step(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.ops import ScanState
-from aaren.ops.checks import check_bounds_form, check_mask
-from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
+from aaren.ops.checks import check_mask
+from aaren.shapes import Activations, Mask, Token, TokenMask
 
 
 def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:
@@ -39,17 +39,12 @@ def require_probability(name: str, value: float) -> None:
         raise ConfigError(f"{name} must be at least 0 and below 1; got {value}.")
 
 
-def check_sequence(x: Activations, width: int, mask: Mask | None, cu_seqlens: SequenceBounds | None) -> None:
-    """Raise unless x is (b, t, width) and its mask, if any, bool (b, t).
-
-    Of bounds only shape and dtype are checked; their values are checked where they are read.
-    """
+def check_sequence(x: Activations, width: int, mask: Mask | None) -> None:
+    """Raise unless x is (b, t, width) and its mask, if any, bool (b, t)."""
     if x.ndim != 3 or x.shape[2] != width:
         hint = " For one item per stream, call step." if x.ndim == 2 and x.shape[-1] == width else ""
         raise ShapeError(f"x must be (b, t, c) with c = {width}; got {tuple(x.shape)}.{hint}")
     check_mask(mask, x.shape[:2], "(b, t)")
-    if cu_seqlens is not None:
-        check_bounds_form(cu_seqlens, x.shape[0])
 
 
 def check_token(x: Token, width: int, mask: TokenMask | None) -> None:

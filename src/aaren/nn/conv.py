@@ -11,7 +11,7 @@ et al., 2023, "Hungry Hungry Hippos".)
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +19,8 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, StateError, unknown_name
 from aaren.nn.checks import hide_padding, wrong_kind
-from aaren.nn.mixer import (
-    ACTIVATIONS,
-    any_weight,
-    current_exchange,
-    forward_packed,
-    is_plain,
-    is_right_padded,
-)
-from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
-
-if TYPE_CHECKING:
-    from aaren.nn.sequence_parallel import StateExchange
+from aaren.nn.mixer import ACTIVATIONS, any_weight, is_plain, is_right_padded
+from aaren.shapes import Activations, Mask, Token, TokenMask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,11 +131,8 @@ class CausalConv(nn.Module):
         state: ConvState | None = None,
         *,
         mask: Mask | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, ConvState]:
         """Convolve a whole sequence, (b, t, c)."""
-        if cu_seqlens is not None:
-            return forward_packed(self, x, state, mask, cu_seqlens)
         tails: tuple[Tensor | None, ...] = (None,) * len(self.levels)
         if state is not None:
             tails = self._checked(state)
@@ -229,8 +216,6 @@ class ConvLevel(nn.Module):
             self.taps = Depthwise(width, kernel, device=device, dtype=dtype)
         else:  # columns: all channels of the earliest tap, then of the next
             self.taps = nn.Linear(kernel * channels, width, device=device, dtype=dtype)
-        # Set by `sequence_parallel` while a sequence is spread over ranks; kept for what is computed again.
-        self.exchange: StateExchange | None = None
 
     def extra_repr(self) -> str:
         return f"dilation={self.dilation}, activation={self.activation!r}"
@@ -248,11 +233,7 @@ class ConvLevel(nn.Module):
     ) -> tuple[Activations, Tensor]:
         """Convolve rows (b, t, c) after those in the tail; of stream i, the first counts[i] are real."""
         rows = self._read(x)
-        zeros = self.init_tail(x.shape[0], device=x.device)
-        exchange = current_exchange(self)
-        if exchange is not None:
-            tail = exchange.receive_tensor(tail, zeros, (rows, *self.taps.parameters()))
-        tail = zeros if tail is None else tail
+        tail = self.init_tail(x.shape[0], device=x.device) if tail is None else tail
         check_tail(tail, (x.shape[0], *self.tail_shape))
         padded = torch.cat([tail.to(rows.dtype), rows], dim=1)
         kept = self.tail_shape[0]
@@ -262,11 +243,7 @@ class ConvLevel(nn.Module):
         else:
             latest = counts.unsqueeze(1) + torch.arange(kept, device=x.device)
             after = padded.gather(1, latest.unsqueeze(-1).expand(-1, -1, padded.shape[2]))
-        found = self._convolve(padded)
-        after = after.to(tail.dtype)
-        if exchange is not None:
-            found = exchange.send_tensor(found, after.to(zeros.dtype))
-        return x + ACTIVATIONS[self.activation](found), after
+        return x + ACTIVATIONS[self.activation](self._convolve(padded)), after.to(tail.dtype)
 
     def step(self, x: Token, tail: Tensor) -> tuple[Token, Tensor]:
         """Convolve one row per stream, (b, c)."""

@@ -5,7 +5,7 @@ all it must keep is the last two rows.
 """
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,9 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn.checks import wrong_kind
-from aaren.nn.mixer import current_exchange, forward_packed
 from aaren.ops.state import default_state_dtype
 from aaren.ops.tracing import is_traced
-from aaren.shapes import Activations, Mask, SequenceBounds, Token, TokenMask
-
-if TYPE_CHECKING:
-    from aaren.nn.sequence_parallel import StateExchange
+from aaren.shapes import Activations, Mask, Token, TokenMask
 
 NEIGHBOURS = 3  # rows that the convolution sees at once
 BASE = 10_000.0  # of the wavelengths of positions
@@ -160,8 +156,6 @@ class Position(nn.Module):
             self.reset_parameters()
         # No buffer: these stay float64 when the model is cast, as the phase of a long stream needs it.
         self._frequencies = wave_frequencies(width)
-        # Set by `sequence_parallel` while a sequence is spread over ranks; kept for what is computed again.
-        self.exchange: StateExchange | None = None
 
     def reset_parameters(self) -> None:
         """Draw the table from N(0, 0.02), small beside the items."""
@@ -182,14 +176,8 @@ class Position(nn.Module):
         state: PositionState | None = None,
         *,
         mask: Mask | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, PositionState]:
         """Add the encodings of positions to a whole sequence, (b, t, c)."""
-        if cu_seqlens is not None:
-            return forward_packed(self, x, state, mask, cu_seqlens)
-        exchange = current_exchange(self)
-        if exchange is not None:
-            state = exchange.receive_count(state, x.shape[0], x.device)
         if state is not None:
             self._check_state(state, x.shape[0])
         if mask is None:
@@ -202,10 +190,7 @@ class Position(nn.Module):
             places, counts = places + state.num_items.unsqueeze(1), counts + state.num_items
         if self.table is not None and mask is not None:  # what is no item has no place
             places = places.masked_fill(~mask, 0)
-        x = x + self._encode(places).to(x.dtype)
-        if exchange is not None:
-            exchange.send_count(counts)
-        return x, PositionState(counts)
+        return x + self._encode(places).to(x.dtype), PositionState(counts)
 
     def step(
         self, x: Token, state: PositionState, *, mask: TokenMask | None = None

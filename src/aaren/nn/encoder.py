@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.fields import unknown_key
@@ -18,7 +17,7 @@ from aaren.nn.conv import CausalConv, ConvState
 from aaren.nn.embedding import Position, PositionState
 from aaren.nn.mixer import LayerState, any_weight, frozen_copy
 from aaren.nn.state import EncoderState, describe_config, hash_weights, tensors_of
-from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 
 class Encoder(nn.Module):
@@ -90,39 +89,25 @@ class Encoder(nn.Module):
 
     def forward(
         self,
-        x: Activations | PackedSequence,
+        x: Activations,
         state: EncoderState | None = None,
         *,
         mask: Mask | None = None,
-        lengths: Tensor | None = None,
         inject: Activations | None = None,
         time: Tensor | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, EncoderState]:
         """Encode a whole sequence.
 
         Args:
-            x: (b, t, c); or a PackedSequence, and one comes out, as from `torch.nn.GRU`.
+            x: (b, t, c).
             state: what came before; default: nothing.
             mask: (b, t) bool, True = real. Padding may hold anything; its outputs mean nothing.
-            lengths: (b,) int, instead of a mask: the first lengths[i] items of sequence i are real.
             inject: (b, t, c), added before every layer, as event models add the encoded time.
             time: (b, t), when each item came, for `position="time"`; padding may hold anything.
             log_decay: (b, t, h), <= 0, for every layer alike; a learned decay comes on top.
-            cu_seqlens: (n + 1,) int: n sequences end to end in one row; states have one row per sequence.
         """
-        if isinstance(x, PackedSequence):
-            refuse_second_bounds("a PackedSequence", mask=mask, lengths=lengths, cu_seqlens=cu_seqlens)
-            padded, lengths = pad_packed_sequence(x, batch_first=True)
-            outputs, state = self.forward(
-                padded, state, lengths=lengths, inject=inject, time=time, log_decay=log_decay
-            )
-            return cast("Activations", pack_again(outputs, lengths, x)), state
-        if lengths is not None:
-            refuse_second_bounds("lengths", mask=mask, cu_seqlens=cu_seqlens)
-            mask = mask_of_lengths(lengths, x)
-        check_sequence(x, self.config.width, mask, cu_seqlens)
+        check_sequence(x, self.config.width, mask)
         self._check_time(time, x)
         if inject is not None:
             _check_inject(inject, x)
@@ -135,17 +120,17 @@ class Encoder(nn.Module):
             before, front = state.layers, state.front
         found: list[LayerState] = []
         if self.stem is not None:
-            y, stem_state = self.stem(y, front[0], mask=mask, cu_seqlens=cu_seqlens)
+            y, stem_state = self.stem(y, front[0], mask=mask)
             found.append(cast("ConvState", stem_state))
         if time is not None:
             y = cast("Position", self.position).add_time(y, time, mask)
         elif self.position is not None:
-            y, count = self.position(y, front[len(found)], mask=mask, cu_seqlens=cu_seqlens)
+            y, count = self.position(y, front[len(found)], mask=mask)
             found.append(cast("PositionState", count))
         states = []
         for block, layer_state in zip(self.layers, before, strict=True):
             y = y if inject is None else y + inject
-            y, layer_state = block(y, layer_state, mask=mask, log_decay=log_decay, cu_seqlens=cu_seqlens)
+            y, layer_state = block(y, layer_state, mask=mask, log_decay=log_decay)
             states.append(layer_state)
         y = y if self.final_norm is None else self.final_norm(y)
         return y, EncoderState(tuple(states), tuple(found))
@@ -301,40 +286,6 @@ def _settle_config(config: EncoderConfig | None, options: dict[str, Any]) -> Enc
             f"dataclasses.replace(config, ...)."
         )
     return config
-
-
-def mask_of_lengths(lengths: Tensor, x: Activations) -> Mask:
-    """Return the mask (b, t) under which the first lengths[i] items of sequence i are real."""
-    lengths = torch.as_tensor(lengths, device=x.device)
-    if lengths.shape != x.shape[:1] or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ShapeError(
-            f"lengths must be ({x.shape[0]},), an integer per sequence; got {tuple(lengths.shape)} of "
-            f"{lengths.dtype}."
-        )
-    if not torch.compiler.is_compiling() and len(lengths):
-        shortest, longest = (int(bound) for bound in lengths.aminmax())
-        if shortest < 0 or longest > x.shape[1]:
-            raise ShapeError(
-                f"lengths must be between 0 and t = {x.shape[1]}; got {shortest} to {longest}. Pad x to the "
-                f"longest sequence."
-            )
-    return torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
-
-
-def refuse_second_bounds(first: str, **others: Tensor | None) -> None:
-    """Raise if something else also says which items are real."""
-    given = [name for name, value in others.items() if value is not None]
-    if given:
-        raise ConfigError(f"{first} says already which items are real; leave {' and '.join(given)} out.")
-
-
-def pack_again(outputs: Activations, lengths: Tensor, like: PackedSequence) -> PackedSequence:
-    """Pack outputs (b, t, c) in the order of the PackedSequence that came in."""
-    if like.sorted_indices is not None:
-        outputs = outputs[like.sorted_indices]
-        lengths = lengths[like.sorted_indices.cpu()]
-    data = pack_padded_sequence(outputs, lengths, batch_first=True).data
-    return PackedSequence(data, like.batch_sizes, like.sorted_indices, like.unsorted_indices)
 
 
 def _check_inject(inject: Tensor, x: Tensor) -> None:

@@ -3,13 +3,12 @@
 A state is a NamedTuple of tensors whose first axis is the stream (b), passed in and handed back, never hidden
 in the module. It is a value: stepping twice from the same state gives two branches.
 
-Also what mixers share: packed sequences for those that take only batches, frozen copies for inference,
-and when a projection's weight may be read instead of calling it.
+Also what mixers share: frozen copies for inference, and when a projection's weight may be read.
 """
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,12 +26,7 @@ from aaren.nn.checks import (
 )
 from aaren.nn.dropout import drop
 from aaren.nn.state import hash_weights, tensors_of
-from aaren.ops.checks import check_bounds
-from aaren.ops.packing import pad, pad_index, unpad
-from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
-
-if TYPE_CHECKING:
-    from aaren.nn.sequence_parallel import StateExchange
+from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 LayerState: TypeAlias = tuple[object, ...]
@@ -62,7 +56,6 @@ class Mixer(nn.Module, Generic[StateT]):
         *,
         mask: Mask | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, StateT]:
         """Take in a whole sequence and return every prefix's output, with the state after the last item."""
         raise NotImplementedError
@@ -137,7 +130,7 @@ class ProjectedAttention(Mixer[StateT]):
 
 
 class PlainMixer(Mixer[StateT]):
-    """The common part of mixers that take no decay from outside and only batches, not packed sequences.
+    """The common part of mixers that take no decay from outside.
 
     Args:
         width: c.
@@ -164,15 +157,12 @@ class PlainMixer(Mixer[StateT]):
         *,
         mask: Mask | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, StateT]:
         """Take in a whole sequence, (b, t, c); `log_decay` is refused: the layer has its own decay."""
-        check_sequence(x, self.width, mask, cu_seqlens)
+        check_sequence(x, self.width, mask)
         refuse_decay(log_decay, self.name)
         if self.has_loop:
             refuse_dynamic_length(x, self.name)
-        if cu_seqlens is not None:
-            return forward_packed(self, x, state, mask, cu_seqlens)
         if state is None:
             state = self.init_state(x.shape[0], device=x.device)
         self._check_state(state, x.shape[0])
@@ -209,53 +199,11 @@ class PlainMixer(Mixer[StateT]):
         raise NotImplementedError
 
 
-class KnowsBatches(Protocol[StateT]):
-    """A layer over time that takes masks."""
-
-    def forward(
-        self, x: Activations, state: StateT | None = None, *, mask: Mask | None = None
-    ) -> tuple[Activations, StateT]:
-        """Take in a batch of whole sequences."""
-
-
-def forward_packed(
-    layer: KnowsBatches[StateT],
-    x: Activations,
-    state: StateT | None,
-    mask: Mask | None,
-    cu_seqlens: SequenceBounds,
-) -> tuple[Activations, StateT]:
-    """Run `layer.forward` on sequences end to end in one row, (1, t, c), as if they stood in a batch."""
-    check_bounds(cu_seqlens, x.shape[1])
-    index, is_real = pad_index(cu_seqlens)
-    batch_mask = is_real if mask is None else is_real & pad(mask, index)
-    outputs, state = layer.forward(pad(x, index), state, mask=batch_mask)
-    return unpad(outputs, is_real), state
-
-
 def is_right_padded(mask: Mask) -> bool:
     """Tell whether all padding follows all real items; while compiling, when values are unknown, False."""
     if torch.compiler.is_compiling():
         return False
     return not bool((mask[:, 1:] & ~mask[:, :-1]).any())
-
-
-class Spread(Protocol):
-    """A layer that can be linked to the same layer on other ranks."""
-
-    exchange: "StateExchange | None"
-
-
-def current_exchange(layer: Spread) -> "StateExchange | None":
-    """Return the link to other ranks, if this pass has one.
-
-    Checkpointing computes a piece of the forward pass again in the backward pass, maybe after the block of
-    `sequence_parallel`: as the first time, through the same exchange.
-    """
-    if layer.exchange is None or layer.exchange.is_open or torch._C._current_graph_task_id() != -1:
-        return layer.exchange
-    layer.exchange = None  # another forward pass, by itself
-    return None
 
 
 def any_weight(module: nn.Module) -> Tensor:

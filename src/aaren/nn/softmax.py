@@ -12,8 +12,8 @@ from aaren.errors import ConfigError
 from aaren.nn.checks import check_sequence, check_token, hide_padding, refuse_decay
 from aaren.nn.dropout import attend_with_dropout
 from aaren.nn.kv_cache import KVCache
-from aaren.nn.mixer import ProjectedAttention, any_weight, forward_packed, frozen_copy, is_right_padded
-from aaren.shapes import Activations, LogDecay, Mask, SequenceBounds, Token, TokenMask
+from aaren.nn.mixer import ProjectedAttention, any_weight, frozen_copy, is_right_padded
+from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 
 class SoftmaxAttention(ProjectedAttention[KVCache]):
@@ -86,7 +86,6 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         *,
         mask: Mask | None = None,
         log_decay: LogDecay | None = None,
-        cu_seqlens: SequenceBounds | None = None,
     ) -> tuple[Activations, KVCache]:
         """Attend from every item to its prefix.
 
@@ -95,12 +94,9 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
             state: what came before; default: nothing.
             mask: (b, t) bool, True = real. Padding may stand anywhere; its query is that of a zero input.
             log_decay: not supported; a softmax over kept items does not decay.
-            cu_seqlens: (n + 1,) int: n sequences end to end in one row; caches have one row per sequence.
         """
-        check_sequence(x, self.width, mask, cu_seqlens)
+        check_sequence(x, self.width, mask)
         refuse_decay(log_decay, "softmax")
-        if cu_seqlens is not None:
-            return forward_packed(self, x, state, mask, cu_seqlens)
         if state is not None:
             KVCache.check(state, x.shape[0], self.num_heads, self.head_width)
         x = hide_padding(x, mask)
