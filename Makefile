@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fast pytest check lint types format setup docs wheels dist clean
+.PHONY: help run test test-all test-fast pytest coverage check lint types format setup docs wheels dist clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ test-all: check ## the checks, then every test, also those of minutes (up to an 
 
 test-fast: setup ## what a developer runs between edits
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow and not long"
+
+coverage: setup ## the lines of src that `make test` runs, in this process and in those it starts
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not long" --cov --cov-report=term:skip-covered
 
 format: setup ## rewrite files in the house's format
 	@$(BIN)/ruff format src tests examples benchmarks docs/conf.py docs/generate.py hatch_build.py
