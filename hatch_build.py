@@ -307,7 +307,7 @@ def scan_once(library: Path) -> None:
             final = [doubles(heads), doubles(heads), doubles(heads * width)]
             results = [outputs, doubles(len(scores)), doubles(len(scores))]
             # The fields of forward_job in scan.c: one piece, no decay, no initial state.
-            rows = [0, 1, 0, items, heads, width, heads, None, scratch, len(scratch), 0, 0]
+            rows = [0, 1, 0, items, heads, width, heads, None, scratch, len(scratch), 0]
             fields = [*rows, *inputs, mask, *[None] * 4, *final, *results]
             numbers = [
                 field if isinstance(field, int) else 0 if field is None else ctypes.addressof(field)

@@ -158,16 +158,6 @@ static states new_states(int64_t rows, int64_t width)
     return (states){numbers(rows), numbers(rows), numbers(rows * width)};
 }
 
-static void compare_states(const char *what, const states *got, const states *want, int64_t rows, int64_t width)
-{
-    for (int64_t row = 0; row < rows; row++) {
-        compare(what, row, got->m[row], want->m[row]);
-        compare(what, row, got->u[row], want->u[row]);
-    }
-    for (int64_t i = 0; i < rows * width; i++)
-        compare(what, i, got->w[i], want->w[i]);
-}
-
 static void free_states(states all)
 {
     free(all.m);
@@ -206,13 +196,7 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
     forward_job forward = {.rows = layout, .scores = scores, .values = values, .mask = mask, .log_decay = log_decay,
                            .initial = options & EMPTY ? none : initial, .final = final, .outputs = reals_of(places * width),
                            .gates = numbers(places), .forgets = numbers(places)};
-    const states alone = new_states(rows, width);
-    forward_job first = forward;
-    first.final = alone;
-    first.rows.is_for_state = 1;
-    NAME(scan_forward)(&first);
     NAME(scan_forward)(&forward);
-    compare_states("state alone", &alone, &final, rows, width);
     plain truth = {numbers(places), numbers(places), numbers(places * width), numbers(rows), numbers(rows * width)};
     plain_forward(&forward, ends, sequences, &initial, &truth);
     for (int64_t i = 0; i < places * width; i++)
@@ -234,14 +218,7 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
                              .grad_values = reals_of(places * width),
                              .grad_log_decay = log_decay ? reals_of(places) : NULL,
                              .grads = new_states(rows, width)};
-    backward_job first_backward = backward;
-    first_backward.grads = new_states(rows, width);
-    first_backward.rows.is_for_state = 1;
-    NAME(scan_backward)(&first_backward);
     NAME(scan_backward)(&backward);
-    compare_states("gradient of the state alone", &first_backward.grads, &backward.grads, rows, width);
-    free_states(first_backward.grads);
-    free_states(alone);
     compare_backward(&backward, &truth, ends, sequences);
     if (options & EMPTY) { /* no states, no gradients of states: as with those of nothing */
         memset((void *)backward.grad_u, 0, (size_t)rows * sizeof(double));

@@ -120,7 +120,7 @@ def test_exports():
 
 
 @pytest.mark.parametrize(
-    "shape", [{"batch": 4, "length": 3000, "heads": 4}, {"batch": 1, "length": 9001, "heads": 3}]
+    "shape", [{"batch": 4, "length": 900, "heads": 4}, {"batch": 1, "length": 3001, "heads": 3}]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.usefixtures("two_threads")
@@ -130,15 +130,6 @@ def test_any_number_of_threads_gives_the_same_bits(shape, dtype):
     torch.set_num_threads(1)
     for a, b in zip(two, case.observe("fused"), strict=True):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_time_cut_into_blocks_equals_the_definition(variant, monkeypatch):
-    from aaren.ops.cpu import fused
-
-    case = make_case(6, batch=1, length=100, heads=2, **variant)
-    monkeypatch.setattr(fused, "TIME_BLOCK", 16)
-    assert_same(case.observe("fused"), case.observe("naive"), tolerance=1e-9)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -88,7 +88,6 @@ def results_of_all_kernels(dtype, monkeypatch):
             results += make_case(width, length=150, width=width, dtype=dtype, **variant).observe("fused")
     with monkeypatch.context() as patch:
         patch.setattr(fused, "STREAMED_BYTES", 0)
-        patch.setattr(fused, "TIME_BLOCK", 32)
         results += make_case(2, batch=1, length=150, width=64, dtype=dtype, **every).observe("fused")
     rng = torch.Generator().manual_seed(3)
     results.append(drop_by_key(torch.randn(1001, generator=rng, dtype=dtype), 0.3, 123456789 << 20))

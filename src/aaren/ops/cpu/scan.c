@@ -9,10 +9,6 @@
  * All sequences lie end to end on one axis of items. Time is the outer loop and heads the inner one, so that
  * memory is read from front to back. Arrays are contiguous. NaN and infinity poison their own row, one
  * (sequence, head), and nothing else.
- *
- * Long sequences are cut into blocks of time where there are few rows to share among threads. Each is scanned
- * twice, as a sequence: first for the state that it leaves by itself (or the gradient of the state that it
- * finds), and, when it is known what comes from its neighbours, for the results.
  */
 #include "kernels.h"
 
@@ -20,25 +16,24 @@ enum { TOGETHER = 64, AHEAD_BYTES = 4096 }; /* items weighed at once; how far ah
 static const double LOWEST = -1.7976931348623157e308;
 
 typedef struct {
-    work all;        /* a piece is a block of time, one sequence, or some heads of it where there are few */
+    work all;        /* a piece is one sequence, or some heads of it where there are few sequences */
     int64_t entered; /* how many threads have come so far */
     int64_t length, heads, width, some_heads;
-    const int64_t *bounds; /* (blocks + 1)  where blocks begin and end; NULL: each has `length` items */
+    const int64_t *bounds; /* (sequences + 1)  where sequences begin and end; NULL: each has `length` items */
     double *scratch;       /* (threads, scratch_size)  rows of whole cache lines, and two numbers per row */
     int64_t scratch_size;
-    int64_t is_for_state; /* nothing else is written */
-    int64_t is_streamed;  /* the result is written past the caches: it is too large to be found there again */
+    int64_t is_streamed; /* the result is written past the caches: it is too large to be found there again */
 } rows_job;
 
 typedef struct {
-    double *m, *u, *w; /* (blocks, heads[, width]) */
+    double *m, *u, *w; /* (sequences, heads[, width]) */
 } states;
 
 INLINE double total_before(const double *u, int64_t row) { return u ? u[row] : 0.0; }
 
-INLINE int64_t bound(const rows_job *job, int64_t block)
+INLINE int64_t bound(const rows_job *job, int64_t sequence)
 {
-    return job->bounds ? job->bounds[block] : block * job->length;
+    return job->bounds ? job->bounds[sequence] : sequence * job->length;
 }
 
 INLINE int64_t padded(int64_t width) { return (width + 7) / 8 * 8; }
@@ -51,7 +46,7 @@ INLINE int64_t fetch_distance(const rows_job *job, int64_t some_heads)
     return (1 + AHEAD_BYTES / (some_heads * job->width * (int64_t)sizeof(real) + 1)) * job->heads * job->width;
 }
 
-/* Call a function for the block, the first head and the end of the heads of every piece that this thread gets. */
+/* Call a function for the sequence, the first head and the end of the heads of every piece that this thread gets. */
 #define FOR_EACH_PIECE(job, rows, work_on)                                                                       \
     double *scratch = (rows)->scratch + __atomic_fetch_add(&(rows)->entered, 1, __ATOMIC_RELAXED) * (rows)->scratch_size; \
     const int64_t groups = ((rows)->heads + (rows)->some_heads - 1) / (rows)->some_heads;                        \
@@ -150,23 +145,23 @@ INLINE void mix(double *restrict means, const real *restrict values, real *restr
         mix_lanes(means + j, values + j, outputs + j, width - j, forget, gate, mode == STREAM ? STORE : mode);
 }
 
-/* One block: from the state it finds, over its items, to the state it leaves. In between, w / u stands for w. */
-INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int64_t end, double *scratch)
+/* One sequence: from its initial state, over its items, to its final state. In between, w / u stands for w. */
+INLINE void scan_sequence(const forward_job *job, int64_t sequence, int64_t first, int64_t end, double *scratch)
 {
     const rows_job *rows = &job->rows;
-    const int64_t heads = rows->heads, width = rows->width, step = padded(width), last = bound(rows, block + 1);
+    const int64_t heads = rows->heads, width = rows->width, step = padded(width), last = bound(rows, sequence + 1);
     const int64_t ahead = fetch_distance(rows, end - first);
     const states initial = job->initial, final = job->final;
     double *peaks = scratch + heads * step, *totals = peaks + heads;
     for (int64_t head = first; head < end; head++) {
-        const int64_t row = block * heads + head;
+        const int64_t row = sequence * heads + head;
         const double u = total_before(initial.u, row);
         peaks[head] = u == 0.0 ? LOWEST : initial.m[row];
         totals[head] = u;
         for (int64_t j = 0; j < step; j++)
             scratch[head * step + j] = u == 0.0 || j >= width ? 0.0 : initial.w[row * width + j] / u;
     }
-    for (int64_t start = bound(rows, block); start < last; start += TOGETHER) {
+    for (int64_t start = bound(rows, sequence); start < last; start += TOGETHER) {
         const int64_t stop = smaller(start + TOGETHER, last);
         weigh(job, start, stop, first, end, peaks);
         for (int64_t k = start; k < stop; k++)
@@ -184,10 +179,8 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
                     memset(means, 0, (size_t)step * sizeof(double)); /* whatever came before, a NaN too */
                 if (is_hidden(job, k, place)) {
                     forget = sum == 0.0 ? 0.0 : 1.0;
-                    for (int64_t j = 0; j < (rows->is_for_state ? 0 : width); j += LANES)
+                    for (int64_t j = 0; j < width; j += LANES)
                         store(*(doubles *)(means + j), outputs + j, width - j);
-                } else if (rows->is_for_state) {
-                    mix(means, values, outputs, width, ahead, forget, gate, KEEP);
                 } else if (rows->is_streamed) {
                     mix(means, values, outputs, width, ahead, forget, gate, STREAM);
                 } else {
@@ -198,7 +191,7 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
             }
     }
     for (int64_t head = first; head < end; head++) {
-        const int64_t row = block * heads + head;
+        const int64_t row = sequence * heads + head;
         final.m[row] = peaks[head];
         final.u[row] = totals[head];
         for (int64_t j = 0; j < width; j++)
@@ -206,12 +199,12 @@ INLINE void scan_block(const forward_job *job, int64_t block, int64_t first, int
     }
 }
 
-EXPORT void NAME(scan_forward)(forward_job *job) { FOR_EACH_PIECE(job, &job->rows, scan_block) }
+EXPORT void NAME(scan_forward)(forward_job *job) { FOR_EACH_PIECE(job, &job->rows, scan_sequence) }
 
 typedef struct {
     rows_job rows;
     const real *grad_outputs;             /* (items, heads, width) */
-    const double *grad_u, *grad_w;        /* (blocks, heads[, width])  of the final states; NULL: 0 */
+    const double *grad_u, *grad_w;        /* (sequences, heads[, width])  of the final states; NULL: 0 */
     const double *final_u, *u, *w;        /* of the final and the initial states; u is NULL where these are empty */
     const real *values, *outputs;         /* (items, heads, width) */
     const double *gates, *forgets;        /* (items, heads) */
@@ -303,16 +296,16 @@ INLINE double along_previous(const backward_job *job, const double *g, int64_t p
     return total(sums);
 }
 
-/* One block, from G and H that arrive at its end, backwards over its items, to those that leave at its front. */
-INLINE void return_block(const backward_job *job, int64_t block, int64_t first, int64_t end, double *scratch)
+/* One sequence, backwards over its items. */
+INLINE void return_sequence(const backward_job *job, int64_t sequence, int64_t first, int64_t end, double *scratch)
 {
     const rows_job *rows = &job->rows;
     const int64_t heads = rows->heads, width = rows->width, step = padded(width);
-    const int64_t start = bound(rows, block), stop = bound(rows, block + 1);
+    const int64_t start = bound(rows, sequence), stop = bound(rows, sequence + 1);
     const int64_t behind = -fetch_distance(rows, end - first);
     double *sums = scratch + heads * step;
     for (int64_t head = first; head < end; head++)
-        begin_row(job, block * heads + head, scratch + head * step, sums + head);
+        begin_row(job, sequence * heads + head, scratch + head * step, sums + head);
     for (int64_t k = stop - 1; k >= start; k--)
         for (int64_t head = end - 1; head >= first; head--) { /* backwards too: memory is fetched ahead */
             const int64_t place = k * heads + head;
@@ -325,7 +318,7 @@ INLINE void return_block(const backward_job *job, int64_t block, int64_t first, 
                 memset(g, 0, (size_t)step * sizeof(double));
                 sums[head] = 0.0;
             }
-            if (rows->is_for_state || gate == 0.0)
+            if (gate == 0.0)
                 carry(g, grads, outputs, values, grad_values, width, behind, kept, gate, KEEP, &along_output, &along_value);
             else if (rows->is_streamed)
                 carry(g, grads, outputs, values, grad_values, width, behind, kept, gate, STREAM, &along_output, &along_value);
@@ -333,20 +326,18 @@ INLINE void return_block(const backward_job *job, int64_t block, int64_t first, 
                 carry(g, grads, outputs, values, grad_values, width, behind, kept, gate, STORE, &along_output, &along_value);
             const double h = along_output + kept * sums[head];
             sums[head] = h;
-            if (rows->is_for_state)
-                continue;
             job->grad_scores[place] = gate == 0.0 ? 0 : (real)(gate * (along_value - h));
             if (gate == 0.0) /* a masked item, whatever stands in it */
                 memset(grad_values, 0, (size_t)width * sizeof(real));
             if (job->grad_log_decay) {
                 const double forget = job->forgets[place];
-                const double along = along_previous(job, g, place, block * heads + head, k == start);
+                const double along = along_previous(job, g, place, sequence * heads + head, k == start);
                 job->grad_log_decay[place] = forget == 0.0 ? 0 : (real)(forget * (along - h));
             }
         }
     for (int64_t head = first; head < end && job->grads.m; head++)
-        finish_row(job, block * heads + head, scratch + head * step, sums[head],
+        finish_row(job, sequence * heads + head, scratch + head * step, sums[head],
                    start < stop ? job->forgets[start * heads + head] : 1.0);
 }
 
-EXPORT void NAME(scan_backward)(backward_job *job) { FOR_EACH_PIECE(job, &job->rows, return_block) }
+EXPORT void NAME(scan_backward)(backward_job *job) { FOR_EACH_PIECE(job, &job->rows, return_sequence) }
