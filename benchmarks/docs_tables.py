@@ -18,21 +18,15 @@ import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs 
 
 import classifier
 import correction
-import data_loading
 import defaults
-import engine_overhead
-import event_training
 import forecaster
-import grid
 import live_forecaster
 import mixers
 import paths
-import policy
 import policy_estimator
 import pool_soak
 import precision
 import startup
-import token_cost
 from aaren.bench import pool, scan, stream_view, train
 from aaren.bench.publish import Benchmark, page_text
 from aaren.bench.record import read_record
@@ -488,13 +482,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     pool_soak: "docs/pool.md",
     precision: "docs/resources.md",
     startup: "docs/benchmarks.md",
-    token_cost: "docs/token-cost.md",
-    policy: "docs/rl.md",
     policy_estimator: "docs/rl.md",
-    event_training: "docs/events.md",
-    engine_overhead: "docs/training.md",
-    data_loading: "docs/data.md",
-    grid: "docs/lab.md",
     forecaster: "docs/forecasting.md",
     live_forecaster: "docs/forecasting.md",
     correction: "docs/forecasting.md",

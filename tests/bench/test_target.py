@@ -3,8 +3,6 @@ from pathlib import Path
 
 import pytest
 
-import event_training
-import policy
 from aaren.bench import scan, stream_view, train
 from aaren.bench.record import BenchRecord, number, read_record
 from aaren.bench.target import Ratio, Target, at_least, at_most, targets_table, within
@@ -47,8 +45,6 @@ def test_a_missed_target_of_a_noisy_measurement_is_void_and_not_stressed() -> No
         ("stream", stream_view.targets, "token_upper_quartile_seconds"),
         ("stream", stream_view.targets, "step_upper_quartile_seconds"),
         ("train", train.targets, "upper_quartile_seconds"),
-        ("train-events", event_training.targets, "upper_quartile_seconds"),
-        ("policy", policy.targets, "upper_quartile_seconds"),
     ],
 )
 def test_no_benchmark_judges_by_times_that_spread(
