@@ -20,7 +20,7 @@ from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.conv import Conv
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
-from aaren.nn.mixer import frozen_copy, refuse_hooks
+from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
@@ -299,7 +299,6 @@ class Classifier(nn.Module):
     def fold(self) -> "Classifier":
         """Return a frozen copy for inference; states pass between it and the original."""
         folded = frozen_copy(self)
-        refuse_hooks(self.head, "head")  # of which a stream reads the weight
         folded.encoder = self.encoder.fold()
         return folded
 

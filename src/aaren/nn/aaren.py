@@ -23,7 +23,7 @@ from aaren.nn.checks import (
     hide_padding,
 )
 from aaren.nn.dropout import drop
-from aaren.nn.mixer import Mixer, ProjectedAttention, frozen_copy, is_plain, refuse_hooks
+from aaren.nn.mixer import Mixer, ProjectedAttention, is_plain, require_plain
 from aaren.nn.state import hash_weights, tensors_of
 from aaren.ops import ScanState, scan_attention, step
 from aaren.ops.checks import full_precision
@@ -166,21 +166,14 @@ class AarenAttention(ProjectedAttention[ScanState]):
         return self._finish_values(output.to(value.dtype).flatten(-2)), state
 
     def fold(self) -> Mixer[ScanState]:
-        """Return a new module for inference: W_q, W_k and query become a vector and a number per head.
-
-        A layer whose projections are not all plain linear ones stays as it is, as a frozen copy.
-        """
-        projections = (self.q_proj, self.k_proj, self.v_proj, self.out_proj)
-        has_joint_bias = all(map(is_plain, projections)) and _has_bias(self.k_proj) == _has_bias(self.v_proj)
-        if not has_joint_bias:
-            return frozen_copy(self)
-        refuse_hooks(self, "")
+        """Return a new module for inference: W_q, W_k and query become a vector and a number per head."""
+        require_plain(self, linear=("q_proj", "k_proj", "v_proj", "out_proj"))
         with torch.no_grad():
             weight, offset = self.folded_keys()
             folded = FoldedAttention(
                 self.width,
                 self.num_heads,
-                bias=offset is not None,
+                bias=offset is not None or self.v_proj.bias is not None,
                 out_bias=self.out_proj.bias is not None,
                 device=weight.device,
                 dtype=weight.dtype,
@@ -272,8 +265,11 @@ class FoldedAttention(Mixer[ScanState]):
         """Copy in the values' projection, the folded keys (h, c) and offsets (h,), the output projection."""
         self.weight.copy_(torch.cat([v_proj.weight, weight]))
         self.out_weight.copy_(out_proj.weight)
-        if self.bias is not None and offset is not None:
-            self.bias.copy_(torch.cat([v_proj.bias, offset]))
+        if self.bias is not None:
+            biases: tuple[Tensor | None, ...] = (v_proj.bias, offset)
+            for rows, bias in zip(self.bias.split([self.width, self.num_heads]), biases, strict=True):
+                if bias is not None:  # else it is 0, as made
+                    rows.copy_(bias)
         if self.out_bias is not None:
             self.out_bias.copy_(out_proj.bias)
 
@@ -364,7 +360,3 @@ def shift_scores(state: ScanState, offset: Tensor) -> ScanState:
     """Return the state that its items would have left with `offset` (h,) added to all their scores."""
     shifted = state.m + offset.to(state.m.dtype)
     return state._replace(m=torch.where(state.u == 0, state.m, shifted))
-
-
-def _has_bias(projection: nn.Linear) -> bool:
-    return projection.bias is not None

@@ -7,12 +7,13 @@ Also what mixers share: frozen copies for inference, and when a projection's wei
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from aaren.errors import ConfigError, require_at_least
 from aaren.nn.checks import (
@@ -231,25 +232,17 @@ def is_plain(projection: nn.Module) -> bool:
 
 def frozen_copy(module: ModuleT) -> ModuleT:
     """Return a copy for inference: no gradients, no dropout."""
+    require_plain(module)
+    return copy.deepcopy(module).requires_grad_(False).eval()
+
+
+def require_plain(module: nn.Module, linear: Iterable[str] = ()) -> None:
+    """Raise if a part has hooks or parametrizations, or if a child named in `linear` is no plain layer."""
     for name, part in module.named_modules():
-        if hasattr(part, "step"):
-            refuse_hooks(part, name)
-    # `weight_norm`, `spectral_norm` and pruning keep a computed weight beside its parameters, which PyTorch
-    # refuses to copy while it remembers how it was computed.
-    memo: dict[int, object] = {
-        id(value): value.detach().clone()
-        for part in module.modules()
-        for value in vars(part).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
-    return copy.deepcopy(module, memo).requires_grad_(False).eval()
-
-
-def refuse_hooks(part: nn.Module, name: str) -> None:
-    """Raise if a part that a stream does not go through by its call has forward hooks."""
-    if part._forward_hooks or part._forward_pre_hooks:
-        raise ConfigError(
-            f"{name or 'the model'} ({type(part).__name__}) has a forward hook, or pruning or weight_norm "
-            f"that works by one. A stream goes step by step, not through `forward`, and would leave it out. "
-            f"Remove it, put it on a layer inside, or use torch.nn.utils.parametrize."
-        )
+        is_changed = (isinstance(part, nn.Linear) or name in linear) and not is_plain(part)
+        if is_changed or part._forward_hooks or part._forward_pre_hooks or is_parametrized(part):
+            raise ConfigError(
+                f"fold needs plain layers; {name or 'the module'} ({type(part).__name__}) is or has an "
+                f"adapter, a hook, a parametrization or quantised weights. Merge adapters first, make "
+                f"pruning and weight_norm permanent, and remove hooks."
+            )

@@ -16,7 +16,7 @@ are stored are hashed: a product of them may differ in the last bit from one mac
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, fields
 from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
@@ -406,7 +406,7 @@ def fingerprint_around(part: Named, whole: nn.Module) -> str:
     model has been saved and loaded.
     """
     inside = next(name for name, module in whole.named_modules() if module is part) + "."
-    around = _tensors(value for name, value in whole.state_dict().items() if not name.startswith(inside))
+    around = [value for name, value in whole.state_dict().items() if not name.startswith(inside)]
     named = part.fingerprint() + describe_config(getattr(whole, "config", None)) + hash_weights(around)
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
@@ -428,17 +428,9 @@ def describe_config(config: object) -> str:
     return json.dumps(told, sort_keys=True, default=str)
 
 
-def tensors_of(module: nn.Module) -> Iterator[Tensor]:
-    """Walk through all that a module would save: weights, masks of pruning, quantised weights."""
-    return _tensors(module.state_dict().values())
-
-
-def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
+def tensors_of(module: nn.Module) -> list[Tensor]:
+    """Return all that a module would save."""
+    return list(module.state_dict().values())
 
 
 def hash_weights(weights: Iterable[Tensor | None]) -> str:
@@ -451,6 +443,5 @@ def hash_weights(weights: Iterable[Tensor | None]) -> str:
     for weight in weights:
         if weight is not None:
             digest.update(str(tuple(weight.shape)).encode())
-            numbers = weight.detach().dequantize() if weight.is_quantized else weight.detach()
-            digest.update(numbers.to("cpu", torch.float32).numpy().tobytes())
+            digest.update(weight.detach().to("cpu", torch.float32).numpy().tobytes())
     return digest.hexdigest()
