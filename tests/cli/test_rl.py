@@ -54,7 +54,7 @@ def test_train_evaluate_and_ask_for_several_returns() -> None:
         (("evaluate", "run", "--sweep", "contxt=window"), "unknown key 'contxt'; did you mean 'context'"),
         (("train", "rl", "--data", "mine/other-v0"), "no Minari dataset 'mine/other-v0'"),
         (("train", "rl", "--data", "mine.hdf5"), r"--data mine\.hdf5: there is no such file"),
-        (("train", "rl", "hopper-medium-regen"), "aaren data make rl hopper-medium-regen"),
+        (("train", "rl", "hopper-medium-regen"), "python benchmarks/rl_data hopper-medium"),
     ],
 )
 def test_mistakes(words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

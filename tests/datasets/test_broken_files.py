@@ -23,7 +23,6 @@ from aaren.events import files as event_files
 from aaren.events.data import split
 from aaren.forecasting import batches as forecasting
 from aaren.rl import data as trajectory_files
-from aaren.rl import policies
 from aaren.rl.batches import TrajectoryBatches
 
 CASES = 50  # damaged copies of each kind of file, by one seed
@@ -101,18 +100,6 @@ def trajectory_arrays() -> Arrays:
     }
 
 
-def policy_arrays() -> Arrays:
-    return {
-        "W0": np.ones((4, 3)),
-        "b0": np.zeros(4),
-        "W1": np.ones((2, 4)),
-        "b1": np.zeros(2),
-        "obs_mean": np.zeros(3),
-        "obs_std": np.ones(3),
-        "log_std": np.zeros(2),
-    }
-
-
 def as_npz(arrays: Arrays) -> bytes:
     sink = io.BytesIO()
     np.savez_compressed(sink, **arrays)  # type: ignore[arg-type]
@@ -151,11 +138,6 @@ def read_trajectories(path: Path) -> None:
     assert bool(batch.observations.isfinite().all())
 
 
-def read_policy(path: Path) -> None:
-    path.with_suffix(".json").write_text(json.dumps({"hidden_activation": "tanh", "output": "tanh"}))
-    policies.load(path)
-
-
 Reader = Callable[[Path], None]
 TEXTS: dict[str, tuple[str, Callable[[], bytes], Reader]] = {
     "series": ("mine.csv", csv_of_series, read_series),
@@ -167,13 +149,11 @@ TEXTS: dict[str, tuple[str, Callable[[], bytes], Reader]] = {
     "events npz": ("mine.npz", lambda: as_npz(event_arrays()), read_events),
     "rl npz": ("mine.npz", lambda: as_npz(trajectory_arrays()), read_trajectories),
     "rl hdf5": ("mine.hdf5", lambda: as_hdf5(trajectory_arrays()), read_trajectories),
-    "policy": ("mine.npz", lambda: as_npz(policy_arrays()), read_policy),
 }
 ARRAYS: dict[str, tuple[str, Callable[[], Arrays], Callable[[Arrays], bytes], Reader]] = {
     "events npz": ("mine.npz", event_arrays, as_npz, read_events),
     "rl npz": ("mine.npz", trajectory_arrays, as_npz, read_trajectories),
     "rl hdf5": ("mine.hdf5", trajectory_arrays, as_hdf5, read_trajectories),
-    "policy": ("mine.npz", policy_arrays, as_npz, read_policy),
 }
 WORDS = (
     *(
@@ -314,7 +294,7 @@ def test_damaged_bytes_end_in_data_or_in_an_error_of_ours(tmp_path: Path, kind: 
     whole = make()
     assert attempt(read, place(tmp_path, name, whole))
     rng = np.random.default_rng([seed, list(TEXTS).index(kind)])
-    packings = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress} if kind != "policy" else {"": bytes}
+    packings = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
     for number in range(CASES):
         suffix = list(packings)[number % 7 % len(packings)]
         content = damaged(whole, rng)
@@ -382,10 +362,10 @@ def test_names_that_are_no_files_are_told(tmp_path: Path, kind: str, name: str) 
         (tmp_path / f"loop{suffix}").symlink_to(f"loop{suffix}")
         (tmp_path / f"folder{suffix}").mkdir(exist_ok=True)
         with pytest.raises(AarenError):
-            (policies.load if kind == "policy" else read)(tmp_path / (name + suffix))
+            read(tmp_path / (name + suffix))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TEXTS if kind != "policy"])
+@pytest.mark.parametrize("kind", TEXTS)
 @pytest.mark.parametrize("stem", ["a\udcffb", "a b\nc", "\u202etxt"])
 def test_names_that_are_no_text_are_read(tmp_path: Path, kind: str, stem: str) -> None:
     name, make, read = TEXTS[kind]

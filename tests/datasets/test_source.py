@@ -320,7 +320,7 @@ def test_what_has_no_download_says_what_to_do(home: Path) -> None:
         DataError, match="sin cannot be downloaded: it is generated here; run: aaren data make sin"
     ):
         fetch(lookup("sin"))
-    with pytest.raises(DataError, match="run: aaren data make rl hopper-medium"):
+    with pytest.raises(DataError, match="python benchmarks/rl_data hopper-medium"):
         fetch(lookup("hopper-medium-regen"))
     with pytest.raises(
         DataError, match=rf"taxi cannot be downloaded: .* Its place is {home}/events/taxi.npz"

@@ -1,4 +1,4 @@
-"""What lists, checks and rolls out never waits for torch: one process for each way in."""
+"""What lists and checks never waits for torch: one process for each way in."""
 
 import subprocess
 import sys
@@ -13,8 +13,6 @@ IMPORTS = {
     "[find_setting(name).suffixes for name in setting_names()]",
     "from a package": "from aaren.events import SETTING",
     "the command line": "import aaren.cli.main",
-    "a rollout worker": "import aaren.rl.rollout_worker",
-    "making a dataset": "import aaren.rl.rollouts",
     "episodes side by side": "import aaren.rl.environments",
 }
 

@@ -334,7 +334,7 @@ def test_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_how_to_get_data() -> None:
     assert how_to_get(lookup("wiki")) == "aaren data fetch wiki"
-    assert how_to_get(lookup("hopper-medium-regen")) == "aaren data make rl hopper-medium"
+    assert how_to_get(lookup("hopper-medium-regen")) == "python benchmarks/rl_data hopper-medium"
     assert how_to_get(lookup("taxi")).startswith("no download is known: the paper's January-February 2013")
 
 

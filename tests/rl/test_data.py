@@ -375,7 +375,7 @@ def test_generated_sets_need_no_file() -> None:
 
 def test_what_is_missing_or_of_another_setting_is_told() -> None:
     with pytest.raises(
-        DataError, match=r"no file rl/hopper-medium-regen\.npz .* aaren data make rl hopper-medium-regen"
+        DataError, match=r"no file rl/hopper-medium-regen\.npz .* python benchmarks/rl_data hopper-medium"
     ):
         rl.load("hopper-medium-regen")
     with pytest.raises(DataError, match="aaren data fetch hopper-medium"):

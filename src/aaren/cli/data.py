@@ -206,78 +206,36 @@ def verify(
 
 @app.command()
 def make(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT", help="`rl`, or a generated set: sin, poisson, hawkes, renewal, seasonal."
-        ),
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A generated set: sin, poisson, hawkes, renewal, seasonal.")
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="With `rl`: such as hopper-medium.")] = "",
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Policies of your own (.npz), instead of the recipe's."),
-    ] = None,
-    transitions: Annotated[
-        int, typer.Option(metavar="N", min=1, help="With `rl`: environment steps to record.")
-    ] = 200_000,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same data.")] = 0,
-    workers: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, max=1024, help="With `rl`: processes; the data does not depend on it."
-        ),
-    ] = 2,
 ) -> None:
-    """Make a dataset on this machine: roll out policies, or draw from a known process."""
-    if what == "rl":
-        if not name:
-            raise ConfigError("aaren data make rl needs a name, such as: aaren data make rl hopper-medium")
-        from aaren.rl import rollouts
+    """Draw a dataset from a known process."""
+    from aaren.datasets.verify import make_generated
 
-        with _progress(unit="steps") as progress:
-            path = rollouts.make(
-                name, policy=policy, transitions=transitions, seed=seed, progress=progress, workers=workers
-            )
-        _compare_with_registry(path)
-    else:
-        from aaren.datasets.verify import make_generated
-
-        path = make_generated(what, seed=seed)
-    print(path)
-
-
-def _compare_with_registry(path: Path) -> None:
-    """Say where a regenerated set has other bytes than the one that the committed records are of."""
-    from aaren.datasets.catalogue import lookup
-    from aaren.files.archive import content_sha256
-
-    dataset = lookup(path.stem)
-    if content_sha256(path) != dataset.sha256[path.name]:
-        print(
-            f"{path.name} has other bytes than the registry's: made with other options or policies, or where "
-            "Gymnasium, MuJoCo or the processor round otherwise. Runs on it never share a row with those of "
-            "other bytes.",
-            file=sys.stderr,
-        )
+    print(make_generated(name, seed=seed))
 
 
 @contextmanager
-def _progress(unit: str = "bytes") -> "Iterator[Progress]":
+def _progress() -> "Iterator[Progress]":
     """Show a bar per file on stderr; nothing where stderr is not a terminal."""
     from rich.progress import (
         BarColumn,
         DownloadColumn,
-        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeRemainingColumn,
     )
     from rich.progress import TransferSpeedColumn as SpeedColumn
 
-    counts = (DownloadColumn(), SpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
-    columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn())
+    columns = (BarColumn(), DownloadColumn(), SpeedColumn(), TimeRemainingColumn())
     with Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        TextColumn("{task.description}"),
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
     ) as bar:
         tasks: dict[str, int] = {}
 

@@ -157,7 +157,7 @@ def _instead(dataset: Dataset, target: Path) -> str:
     if dataset.is_generated:
         return f"it is generated here; run: aaren data make {dataset.name}"
     if dataset.name.endswith("-regen"):
-        return f"it is made here; run: {dataset.source}"
+        return f"it is rolled out on your machine; in a clone of the repository: {dataset.source}"
     return f"{dataset.remark or 'no public file is known'} (see {dataset.source}). Its place is {target}."
 
 

@@ -116,12 +116,12 @@ def d4rl_row(robot: str, quality: str) -> Dataset:
         urls=(_D4RL + file,),
         limit_bytes=2_000 * MEGABYTE,
         options={"environment": _ENVIRONMENTS[robot], "quality": quality},
-        remark="D4RL v2; where its server cannot be reached, `aaren data make rl` makes a stand-in",
+        remark="D4RL v2; without its server: a stand-in by `benchmarks/rl_data` of the repository",
     )
 
 
-# Of `aaren data make rl NAME` with Gymnasium 1.4.0 and MuJoCo 4.0.0 on a processor with AVX2, as in the
-# committed records; other versions or processors may round otherwise, and `make` and `verify` then say so.
+# Of `python benchmarks/rl_data NAME` with Gymnasium 1.4.0 and MuJoCo 4.0.0 on a processor with AVX2, as in
+# the committed records; other versions or processors may round otherwise, and it and `verify` then say so.
 _REGENERATED = {
     "halfcheetah-medium": "872cff45bf04000cbbd962b566cdb35a949139c2f51dc488d7c9e292bdfeb2ee",
     "halfcheetah-medium-replay": "7426036d98b3e85a00b69e62a9b9c024738463766fd99e21966cc969d922a0ab",
@@ -139,7 +139,7 @@ _REGENERATED = {
 
 
 def regenerated_row(original: Dataset) -> Dataset:
-    """Describe the stand-in for a D4RL set that `aaren data make rl` rolls out."""
+    """Describe the stand-in for a D4RL set that `benchmarks/rl_data` rolls out."""
     sizes = {key: original.facts[key] for key in ("state_size", "action_size")}
     if original.name.startswith("ant-"):
         sizes["state_size"] = 27  # of D4RL's 111 the last 84 are zero; Gymnasium's Ant-v4 leaves them out
@@ -151,7 +151,7 @@ def regenerated_row(original: Dataset) -> Dataset:
         sha256={f"{original.name}-regen.npz": _REGENERATED[original.name]},
         stands_for=original.name,
         licence="made here",
-        source=f"aaren data make rl {original.name}",
+        source=f"python benchmarks/rl_data {original.name}",
         options=original.options,
         remark="rolled out from public policies in Gymnasium's MuJoCo environments; not D4RL's data",
     )

@@ -369,7 +369,7 @@ def how_to_get(dataset: Dataset) -> str:
     """
     if dataset.urls:
         return f"aaren data fetch {dataset.name}"
-    if dataset.source.startswith("aaren "):
+    if dataset.source.startswith(("aaren ", "python ")):
         return dataset.source
     return f"no download is known: {dataset.remark or dataset.source}"
 

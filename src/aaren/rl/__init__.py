@@ -1,4 +1,4 @@
-"""Act from recorded episodes (offline reinforcement learning): data, rollouts, models, sessions, training."""
+"""Act from recorded episodes (offline reinforcement learning): data, models, sessions, training."""
 
 from typing import TYPE_CHECKING
 

@@ -2,7 +2,7 @@
 
 Files are D4RL's HDF5, a Minari dataset, or our `.npz`. HDF5 and `.npz` hold flat arrays: `observations`,
 `actions`, `rewards`, `terminals` (the environment ended it) and `timeouts` (a step limit did); files made by
-`aaren data make rl` add a `record`. `pendulum` and `cartpole` are generated with scripted policies, some of
+`benchmarks/rl_data` add a `record`. `pendulum` and `cartpole` are generated with scripted policies, some of
 whose episodes act badly on purpose, so that returns differ and a model can be asked for good ones.
 """
 
@@ -248,8 +248,10 @@ def load(name: str) -> Trajectories:
     dataset = registry.lookup(name)
     if dataset.setting != "rl":
         raise ConfigError(f"{dataset.name} is a {dataset.setting} set; this reads trajectories.")
-    verb = "make rl" if dataset.name.endswith("-regen") else "fetch"
-    path = folders.require("rl", dataset.files[0], cure=f"Get it with: aaren data {verb} {dataset.name}")
+    cure = f"Get it with: aaren data fetch {dataset.name}"
+    if dataset.name.endswith("-regen"):
+        cure = f"Make it, in a clone of the repository: {dataset.source}"
+    path = folders.require("rl", dataset.files[0], cure=cure)
     environment = str(dataset.options.get("environment", ""))
     return read(path, drop_short=True).named(dataset.name, environment)
 

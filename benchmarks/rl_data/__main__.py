@@ -1,0 +1,55 @@
+"""Roll out stand-ins for D4RL's sets, from public policies in the data folder.
+
+    python benchmarks/rl_data hopper-medium [--transitions 200000] [--seed 0] [--workers 2]
+
+Twelve sets: medium, medium-replay and medium-expert of halfcheetah, hopper, walker2d and ant.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the processes that are started too
+
+
+def main() -> None:
+    """Make one set and compare it with the registry."""
+    from aaren.datasets.catalogue import lookup
+    from aaren.errors import AarenError
+    from aaren.files.archive import content_sha256
+    from rl_data import rollouts
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", help="such as hopper-medium")
+    parser.add_argument("--transitions", type=int, default=200_000, help="environment steps to record")
+    parser.add_argument("--seed", type=int, default=0, help="of environments and actions")
+    parser.add_argument("--workers", type=int, default=2, help="processes; the data does not depend on it")
+    given = parser.parse_args()
+
+    def progress(steps: int, total: int) -> None:
+        print(f"\r{steps:,} of {total:,} steps", end="", file=sys.stderr)
+
+    try:
+        path = rollouts.make(
+            given.name,
+            transitions=given.transitions,
+            seed=given.seed,
+            workers=given.workers,
+            progress=progress if sys.stderr.isatty() else None,
+        )
+    except AarenError as error:
+        sys.exit(f"error: {error}")
+    if content_sha256(path) != lookup(path.stem).sha256[path.name]:
+        print(
+            f"{path.name} has other bytes than the registry's: made with other options or policies, or where "
+            "Gymnasium, MuJoCo or the processor round otherwise. Runs on it never share a row with those of "
+            "other bytes.",
+            file=sys.stderr,
+        )
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
