@@ -30,7 +30,7 @@ from aaren.check.outcome import (
 from aaren.datasets.settings import setting_names
 from aaren.engine.batches import map_batch, move
 from aaren.engine.config import EngineConfig, RunConfig, override
-from aaren.engine.determinism import build_seeded, repeatable
+from aaren.engine.determinism import repeatable
 from aaren.engine.distributed import SINGLE
 from aaren.engine.experiment import Batch, Experiment
 from aaren.engine.loop import Update
@@ -112,7 +112,7 @@ def _open(setting: str, name: str) -> _Subject:
     run = _make_run(setting, name)
     with repeatable(EngineConfig(device="cpu"), seed=0):
         experiment = find_setting(setting).open(run.task, seed=0)
-        model = build_seeded(experiment.build_model)
+        model = experiment.build_model()
         return _Subject(experiment=experiment, model=model, batch=next(iter(experiment.batches(0))))
 
 

@@ -65,7 +65,7 @@ from aaren.classification.ridge import (
 )
 from aaren.classification.session import LabelledSession, Readable, decision_steps
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import repeatable, take_threads
+from aaren.engine.determinism import repeatable
 from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
@@ -212,7 +212,6 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def fit(self, X: object, y: ArrayLike | None) -> "AarenClassifier":  # noqa: N803  scikit-learn's name
         """Train on labelled series."""
-        take_threads()
         self._require_settings()
         cases, labels = self._read_training(X, y)
         num_channels = check_cases(cases)
@@ -268,7 +267,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         if self.left_out_ is None or len(self.left_out_.labels) != len(series):
             return  # a network, or more cases than can be left out in turn
         labels, count = series.labels, len(self.classes_)
-        with repeatable(EngineConfig(threads=self.threads), seed=0, shares_process=True):
+        with repeatable(EngineConfig(threads=self.threads), seed=0):
             theirs = (predict_left_out(series, count) == labels).double()
         ours = (self.left_out_.probabilities[:, -1].argmax(-1) == labels).double()
         most = float(torch.bincount(labels, minlength=count).max()) / len(labels)
@@ -530,7 +529,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
                 observer.say(f"AarenClassifier: {done} of {total} cases and heads done")
 
         engine = EngineConfig(device=self.device, threads=self.threads)  # type: ignore[arg-type]  # it checks
-        with repeatable(engine, seed=seed, shares_process=True):
+        with repeatable(engine, seed=seed):
             return fit_features(series, config, seed=seed, on_step=on_step)
 
     def _fit_network(
@@ -579,7 +578,6 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
             engine=EngineConfig(device=self.device, threads=self.threads),  # type: ignore[arg-type]  # it checks
             observer=observer,
             name="AarenClassifier",
-            shares_process=True,
         )
         self.is_still_improving_ = is_still_improving(fitted.status)
         if self.is_still_improving_:

@@ -11,7 +11,6 @@ from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.ridge import LeftOut
 from aaren.classification.session import decision_steps
 from aaren.engine.plan import RunStatus
-from aaren.nn.generators import own_generator
 
 SMOOTHING = 0.1  # of the labels
 NOISE = 0.05  # standard deviation of what is added to a sample; a channel's scale varies twice as much
@@ -41,9 +40,8 @@ class NetworkExperiment(ClassificationExperiment):
         """Return the mean cross-entropy with smoothed labels of series with noise."""
         values = batch.values
         if self.noise:
-            own = own_generator()  # in a process that others use too, their random numbers stay theirs
-            scales = 1.0 + 2.0 * self.noise * torch.randn(values[:, :1].shape, generator=own)
-            added = self.noise * torch.randn(values.shape, generator=own)
+            scales = 1.0 + 2.0 * self.noise * torch.randn(values[:, :1].shape)
+            added = self.noise * torch.randn(values.shape)
             values = values * scales.to(values) + added.to(values)
         scores = model(values, mask=batch.mask)
         return F.cross_entropy(scores, batch.labels, label_smoothing=self.smoothing)

@@ -25,7 +25,6 @@ from aaren.engine.plan import RunStatus
 from aaren.errors import ConfigError, StateError
 from aaren.files.archive import file_sha256
 from aaren.files.atomic import remove_leftovers, replacing
-from aaren.nn.generators import own_generator
 
 FORMAT = 2
 KEPT = 2  # checkpoints on disk: the newest and the one before
@@ -244,7 +243,7 @@ def _put_together(optimiser: Optimizer, tensors: Mapping[str, Tensor], rest: obj
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
     """Return the state of the random generators that a run draws from."""
-    states = {"cpu": (own_generator() or torch.default_generator).get_state()}
+    states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
@@ -252,7 +251,7 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
 
 def _restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
     """Set the generators back to what `_random_state` returned."""
-    (own_generator() or torch.default_generator).set_state(states["cpu"])
+    torch.set_rng_state(states["cpu"])
     if "cuda" in states and device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)
 

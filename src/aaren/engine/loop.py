@@ -27,11 +27,9 @@ from aaren.engine.checkpoint import Checkpoints, TrainingState
 from aaren.engine.clock import Clock
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import (
-    build_seeded,
     choose_device,
     repeatable,
     seed_rank,
-    untouched_random_numbers,
 )
 from aaren.engine.distributed import SINGLE, World
 from aaren.engine.experiment import BatchT, Experiment, Part
@@ -76,7 +74,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     model.eval()
     try:
-        with torch.no_grad(), untouched_random_numbers(list(devices)):
+        with torch.no_grad(), torch.random.fork_rng(devices=list(devices)):
             yield
     finally:
         model.train(was_training)
@@ -223,7 +221,6 @@ def fit(
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
     stop_early: bool = False,
-    shares_process: bool = False,
 ) -> Fitted:
     """Train a model to the end of its plan or until patience ends, and return it with its best weights.
 
@@ -238,12 +235,11 @@ def fit(
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
             Also asked between the parts of one update, which is then left undone, without a checkpoint.
         stop_early: Train no further than the newest checkpoint, and return the best weights so far.
-        shares_process: Train in a process that others use too: see `repeatable`.
     """
     engine, observer = engine or EngineConfig(), observer or Observer()
-    with repeatable(engine, seed=seed, shares_process=shares_process):
+    with repeatable(engine, seed=seed):
         device = choose_device(engine.device)
-        model = build_seeded(experiment.build_model).to(device)
+        model = experiment.build_model().to(device)
         seed_rank(seed, world)
         optimiser = experiment.build_optimiser(model) if experiment.plan.max_updates else None
         training = TrainingState(model=model, optimiser=optimiser, status=RunStatus(), device=device)

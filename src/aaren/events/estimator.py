@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import take_threads
 from aaren.engine.estimator import (
     DESCRIPTION,
     STATE,
@@ -172,7 +171,6 @@ class AarenEventForecaster(Estimator):
             until: when observation of every sequence ended, if that is known: the quiet time after a last
                 event then counts too. None: sequences end with their last events.
         """
-        take_threads()
         settings, seed = self._settings(), draw_seed(self.random_state)
         frame = as_frame(events)
         columns, guessed = guess_columns(frame, sequence=self.sequence, time=self.time, kind=self.kind)
@@ -197,7 +195,6 @@ class AarenEventForecaster(Estimator):
             engine=EngineConfig(threads=settings["threads"]),
             observer=observer,
             name=OURS,
-            shares_process=True,
         )
         status = fitted.status
         if status.ended_by == "max_updates" and is_still_improving(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import repeatable, take_threads
+from aaren.engine.determinism import repeatable
 from aaren.engine.estimator import (
     DESCRIPTION,
     STATE,
@@ -169,7 +169,6 @@ class AarenForecaster(Estimator, LiveSeries):
             frame: long or wide; a Series of pandas; an array (rows, series); or a dictionary or list of
                 series, of any lengths.
         """
-        take_threads()
         settings = self._settings()
         panel = read_frame(frame, replace(self._columns(), static=tuple(self.static)), fill=self.fill)
         self._warn_of_unused(frame, panel)
@@ -490,7 +489,7 @@ class AarenForecaster(Estimator, LiveSeries):
         settings: Mapping[str, Any],
     ) -> Fitted:
         engine, seed = EngineConfig(threads=settings["threads"]), draw_seed(self.random_state)
-        with repeatable(engine, seed=seed, shares_process=True):
+        with repeatable(engine, seed=seed):
             return add_correction(
                 fitted,
                 history,

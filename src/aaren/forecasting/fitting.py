@@ -42,7 +42,6 @@ from aaren.forecasting.ridge import (
     mean_profile,
     window_moments,
 )
-from aaren.nn.generators import building_from, drawing_from
 
 ORIGINS = (
     1 / 2,
@@ -365,10 +364,9 @@ def add_correction(
     base = fitted.model
     if base.config.lag_steps < config.patch_steps or fitted.choice.weights == "last":
         return fitted
-    generator = torch.Generator().manual_seed(training.seed)
-    with building_from(generator):
+    with torch.random.fork_rng(devices=[]):
+        generator = torch.default_generator.manual_seed(training.seed)
         model = LagForecaster(replace(base.config, correction=config))
-    with drawing_from(generator):  # so that fits of several threads do not get into each other's way
         model.load_state_dict(base.state_dict(), strict=False)
         windows = Windows(model, history)
         train = windows.origins([base.config.lag_steps - 1] * len(fit_ends), fit_ends)

@@ -267,7 +267,7 @@ class FoldedAttention(Mixer[ScanState]):
         self.out_weight.copy_(out_proj.weight)
         if self.bias is not None:
             biases: tuple[Tensor | None, ...] = (v_proj.bias, offset)
-            for rows, bias in zip(self.bias.split([self.width, self.num_heads]), biases, strict=True):
+            for rows, bias in zip(torch.split(self.bias, [self.width, self.num_heads]), biases, strict=True):
                 if bias is not None:  # else it is 0, as made
                     rows.copy_(bias)
         if self.out_bias is not None:

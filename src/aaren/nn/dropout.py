@@ -1,7 +1,7 @@
 """Dropout at the cost of a copy, alone, after a GELU, and of the weights of softmax attention, on a CPU.
 
 torch's random numbers are most of a small model's step. Here one number is drawn per call, from torch's
-generator or the thread's own, so seeds and checkpoints hold as with `F.dropout`; the rest is hashed from it
+generator, so seeds and checkpoints hold as with `F.dropout`; the rest is hashed from it
 (dropout.c). On other devices, in half precision, under torch.compile, under torch.func and where the kernels
 are not built torch's own functions are called: the same distribution, other random numbers.
 
@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.nn.generators import own_generator
 from aaren.ops.cpu import library, threads
 from aaren.ops.state import is_transformed
 
@@ -235,4 +234,4 @@ def _is_ours(x: Tensor) -> bool:
 
 def _draw_key() -> int:
     key = torch.empty((), dtype=torch.int64, device="cpu")  # whatever device is the default
-    return int(key.random_(generator=own_generator()))
+    return int(key.random_())

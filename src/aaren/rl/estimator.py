@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import repeatable, take_threads
+from aaren.engine.determinism import repeatable
 from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
@@ -170,7 +170,6 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 and to compare; None: what the data names, if it is one of Gymnasium's own.
         """
         del y
-        take_threads()
         self._require_settings()
         data = read_episodes(episodes, drop_short=True)
         _require_numbered(data)
@@ -202,11 +201,9 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             seed=seed,
         )
         engine = EngineConfig(device=self.device, threads=self.threads)  # type: ignore[arg-type]  # it checks
-        fitted = fit_experiment(
-            experiment, seed=seed, engine=engine, observer=observer, name="AarenPolicy", shares_process=True
-        )
+        fitted = fit_experiment(experiment, seed=seed, engine=engine, observer=observer, name="AarenPolicy")
         config = experiment.network
-        with repeatable(engine, seed=seed, shares_process=True):
+        with repeatable(engine, seed=seed):
             self.clone_ = fit_clone(
                 data.select(kept),
                 statistics=experiment.training.statistics,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import require_at_least, unknown_name
-from aaren.nn.generators import building_from
 from aaren.rl.data import StateStatistics, Trajectories
 from aaren.rl.model import ACTIONS
 
@@ -149,7 +148,8 @@ def fit_clone(
     best = np.argsort(-data.returns, kind="stable")[: max(1, len(data) // BEST_SHARE)]
     rows = np.concatenate([np.arange(data.offsets[one], data.offsets[one + 1]) for one in best])
     is_discrete = num_actions is not None
-    with building_from(torch.Generator().manual_seed(seed)):
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         clone = ClonePolicy(
             ClonePolicyConfig(
                 state_size=data.state_size,

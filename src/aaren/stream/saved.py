@@ -21,7 +21,6 @@ from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.fields import build, faults_error
 from aaren.files.atomic import write_bytes, write_text
 from aaren.nn import FoldedAttention
-from aaren.nn.generators import building_from
 from aaren.version import __version__
 
 FORMAT_VERSION = 1
@@ -112,7 +111,7 @@ def _read_preprocessing(folder: Path, described: dict[str, Any]) -> Any:  # Any:
 
 def _build(model_class: ModelClass, config: object) -> nn.Module:
     # The first weights are drawn only to be overwritten.
-    with building_from(torch.Generator()), torch.device("cpu"):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         return model_class(config)
 
 
