@@ -9,7 +9,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,11 @@ import startup
 from aaren.bench import pool, scan, stream_view, train
 from aaren.bench.publish import Benchmark, page_text
 from aaren.bench.record import read_record
+from aaren.engine.record import RunRecord
 from aaren.engine.setting import find_setting
 from aaren.files.marked import write_marked
 from aaren.lab import published
+from aaren.lab.records import collect, wall_seconds
 
 ROOT = Path(__file__).parents[1]
 PAIR = ("aaren", "transformer")
@@ -166,9 +168,8 @@ def which_forecaster() -> str:
 def hawkes_gaps() -> str:
     """Show how far each model is from the process that made the data."""
     found = {}
-    for path in (ROOT / "results" / "events").glob("hawkes-*-clean-cpu-seed0-*/record.json"):
-        record = _read(path)
-        found[record["cell"]["model"]] = record["metrics"]["test"]["gap_to_truth"]
+    for record in _runs("events", dataset="hawkes", rule="clean", profile="cpu", seed=0):
+        found[record.cell["model"]] = record.metric("test.gap_to_truth")
     rows = [[f"`{model}`", f"{gap:.3f}"] for model, gap in sorted(found.items(), key=lambda item: item[1])]
     return _table(["`--model`", "nats per event above the true process"], ["---", "--:"], rows)
 
@@ -250,13 +251,13 @@ def published_size_forecasts() -> str:
     """Show horizon 96 at profile paper, beside the published means."""
     rows = []
     for dataset, model in product(("ETTh1", "Exchange"), PAIR):
-        record = _only("forecasting", f"{dataset}-96-{model}-paper-seed0-*")
+        (record,) = _runs("forecasting", dataset=dataset, horizon=96, model=model, profile="paper", seed=0)
         row = [dataset, f"`{model}`"]
         for metric in ("mse", "mae"):
             cell = published.lookup("forecasting", dataset, 96, metric, model)
             assert cell is not None
-            row += [f"{record['metrics']['test'][metric]:.3f}", f"{cell.mean:.2f}"]
-        rows.append([*row, f"{record['epochs']:.0f}"])
+            row += [f"{record.metric(f'test.{metric}'):.3f}", f"{cell.mean:.2f}"]
+        rows.append([*row, f"{record.epochs:.0f}"])
     head = ["at the published size", "`--model`", "MSE", "published", "MAE", "published", "epochs"]
     return _table(head, ["---", "---", *["--:"] * 5], rows)
 
@@ -267,12 +268,11 @@ def traffic_losses() -> str:
     for horizon in (96, 192, 336, 720):
         by_model: list[dict[int, tuple[int, float, float]]] = [{}, {}]
         for model, by_seed in zip(PAIR, by_model, strict=True):
-            for path in (ROOT / "results" / "forecasting").glob(
-                f"traffic_20-{horizon}-{model}-cpu-*/record.json"
+            for run in _runs(
+                "forecasting", dataset="traffic-20", horizon=horizon, model=model, profile="cpu"
             ):
-                record, curve = _read(path), _curve("forecasting", path.parent.name)
-                errors = record["metrics"]["test"]
-                by_seed[record["seed"]] = record["updates"], curve[-1]["loss"], errors["mse"]
+                loss: Any = run.curve[-1]["loss"]
+                by_seed[run.seed] = run.updates, loss, run.metric("test.mse")
         seeds = by_model[0].keys() & by_model[1].keys()
         updates = max(by_seed[seed][0] for by_seed in by_model for seed in seeds)
         means = [statistics.mean(by_seed[seed][i] for seed in seeds) for i in (1, 2) for by_seed in by_model]
@@ -300,12 +300,9 @@ def accuracies(head: Sequence[str], columns: Sequence[tuple[str, str, str]]) -> 
 def _accuracies() -> dict[tuple[str, ...], list[float]]:
     """Read all accuracies at profile paper, %: seeds by dataset, model, rule and recipe."""
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for path in sorted((ROOT / "results" / "classification").glob("*/record.json")):
-        record = _read(path)
-        cell = record["cell"]
-        if record["profile"] == "paper" and record["status"] == "finished":
-            key = (cell["dataset"], cell["model"], cell["rule"], cell["recipe"])
-            found[key].append(100.0 * record["metrics"]["test"]["accuracy"])
+    for run in _runs("classification", profile="paper"):
+        key = tuple(str(run.cell[name]) for name in ("dataset", "model", "rule", "recipe"))
+        found[key].append(100.0 * run.metric("test.accuracy"))
     return found
 
 
@@ -332,11 +329,8 @@ def policy_scores() -> str:
     """Show the scores of both models in fresh episodes, beside those of the data."""
     today = find_setting("rl").protocol("cpu")
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for path in sorted((ROOT / "results" / "rl").glob("*-cpu-seed*/record.json")):
-        record = _read(path)
-        cell, is_changed = record["cell"], bool(record["changed"])
-        if record.get("protocol", 1) == today and record["status"] == "finished" and not is_changed:
-            found[cell["dataset"], cell["model"]].append(record["metrics"]["test"]["score"])
+    for run in _runs("rl", profile="cpu", protocol=today, changed=[]):
+        found[str(run.cell["dataset"]), str(run.cell["model"])].append(run.metric("test.score"))
     datasets = sorted({dataset for dataset, model in found if model == "aaren"})
     rows = [
         [name.removesuffix("-regen"), *(_seeds(found[name, model]) for model in ("behaviour", *PAIR))]
@@ -367,9 +361,9 @@ def medium_expert() -> str:
 
 def medium_expert_score() -> str:
     """Say what the grid's own run scores there."""
-    paths = (ROOT / "results" / "rl").glob("halfcheetah_medium_expert_regen-aaren-cpu-seed0-*/record.json")
-    record = max(map(_read, paths), key=lambda record: record.get("protocol", 1))
-    score, seconds = record["metrics"]["test"]["score"], record["seconds"]["cpu"]
+    runs = _runs("rl", dataset="halfcheetah-medium-expert-regen", model="aaren", profile="cpu", seed=0)
+    record = max(runs, key=lambda run: run.protocol)
+    score, seconds = record.metric("test.score"), record.seconds["cpu"]
     return f"scores {score:.0f} in thirty fresh episodes, after {seconds:.0f} CPU seconds"
 
 
@@ -382,14 +376,13 @@ def _swept(key: str, title: str) -> str:
     """Show the sweeps that first seeds by today's protocol have."""
     today = find_setting("rl").protocol("cpu")
     rows, head = [], [title, "`--model`"]
-    for path in sorted((ROOT / "results" / "rl").glob(f"*-cpu-seed0-*/sweep-{key}.json")):
-        record = _read(path.with_name("record.json"))
-        if record.get("protocol", 1) == today:
-            swept = _read(path)["rows"]
+    for run in _runs("rl", profile="cpu", seed=0, protocol=today):
+        if key in run.sweeps:
+            swept: Any = run.sweeps[key]["rows"]
             head[2:] = [f"{row['value']}" for row in swept]
-            cell = record["cell"]
             scores = [_whole(row["metrics"]["score"]) for row in swept]
-            rows.append([cell["dataset"].removesuffix("-regen"), f"`{cell['model']}`", *scores])
+            dataset = str(run.cell["dataset"]).removesuffix("-regen")
+            rows.append([dataset, f"`{run.cell['model']}`", *scores])
     if not rows:
         return "(no run by today's protocol yet)"
     return _table(head, ["---", "---", *["--:"] * (len(head) - 2)], rows)
@@ -399,11 +392,9 @@ def published_size_policies() -> str:
     """Show what runs at profile paper took and scored."""
     rows = []
     for model in PAIR:
-        folder = f"hopper_medium_regen-{model}-paper-seed0-*"
-        record = _only("rl", folder)
-        minutes = sum(record["seconds"][part] for part in ("training", "evaluation", "saving")) / 60.0
-        scores = [evaluation["validation"]["score"] for evaluation in _curve("rl", folder)]
-        found = [minutes, *scores, record["metrics"]["test"]["score"]]
+        (run,) = _runs("rl", dataset="hopper-medium-regen", model=model, profile="paper", seed=0)
+        scores: list[Any] = [point["validation"]["score"] for point in run.curve]  # type: ignore[index, call-overload]
+        found = [wall_seconds(run) / 60.0, *scores, run.metric("test.score")]
         rows.append([f"`{model}`", *map(_whole, found)])
     head = [
         "at the published size",
@@ -419,7 +410,9 @@ def published_size_policies() -> str:
 def sin_gap() -> str:
     """Say how far models that know the clock stay from the process whose rate depends on it."""
     aaren, transformer = (
-        _only("events", f"sin-{name}-cpu-seed0-*")["metrics"]["test"]["gap_to_truth"] for name in PAIR
+        run.metric("test.gap_to_truth")
+        for model in PAIR
+        for run in _runs("events", dataset="sin", model=model, profile="cpu", seed=0)
     )
     return f"Aaren stays {aaren:.3f} and the Transformer {transformer:.3f} nats above the truth"
 
@@ -443,14 +436,20 @@ def _table(head: Sequence[str], align: Sequence[str], rows: Iterable[Sequence[st
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, align, *rows))
 
 
-def _only(setting: str, folder: str) -> dict[str, Any]:
-    (path,) = (ROOT / "results" / setting).glob(f"{folder}/record.json")
-    return _read(path)
+def _runs(setting: str, **wanted: object) -> list[RunRecord]:
+    """Return the records of a setting with these values, of the cell or of the run itself, by their cells."""
+    runs = [
+        run
+        for run in _results()
+        if run.setting == setting
+        and all(run.cell.get(name, getattr(run, name, None)) == value for name, value in wanted.items())
+    ]
+    return sorted(runs, key=lambda run: ([str(value) for value in run.cell.values()], run.seed))
 
 
-def _curve(setting: str, folder: str) -> list[dict[str, Any]]:
-    (path,) = (ROOT / "results" / setting).glob(f"{folder}/curve.jsonl")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+@cache
+def _results() -> list[RunRecord]:
+    return collect(ROOT / "results").records
 
 
 def _read(path: Path) -> dict[str, Any]:

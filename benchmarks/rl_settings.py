@@ -17,7 +17,7 @@ from typing import Any
 from aaren.bench.record import machine
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
-from aaren.engine.use import Sweep, sweep_run
+from aaren.engine.use import Sweep, SweepRow, sweep_run
 from aaren.files.atomic import write_text
 
 RECORD = Path(__file__).parents[1] / "results" / "rl" / "medium_expert.json"
@@ -41,8 +41,8 @@ def measure(model: str, settings: str, *, dataset: str = DATASET) -> dict[str, A
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
         record = train(run, folder)
-        sweep = sweep_run(folder, Sweep("target_return", ASKED))
-        rows = json.loads(sweep.read_text(encoding="utf-8"))["rows"]
+        rows: list[SweepRow] = []
+        sweep_run(folder, Sweep("target_return", ASKED), on_row=rows.append)
     return {
         "model": model,
         "set": settings,
@@ -50,9 +50,9 @@ def measure(model: str, settings: str, *, dataset: str = DATASET) -> dict[str, A
         "cpu_seconds": round(record.seconds["cpu"]),
         "data": dict(record.data),
         "asked": {
-            row["value"]: {
-                "score": row["metrics"]["score"],
-                "returns": sorted(round(row["metrics"][f"return_{episode}"]) for episode in range(EPISODES)),
+            row.value: {
+                "score": row.metrics["score"],
+                "returns": sorted(round(row.metrics[f"return_{episode}"]) for episode in range(EPISODES)),
             }
             for row in rows
         },

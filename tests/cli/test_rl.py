@@ -37,11 +37,10 @@ def test_train_evaluate_and_ask_for_several_returns() -> None:
     assert "test.return_2" in found
     lines = run("evaluate", "run", "--targets", "0.5,2")
     assert lines[0].startswith("target_scale=0.5  target ")
-    assert lines[-1] == "run/sweep-target_scale.json"
-    kept = json.loads(Path("run/sweep-target_scale.json").read_text())
-    first, second = (row["metrics"]["target"] for row in kept["rows"])
+    sweep = json.loads(Path("run/record.json").read_text())["sweeps"]["target_scale"]
+    first, second = (row["metrics"]["target"] for row in sweep["rows"])
     assert second == 4 * first
-    assert (kept["key"], kept["part"]) == ("target_scale", "test")
+    assert sweep["part"] == "test"
     lines = run("evaluate", "run", "--sweep", "context=window,carried,reset", "--json", "--episodes", "1")
     assert [json.loads(line)["context"] for line in lines[:3]] == ["window", "carried", "reset"]
 

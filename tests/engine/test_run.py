@@ -11,7 +11,7 @@ from aaren.engine.loop import PausedError
 from aaren.engine.presets import make_run
 from aaren.engine.progress import Observer
 from aaren.engine.record import read_record
-from aaren.engine.run import FIGURES, train
+from aaren.engine.run import train
 from aaren.errors import ConfigError, DataError, StateError
 from aaren.files.lock import locked
 from support.toy_task import ToyExperiment
@@ -186,11 +186,6 @@ def test_predictions_that_a_setting_does_not_keep_are_refused_before_training(tm
     assert (record.status, record.updates) == ("failed", 0)
 
 
-def test_a_run_without_figures_leaves_no_file(toy_run: ToyRun, tmp_path: Path) -> None:
-    train(toy_run(epochs=1, checkpoint_seconds=1e9), tmp_path)
-    assert not (tmp_path / FIGURES).exists()
-
-
 def test_figures_are_drawn_without_dropout_and_gradients(
     toy_run: ToyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +196,6 @@ def test_figures_are_drawn_without_dropout_and_gradients(
 
     monkeypatch.setattr(ToyExperiment, "figures", figures)
     train(toy_run(epochs=1, checkpoint_seconds=1e9), tmp_path)
-    found = json.loads((tmp_path / FIGURES).read_text())
+    found = read_record(tmp_path / "record.json").figures
     assert len(found["forecast"]) == 3
     assert found["nothing"] is None

@@ -1,5 +1,8 @@
 import json
+import multiprocessing
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from aaren.engine.config import RunConfig
 from aaren.engine.run import train
 from aaren.errors import DataError
-from aaren.lab.records import collect
+from aaren.lab.records import append, collect
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def change(folder: Path, name: str, **values: object) -> Path:
 
 
 def test_finished_runs_are_found_and_the_rest_is_named(runs: Path) -> None:
-    newer = change(runs, "newer", format=2)
+    newer = change(runs, "newer", format=99)
     failed = change(runs, "failed", status="failed", error="DivergedError: the loss is nan")
     lacking = change(runs, "lacking")
     content = json.loads(lacking.read_text())
@@ -39,16 +42,61 @@ def test_finished_runs_are_found_and_the_rest_is_named(runs: Path) -> None:
     listed.write_text("[1, 2]")
     (runs / "toy" / "going-on").mkdir()
     found = collect(runs)
-    assert [item.path for item in found.records] == [runs / "toy" / "good" / "record.json"]
-    assert found.records[0].record.status == "finished"
-    assert {problem.path: problem.reason for problem in found.problems} == {
-        newer: "a newer version of aaren wrote it (format 2; this one reads 1): read it with that version",
-        failed: "the run failed: DivergedError: the loss is nan",
-        lacking: "is an incomplete record: it lacks metrics.",
-        cut: "it is not JSON: cut off, or something else wrote it",
-        foreign: "it is no record of a run: something else wrote it",
-        listed: "it is no record of a run: something else wrote it",
-    }
+    assert [record.status for record in found.records] == ["finished"]
+    assert found.unlisted == [runs / "toy" / "good"]
+    reasons = {problem.path: problem.reason for problem in found.problems}
+    assert reasons.keys() == {newer, failed, lacking, cut, foreign, listed}
+    assert reasons[failed] == "the run failed: DivergedError: the loss is nan"
+    assert [problem.path for problem in found.problems if problem.is_failure] == [failed]
+
+
+def test_the_line_of_a_run_is_its_record(runs: Path) -> None:
+    folder = runs / "toy" / "good"
+    append(folder)
+    append(folder)
+    found = collect(runs)
+    shutil.rmtree(folder)
+    assert collect(runs) == found
+    assert found.unlisted == []
+    assert (runs / "toy" / "runs.jsonl").read_text().count("\n") == 1
+
+
+def test_a_line_that_was_cut_off_is_ignored_and_then_replaced(runs: Path) -> None:
+    append(runs / "toy" / "good")
+    path = runs / "toy" / "runs.jsonl"
+    whole = path.read_text()
+    for length in (1, len(whole) // 2, len(whole) - 1):
+        path.write_text(whole[:length])
+        alone = collect(runs)
+        assert (len(alone.records), alone.problems) == (1, [])  # from the run's own folder
+        assert alone.unlisted == [runs / "toy" / "good"]
+        append(runs / "toy" / "good")
+        assert path.read_text() == whole
+
+
+def test_the_latest_of_two_records_of_one_cell_counts(runs: Path) -> None:
+    again = json.loads((runs / "toy" / "good" / "record.json").read_text())
+    later = again | {"date": "2999-01-01T00:00:00+00:00", "parameters": 7}
+    for shard, record in (("a", later), ("b", again), ("c", again | {"seed": 1})):
+        (runs / shard).mkdir()
+        (runs / shard / "runs.jsonl").write_text(json.dumps(record) + "\n")
+    found = collect(runs / "a", runs / "b", runs / "c")
+    assert sorted((record.seed, record.parameters == 7) for record in found.records) == [
+        (0, True),
+        (1, False),
+    ]
+
+
+def test_several_processes_append_whole_lines(runs: Path) -> None:
+    folders = []
+    for seed in range(8):
+        change(runs, f"seed{seed}", seed=seed, command="x" * 100_000)
+        folders.append(runs / "toy" / f"seed{seed}")
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("fork")) as pool:
+        list(pool.map(append, folders))
+    shutil.rmtree(runs / "toy" / "good")
+    assert sorted(record.seed for record in collect(runs).records) == list(range(8))
+    assert collect(runs).unlisted == []
 
 
 def test_several_folders(runs: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from aaren.errors import StateError
 from aaren.files.lock import locked
 from aaren.lab import schedule as scheduling
 from aaren.lab.plan import PlannedRun
+from aaren.lab.records import collect
 from aaren.lab.schedule import Schedule, Scheduler, last_evaluation, newest_checkpoint
 from aaren.lab.workers import Ended, Exit, LocalWorkers, carry_out
 from lab.conftest import Notes
@@ -45,10 +46,12 @@ def test_a_trained_run_is_swept_once(planned: Planned, notes: Notes) -> None:
     sweep = Sweep.parse("batch_size=4,8")
     run = replace(planned(0), sweeps=(sweep,))
     Scheduler(Schedule.of([run]), LocalWorkers(1, threads=1), notes).run()
-    first = sweep.file(run.folder).read_text()
-    assert [row["value"] for row in json.loads(first)["rows"]] == ["4", "8"]
+    first = read_record(run.folder / "record.json")
+    assert [row["value"] for row in first.sweeps["batch_size"]["rows"]] == ["4", "8"]
     Scheduler(Schedule.of([run]), LocalWorkers(1, threads=1), notes).run()
-    assert sweep.file(run.folder).read_text() == first
+    assert read_record(run.folder / "record.json") == first
+    assert collect(run.folder.parent).records == [first]
+    assert (run.folder.parent / "runs.jsonl").read_text().count("\n") == 1
 
 
 def test_a_sweep_that_cannot_be_is_a_failure_and_the_record_stays(
@@ -299,7 +302,7 @@ def test_a_pause_between_two_values_of_a_sweep(planned: Planned) -> None:
     sweep = Sweep.parse("batch_size=4,8")
     code, text = carried_out(replace(run, sweeps=(sweep,)), is_paused=True)
     assert (code, text) == (Exit.PAUSED, "stopped after batch_size=4; the same command sweeps it again.")
-    assert not sweep.file(run.folder).exists()
+    assert read_record(run.folder / "record.json").sweeps == {}
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """Run folders written by hand: real records and curves with numbers that a test chooses."""
 
-import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aaren.engine.record import RunRecord
+from aaren.engine.record import RunRecord, read_record
 from aaren.report.names import setting_of
 
 REPORTS = {
@@ -85,7 +85,11 @@ def make_run(
         best_update=100,
         resumed=0,
         seconds={"training": 100.0, "inside_updates": 90.0, "evaluation": 15.0, "saving": 5.0},
-        curve="curve.jsonl" if curve else None,
+        curve=[
+            {"update": 10 * (n + 1), "loss": value, "validation": {reports[0].partition(".")[2]: value}}
+            for n, value in enumerate(curve or ())
+        ],
+        figures=dict(figures or {}),
         data=data or {},
         protocol=setting_of(setting).protocol(profile) if protocol is None else protocol,
         facts=dict(facts or {}),
@@ -95,21 +99,13 @@ def make_run(
         machine={"cpu": "a processor", "cores": 2, "memory_bytes": 8_000_000_000},
     )
     record.write(folder / "record.json")
-    watched = reports[0].partition(".")[2]
-    if curve:
-        looks = [
-            {"update": 10 * (n + 1), "epoch": n, "loss": value, "validation": {watched: value}}
-            for n, value in enumerate(curve)
-        ]
-        (folder / "curve.jsonl").write_text("".join(json.dumps(look) + "\n" for look in looks))
-    if figures:
-        (folder / "figures.json").write_text(json.dumps(figures))
     return folder
 
 
 def write_sweep(folder: Path, key: str, values: dict[str, float], metric: str) -> None:
     rows = [{"value": value, "metrics": {metric: found}} for value, found in values.items()]
-    (folder / f"sweep-{key}.json").write_text(json.dumps({"kind": "sweep", "key": key, "rows": rows}))
+    record = read_record(folder / "record.json")
+    replace(record, sweeps={**record.sweeps, key: {"rows": rows}}).write(folder / "record.json")
 
 
 def make_results(root: Path) -> Path:

@@ -22,7 +22,7 @@ WriteRun = Callable[..., Path]
 
 
 def only(root: Path, report: str) -> Comparison:
-    rows, _ = arrange(collect(root).records)
+    rows = arrange(collect(root).records)
     (row,) = [row for row in rows if row.runs.keys() & {"aaren", "transformer"}]
     return compare(row, metric(report))
 

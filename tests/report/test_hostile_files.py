@@ -23,7 +23,7 @@ def sound(root: Path, write_run: WriteRun) -> None:
 
 
 @pytest.mark.parametrize("text", [DEEP, HUGE, '{"a": ' * 100_000, "1e999", "NaN", "\ud800", "\0", '"', "{}"])
-@pytest.mark.parametrize("name", ["record.json", "curve.jsonl", "figures.json", "sweep-context.json"])
+@pytest.mark.parametrize("name", ["record.json", "runs.jsonl"])
 def test_one_hostile_file_stops_nothing(name: str, text: str, tmp_path: Path, write_run: WriteRun) -> None:
     sound(tmp_path, write_run)
     bad = write_run(tmp_path, "rl", "hopper-medium", "aaren", 50.0, curve=[1.0, 2.0])
@@ -31,9 +31,8 @@ def test_one_hostile_file_stops_nothing(name: str, text: str, tmp_path: Path, wr
     results = read_results(tmp_path)
     render_section(results)
     assert "sin" in render_markdown(results)
-    if name == "record.json":
-        (problem,) = results.problems
-        assert problem.path.parent == bad
+    assert all(problem.path == bad / name for problem in results.problems)
+    assert len(results.problems) == (name == "record.json")  # a line without its end is none yet
 
 
 def test_a_hostile_benchmark_stops_nothing(tmp_path: Path, write_run: WriteRun) -> None:
@@ -103,11 +102,8 @@ def test_changed_values_stop_nothing(seed: int, full_results: Path, tmp_path: Pa
             folder.mkdir(parents=True)
             for file in path.parent.iterdir():
                 text = file.read_text()
-                if file.suffix == ".json" and text.startswith("{"):
+                for _ in range(3):
                     text = json.dumps(changed(json.loads(text), rng))
-                elif file.suffix == ".jsonl" and text:
-                    lines = [changed(json.loads(line), rng) for line in text.splitlines()]
-                    text = "\n".join(map(json.dumps, lines))
                 (folder / file.name).write_text(text)
         try:
             results = read_results(root)

@@ -42,10 +42,7 @@ def test_equal_records_give_equal_reports(full_results: Path, tmp_path: Path) ->
 def test_broken_and_foreign_records_are_named_and_left_out(full_results: Path, tmp_path: Path) -> None:
     results, (page, tables, _) = write_report([full_results], tmp_path / "report")
     reasons = {problem.path.parent.name: problem.reason for problem in results.problems}
-    assert reasons == {
-        "cut-off": "it is not JSON: cut off, or something else wrote it",
-        "foreign": "it is no record of a run: something else wrote it",
-    }
+    assert reasons.keys() == {"cut-off", "foreign"}
     for text in (page.read_text(), tables.read_text()):
         assert "cut-off/record.json" in text
         assert "it is no record of a run" in text
@@ -58,7 +55,7 @@ def test_a_failed_or_newer_run_is_a_problem(tmp_path: Path, write_run: WriteRun)
     newer = write_run(tmp_path, "events", "mimic", "aaren", 0.7) / "record.json"
     newer.write_text(json.dumps({**json.loads(newer.read_text()), "format": 99}))
     reasons = sorted(problem.reason for problem in read_results(tmp_path).problems)
-    assert reasons[0].startswith("a newer version of aaren wrote it (format 99")
+    assert reasons[0].startswith("it has format 99")
     assert reasons[1] == "the run failed: DataError: no such column"
 
 
@@ -70,12 +67,9 @@ def test_a_foreign_benchmark_is_a_problem(tmp_path: Path, write_run: WriteRun) -
     assert problem.reason.startswith("is not JSON")
 
 
-def test_broken_files_beside_a_record_leave_no_figure(tmp_path: Path, write_run: WriteRun) -> None:
-    folder = write_run(
-        tmp_path / "runs", "forecasting", "ETTh1", "aaren", 0.5, 0.4, horizon=96, curve=[1.0, 0.5]
-    )
-    (folder / "figures.json").write_text("{")
-    (folder / "curve.jsonl").write_text('{"update": 1, "validation": {"mse": 1.0}}\n{"upd')
+def test_a_curve_of_one_point_and_strange_figures_are_not_drawn(tmp_path: Path, write_run: WriteRun) -> None:
+    broken = {"figures": {"windows": 3}, "curve": [1.0]}
+    write_run(tmp_path / "runs", "forecasting", "ETTh1", "aaren", 0.5, 0.4, horizon=96, **broken)
     _, (page, *_) = write_report([tmp_path / "runs"], tmp_path / "report")
     text = page.read_text()
     assert 'data-figure="forecasting-forecasts"' not in text
@@ -178,11 +172,9 @@ def test_an_unknown_setting_is_displayed_and_never_imported(
     (tmp_path / "own_setting.py").write_text("raise AssertionError('a record chose what is imported')")
     for model, f1 in (("aaren", 0.9), ("transformer", 0.5), ("simple", 0.4)):
         folder = write_run(tmp_path / "runs", "events", "mine", model, test={"f1": f1}, curve=[0.1, 0.2])
-        record = json.loads((folder / "record.json").read_text())
+        record = json.loads((folder / "record.json").read_text().replace('"nll"', f'"{validation}"'))
         own = {"setting": "own_setting", "reports": ["test.f1"], "higher_is_better": ["test.f1"]}
         (folder / "record.json").write_text(json.dumps(record | own))
-        curve = (folder / "curve.jsonl").read_text().replace('"nll"', f'"{validation}"')
-        (folder / "curve.jsonl").write_text(curve)
     _, (page, tables, _) = write_report([tmp_path / "runs"], tmp_path / "report")
     text = page.read_text()
     assert '<section id="own_setting"><h2>own_setting</h2>' in text

@@ -13,7 +13,7 @@ WriteRun = Callable[..., Path]
 
 
 def rows_of(root: Path) -> list[Row]:
-    return arrange(collect(root).records)[0]
+    return arrange(collect(root).records)
 
 
 def test_profiles_and_changed_keys_stand_apart(tmp_path: Path, write_run: WriteRun) -> None:
@@ -60,12 +60,14 @@ def test_rules_recipes_and_causal_models_are_variants(tmp_path: Path, write_run:
 
 
 def test_of_two_runs_of_one_row_the_later_counts(tmp_path: Path, write_run: WriteRun) -> None:
-    old = write_run(tmp_path / "a", "events", "sin", "aaren", 0.7, date="2026-01-01T00:00:00+00:00")
-    new = write_run(tmp_path / "b", "events", "sin", "aaren", 0.6, date="2026-01-02T00:00:00+00:00")
-    rows, problems = arrange(collect(tmp_path).records)
-    assert rows[0].values("aaren", "test.nll") == {0: 0.6}
-    assert [problem.path.parent for problem in problems] == [old]
-    assert problems[0].reason == f"a later run of the same row and seed counts: {new.name}"
+    write_run(tmp_path / "a", "events", "sin", "aaren", 0.7, date="2026-01-02T00:00:00+00:00")
+    write_run(tmp_path / "b", "events", "sin", "aaren", 0.6, date="2026-01-01T00:00:00+00:00")
+    changed = {"changed": ("engine.threads",), "date": "2026-01-03T00:00:00+00:00"}
+    (row,) = rows_of(tmp_path)
+    assert row.values("aaren", "test.nll") == {0: 0.7}
+    write_run(tmp_path / "a", "events", "sin", "aaren", 0.5, **changed)
+    (row,) = rows_of(tmp_path)
+    assert row.values("aaren", "test.nll") == {0: 0.5}
 
 
 def test_datasets_come_in_the_order_of_the_paper(tmp_path: Path, write_run: WriteRun) -> None:
@@ -102,7 +104,8 @@ def test_a_row_is_superseded_once_the_newer_protocol_has_its_models(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
     models = ("aaren", "transformer", "gru")
-    old = [write_run(tmp_path, "events", "sin", model, 0.9, protocol=1) for model in models]
+    for model in models:
+        write_run(tmp_path, "events", "sin", model, 0.9, protocol=1)
     write_run(tmp_path, "events", "hawkes", "aaren", 0.9, protocol=1)
     write_run(tmp_path, "events", "sin", "aaren", 0.7, protocol=2)
     found = read_results(tmp_path)
@@ -114,7 +117,7 @@ def test_a_row_is_superseded_once_the_newer_protocol_has_its_models(
         ("sin", TODAY, ""),
         ("hawkes", 1, "protocol=1"),
     ]  # what is not superseded is set apart
-    assert {run.path.parent for run in found.superseded} == set(old)
+    assert {run.cell["model"] for run in found.superseded} == set(models)
 
 
 def test_a_cure_of_one_model_leaves_the_runs_of_all_others(

@@ -4,7 +4,6 @@
 """
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,7 @@ def evaluate(
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="KEY=A,B,C", help="Once for every value; kept as sweep-KEY.json in the run."),
+        typer.Option(metavar="KEY=A,B,C", help="Once for every value; kept in the run's record."),
     ] = None,
     targets: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Short for --sweep target_scale=A,B,C (rl).")
@@ -75,8 +74,7 @@ def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -
                 + "  ".join(f"{name} {row.metrics[name]:.6g}" for name in row.metrics)
             )
 
-    path = sweep_run(run, wanted, part=part, assignments=chosen, on_row=tell)
-    print(path, file=sys.stderr if as_json else sys.stdout)
+    sweep_run(run, wanted, part=part, assignments=chosen, on_row=tell)
 
 
 def predict(

@@ -58,6 +58,7 @@ def reproduce(
     from aaren.engine.loop import pausing_on_signals
     from aaren.lab.display import announcement, choose_display, outcome
     from aaren.lab.plan import Request, chosen_settings, find_status, parse_seeds, parse_shard, plan
+    from aaren.lab.records import append
     from aaren.lab.schedule import Schedule, Scheduler, holding
     from aaren.lab.workers import Resources
 
@@ -84,6 +85,8 @@ def reproduce(
                 return
             for line in announced:
                 _say(line)
+            for folder in status.unlisted:
+                append(folder)
             schedule = Schedule.of(
                 status.waiting,
                 estimates=status.estimates,
@@ -121,8 +124,8 @@ def print_plan(request: "Request", runs: "Sequence[PlannedRun]", status: "GridSt
     from aaren.table import Cell, Column, Table, to_rich
 
     results = read_results(out) if out.is_dir() else Results(rows=[], problems=[])
-    records = [*(run for row in results.rows for run in row.found), *results.superseded]
-    costs = dataset_costs(runs, status, [run.record for run in records])
+    records = [record for row in results.rows for record in row.records]
+    costs = dataset_costs(runs, status, [*records, *results.superseded])
     columns = [Column(label=label, kind="text") for label in ("setting", "dataset")]
     columns += [Column(label=label) for label in ("runs", "done", "core-hours left")]
     table = Table(name="plan", title="", columns=[*columns, Column(label="from", kind="text")])
@@ -147,7 +150,7 @@ def print_plan(request: "Request", runs: "Sequence[PlannedRun]", status: "GridSt
     )
     if results.superseded:
         print(f"{len(results.superseded)} records are superseded by a newer protocol:")
-        print("\n".join(str(run.path.parent) for run in results.superseded))
+        print("\n".join(record.command for record in results.superseded))
 
 
 def print_tables(out: Path, settings: Sequence[str], profile: str) -> None:

@@ -1,5 +1,7 @@
 """RunRecord: what was run, on what, and what came out, as JSON. Every number in a table comes from one.
 
+The same record is `record.json` in the folder of a run and a line of `runs.jsonl` among results.
+
 Strict JSON: a number that is not finite is null. Of the machine it tells versions and processor, but no host,
 user or path.
 """
@@ -8,7 +10,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -26,11 +28,11 @@ from aaren.errors import DataError
 from aaren.files.atomic import write_text
 from aaren.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 PACKAGES = ("torch", "numpy", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
 KIND = "run"
+MOST_POINTS = 150  # of a learning curve in a record
 _DIGITS = 20  # of an integer of 64 bits, and its sign
-_ADDED = {"higher_is_better", "protocol"}  # fields that older records of this format do not have
 
 
 def now() -> str:
@@ -86,21 +88,29 @@ class RunRecord:
     resumed: int = 0
     # Wall time by account; `cpu` of the run, `others` of other processes meanwhile.
     seconds: dict[str, float] = field(default_factory=dict)
-    curve: str | None = None  # the file beside this one
+    curve: list[dict[str, Json]] = field(default_factory=list)  # see `thin_curve`
+    figures: dict[str, Json] = field(default_factory=dict)  # see `Experiment.figures`
+    sweeps: dict[str, dict[str, Json]] = field(default_factory=dict)  # by key; see `sweep_run`
+    preprocessing: dict[str, Json] = field(default_factory=dict)  # see `Experiment.preprocessing`
     data: dict[str, str] = field(default_factory=dict)  # sha256 of every data file
     facts: dict[str, Json] = field(default_factory=dict)
     error: str | None = None
     threads: int = 0
-    processes: int = 1
     date: str = field(default_factory=now)
     versions: dict[str, str] = field(default_factory=versions)
     higher_is_better: list[str] = field(default_factory=list)  # of the reports
-    protocol: int = 1  # see `Setting.protocol`; older records do not name it
+    protocol: int = 1  # see `Setting.protocol`
     machine: Mapping[str, Json] = field(default_factory=machine)
 
+    def to_json(self) -> str:
+        """Return the record as one line of JSON."""
+        return strict_json({"format": FORMAT, "kind": KIND, **asdict(self)})
+
     def write(self, path: Path) -> None:
-        """Write as JSON, all at once."""
-        write_text(path, strict_json({"format": FORMAT, "kind": KIND, **asdict(self)}, indent=1) + "\n")
+        """Write as JSON, a line per field, all at once."""
+        fields = {"format": FORMAT, "kind": KIND, **asdict(self)}
+        lines = (f" {strict_json(name)}: {strict_json(value)}" for name, value in fields.items())
+        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
     def metric(self, name: str) -> float:
         """Return a number by its place, such as "test.mse"; NaN if it was not finite."""
@@ -116,38 +126,84 @@ class RunRecord:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Read a record back, checking that it is one that this version understands."""
+    """Read the record of a run from its folder."""
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise DataError(
             f"no record at {path}: the run has not finished. Resume it with the command that began it."
         ) from error
     except ValueError as error:
-        raise DataError(
-            f"{path} is not JSON ({error}): it was cut off, or something else wrote it."
-        ) from error
+        raise DataError(f"{path} is not UTF-8: something else wrote it.") from error
+    try:
+        return parse_record(text)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def parse_record(text: str) -> RunRecord:
+    """Build a record from its JSON, checking that it is one that this version understands."""
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise DataError("it is not JSON: cut off, or something else wrote it.") from error
     if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise DataError(f"{path} is no record of a run: those are written by `aaren train`.")
+        raise DataError("it is no record of a run: something else wrote it.")
     if content.get("format") != FORMAT:
         raise DataError(
-            f"{path} has format {content.get('format')!r}; this version of aaren reads format {FORMAT}. "
+            f"it has format {content.get('format')!r}; this version of aaren reads format {FORMAT}. "
             "Read it with the version that wrote it."
         )
     hints = {item.name: item.type for item in fields(RunRecord)}
-    missing = sorted(hints.keys() - content.keys() - _ADDED)
+    missing = sorted(hints.keys() - content.keys())
     if missing:
-        raise DataError(f"{path} is an incomplete record: it lacks {', '.join(missing)}.")
-    found = {name: content[name] for name in hints if name in content}
-    strange = sorted(name for name, value in found.items() if not _fits(value, hints[name]))
+        raise DataError(f"it is an incomplete record: it lacks {', '.join(missing)}.")
+    values = {name: content[name] for name in hints}
+    strange = sorted(name for name, value in values.items() if not _fits(value, hints[name]))
     if not strange:
         # A metric that was not finite is null; nothing else of these is.
-        strange += ["epochs"] * (found["epochs"] is None) + ["seconds"] * (None in found["seconds"].values())
-        strange += ["protocol"] * (found.get("protocol", 1) < 1)
-        strange += ["cell"] * (not isinstance(found["cell"].get("horizon", 0), int))
+        strange += ["epochs"] * (values["epochs"] is None)
+        strange += ["seconds"] * (None in values["seconds"].values())
+        strange += ["protocol"] * (values["protocol"] < 1)
+        strange += ["cell"] * (not isinstance(values["cell"].get("horizon", 0), int))
     if strange:
-        raise DataError(f"{path} is no valid record: {', '.join(strange)} has the wrong type or value.")
-    return RunRecord(**found)
+        raise DataError(f"it is no valid record: {', '.join(strange)} has the wrong type or value.")
+    return RunRecord(**values)
+
+
+def thin_curve(
+    evaluations: Sequence[Mapping[str, Any]], reports: Sequence[str], *, most: int = MOST_POINTS
+) -> list[dict[str, Json]]:
+    """Return what a record keeps of a learning curve: at most so many points, evenly, and the last.
+
+    A point has the update, the training loss and the reported numbers of the validation part, each to six
+    digits.
+
+    >>> curve = [{"update": n, "loss": n / 3, "validation": {"mse": 1.0, "bias": 0.1}} for n in range(5)]
+    >>> [point["update"] for point in thin_curve(curve, ["test.mse"], most=3)]
+    [0, 2, 4]
+    >>> thin_curve(curve, ["test.mse"])[1]
+    {'update': 1, 'loss': 0.333333, 'validation': {'mse': 1.0}}
+    """
+    step = max(1, -(-(len(evaluations) - 1) // (most - 1)))
+    points = list(evaluations[::step])
+    if evaluations and points[-1] is not evaluations[-1]:
+        points.append(evaluations[-1])
+    names = {report.rpartition(".")[2] for report in reports}
+    return [
+        {
+            "update": point["update"],
+            "loss": _six_digits(point["loss"]),
+            "validation": {
+                name: _six_digits(value) for name, value in point["validation"].items() if name in names
+            },
+        }
+        for point in points
+    ]
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def parse_json(text: str) -> Any:

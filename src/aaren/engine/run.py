@@ -24,7 +24,7 @@ from aaren.engine.experiment import Batch, Experiment, Json
 from aaren.engine.loop import Fitted, PausedError, evaluate, evaluating, fit
 from aaren.engine.plan import Evaluation, Plan, RunStatus
 from aaren.engine.progress import Observer, Observers
-from aaren.engine.record import RunRecord, read_record, strict_json
+from aaren.engine.record import RunRecord, read_record, strict_json, thin_curve
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, UnwritableError
 from aaren.fields import to_mapping
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 CONFIG, RECORD, CURVE = "run.toml", "record.json", "curve.jsonl"
 MODEL = "model"  # a folder: the selected weights
 PREPROCESSING = "preprocessing.json"  # what was learned from the data outside the model
-FIGURES = "figures.json"  # the few numbers that figures are drawn from
 PREDICTIONS = "predictions.safetensors"  # if asked
 CHECKPOINTS = "checkpoints"  # a folder, while the run is not finished
 
@@ -103,12 +102,12 @@ def train(
             )
             record = None
             if world.is_first:
-                record = _finish(config, folder, setting, experiment, fitted, command=command, world=world)
+                record = _finish(config, folder, setting, experiment, fitted, command=command)
         except (PausedError, KeyboardInterrupt):
             raise
         except Exception as error:
             if world.is_first:
-                _fail(config, folder, curve.status, error, command=command, world=world)
+                _fail(config, folder, curve.status, error, command=command)
             raise
         return cast("RunRecord", world.broadcast(record))
 
@@ -178,7 +177,6 @@ def _finish(
     fitted: Fitted,
     *,
     command: str,
-    world: World,
 ) -> RunRecord:
     """Evaluate on the test part, once, and write everything; the record last: it marks the run finished."""
     model, status, plan = fitted.model, fitted.status, experiment.plan
@@ -189,13 +187,15 @@ def _finish(
         with evaluating(model):
             figures = experiment.figures(model)
     record = replace(
-        _record(config, status, command=command, world=world),
+        _record(config, status, command=command),
         status="finished",
         metrics={"test": test, **_evaluations(status)},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         epochs=round(status.update / plan.updates_per_epoch, 3),
         data=dict(experiment.checksums()),
         facts=dict(experiment.facts()),
+        figures=dict(figures),
+        preprocessing=dict(experiment.preprocessing()),
         threads=fitted.threads,
     )
     with writing(folder):
@@ -207,20 +207,16 @@ def _finish(
         if hasattr(model, "preprocessing"):
             model.preprocessing = cast("Any", dict(experiment.preprocessing()))
         setting.save_model(model.to("cpu"), folder / MODEL)
-        if figures:
-            write_text(folder / FIGURES, strict_json(figures) + "\n")
-        write_text(folder / PREPROCESSING, strict_json(experiment.preprocessing(), indent=1) + "\n")
+        write_text(folder / PREPROCESSING, strict_json(record.preprocessing, indent=1) + "\n")
         write_text(folder / CURVE, _curve_lines(status))
         record.write(folder / RECORD)
     checkpoint.remove(folder / CHECKPOINTS)
     return record
 
 
-def _fail(
-    config: RunConfig, folder: Path, status: RunStatus, error: Exception, *, command: str, world: World
-) -> None:
+def _fail(config: RunConfig, folder: Path, status: RunStatus, error: Exception, *, command: str) -> None:
     """Leave a record of the failure; if even that fails, the error itself is what matters."""
-    record = _record(config, status, command=command, world=world)
+    record = _record(config, status, command=command)
     text = f"{type(error).__name__}: {error}"
     try:
         replace(record, metrics=_evaluations(status), ended_by="error", error=text).write(folder / RECORD)
@@ -228,7 +224,7 @@ def _fail(
         return
 
 
-def _record(config: RunConfig, status: RunStatus, *, command: str, world: World) -> RunRecord:
+def _record(config: RunConfig, status: RunStatus, *, command: str) -> RunRecord:
     return replace(
         blank_record(config, command=command),
         updates=status.update,
@@ -236,8 +232,7 @@ def _record(config: RunConfig, status: RunStatus, *, command: str, world: World)
         best_update=status.best["update"] if status.best else None,
         resumed=status.resumed,
         seconds={name: round(seconds, 3) for name, seconds in status.seconds.items()},
-        curve=CURVE if status.curve else None,
-        processes=world.size,
+        curve=thin_curve(status.curve, find_setting(config.setting).reports),
     )
 
 

@@ -1,9 +1,9 @@
 """Use a finished run: evaluate it again, also for several values of a key, or predict from new data."""
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from aaren.engine.config import RunConfig, from_record, override, read_toml
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
 from aaren.engine.loop import evaluate
-from aaren.engine.record import RunRecord, now, read_record, strict_json
-from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, writing
+from aaren.engine.record import RunRecord, now, read_record
+from aaren.engine.run import CONFIG, MODEL, RECORD, writing
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.fields import flatten, to_mapping
-from aaren.files.atomic import replacing, write_text
+from aaren.files.atomic import replacing
 
 _OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as settings call them
 
@@ -53,13 +53,12 @@ def predict_run(folder: Path, *, source: Path, target: Path) -> None:
     if not os.path.isfile(source):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
         raise DataError(f"no file {source}: --data needs the new data to predict from.")
     _require_writable(folder, source, target)
-    config, _record = open_run(folder)
+    config, record = open_run(folder)
     setting = find_setting(config.setting)
-    preprocessing: dict[str, Json] = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
     with repeatable(config.engine, seed=config.seed), torch.no_grad():
         model = setting.load_model(folder / MODEL).eval()
         with replacing(target) as temporary:
-            setting.predict(model, config.task, preprocessing, source=source, target=temporary)
+            setting.predict(model, config.task, record.preprocessing, source=source, target=temporary)
 
 
 def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
@@ -94,10 +93,6 @@ class Sweep(NamedTuple):
             )
         return cls(key.strip(), values)
 
-    def file(self, folder: Path) -> Path:
-        """Return the file of a run's results."""
-        return folder / f"sweep-{self.key.replace('/', '_')}.json"
-
 
 class SweepRow(NamedTuple):
     """One value of the key, and what came out."""
@@ -113,8 +108,8 @@ def sweep_run(
     part: str = "test",
     assignments: Sequence[str] = (),
     on_row: Callable[[SweepRow], None] | None = None,
-) -> Path:
-    """Evaluate a run once for every value of a key and write `sweep-KEY.json` into its folder.
+) -> None:
+    """Evaluate a run once for every value of a key and keep the results in its record, under `sweeps`.
 
     Args:
         folder: Of a finished run.
@@ -129,18 +124,15 @@ def sweep_run(
         rows.append(SweepRow(value, metrics))
         if on_row is not None:
             on_row(rows[-1])
-    target = sweep.file(folder)
-    content = {
-        "kind": "sweep",
-        "key": sweep.key,
+    record = read_record(folder / RECORD)
+    results: dict[str, Json] = {
         "part": part,
         "changed": list(assignments),
         "date": now(),
         "rows": [{"value": row.value, "metrics": dict(row.metrics)} for row in rows],
     }
     with writing(folder):
-        write_text(target, strict_json(content, indent=1) + "\n")
-    return target
+        replace(record, sweeps={**record.sweeps, sweep.key: results}).write(folder / RECORD)
 
 
 def _require_writable(folder: Path, source: Path, target: Path) -> None:

@@ -21,22 +21,19 @@ from aaren.datasets.verify import checksums
 from aaren.engine.config import PROFILES, RunConfig, from_record
 from aaren.engine.presets import make_run
 from aaren.engine.record import RunRecord
-from aaren.engine.run import MODEL
+from aaren.engine.run import MODEL, RECORD
 from aaren.engine.setting import CellGroup, find_setting, import_setting
 from aaren.engine.use import Sweep
 from aaren.errors import ConfigError, unknown_name
 from aaren.fields import flatten, to_mapping
 from aaren.lab.margins import fixed_margin
 from aaren.lab.published import MODELS
-from aaren.lab.records import Collected, FoundRecord, collect, data_digest, seconds_of
+from aaren.lab.records import NOT_OF_CELL, Collected, collect, data_digest, seconds_of
 from aaren.lab.statistics import half_width, interval, judge, summarise
 
 MAX_SEEDS = 1000
 FIRST_SEEDS, AUTO_SEEDS = 3, 5  # of --seeds auto
 SEEDS = {"smoke": 1, "cpu": 5, "paper": 5}  # as many as the paper's, but for a smoke test
-
-# Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
-_HOW = ("changed", "engine.threads", "engine.checkpoint_seconds", "engine.predictions")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +76,7 @@ class PlannedRun:
 def identity(config: RunConfig) -> str:
     """Return what two runs share that compute the same numbers, whatever their folders are called."""
     values = flatten(to_mapping(config))
-    return json.dumps({key: value for key, value in values.items() if key not in _HOW}, sort_keys=True)
+    return json.dumps({key: value for key, value in values.items() if key not in NOT_OF_CELL}, sort_keys=True)
 
 
 def plan(request: Request, out: Path) -> list[PlannedRun]:
@@ -152,7 +149,7 @@ def _auto_seeds(
     cells: Iterable["_Cell"], planned: Callable[["_Cell", int], PlannedRun], out: Path
 ) -> dict["_Cell", int]:
     """Return how many seeds each cell gets: three or five for a pair, else one."""
-    records = {_identity(item): item.record for item in (collect(out).records if out.is_dir() else [])}
+    records = {_identity(record): record for record in (collect(out).records if out.is_dir() else [])}
     counts: dict[_Cell, int] = {}
     for cell in cells:
         if cell.model not in MODELS:
@@ -300,21 +297,23 @@ class GridStatus:
     without_data: dict[str, list[PlannedRun]] = field(default_factory=dict)  # by dataset
     waiting: list[PlannedRun] = field(default_factory=list)
     estimates: dict[Path, float] = field(default_factory=dict)  # seconds by folder, of waiting runs
+    unlisted: list[Path] = field(default_factory=list)  # folders of finished runs whose line is to be written
 
 
 def find_status(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = False) -> GridStatus:
     """Compare planned runs with a results folder and with the data on disk.
 
     A record counts for every planned run that computes the same by the same protocol from the same data,
-    whatever its folder is called and with however many threads it was run; where only a sweep is missing, the
-    run waits for that. A record that cannot be read is never overwritten: it may be a newer version's.
+    whatever its folder was called and with however many threads it was run; where only a sweep is missing,
+    and the run's folder still has the model, the run waits for that. A record that cannot be read is never
+    overwritten: it may be a newer version's.
     """
-    collected = collect(out) if out.is_dir() else Collected(records=[], problems=[])
-    done: dict[str, list[FoundRecord]] = {}
-    for item in collected.records:
-        done.setdefault(_identity(item), []).append(item)
+    collected = collect(out) if out.is_dir() else Collected(records=[], problems=[], unlisted=[])
+    done: dict[str, list[RunRecord]] = {}
+    for record in collected.records:
+        done.setdefault(_identity(record), []).append(record)
     problems = {problem.path.parent: problem for problem in collected.problems}
-    found = GridStatus()
+    found = GridStatus(unlisted=collected.unlisted)
     has_data: dict[str, bool] = {}
     on_disk_now: dict[str, dict[str, str]] = {}  # checksums by dataset
     for planned in runs:
@@ -322,17 +321,15 @@ def find_status(runs: Sequence[PlannedRun], out: Path, *, retry_failed: bool = F
         if same and planned.dataset not in on_disk_now:
             on_disk_now[planned.dataset] = _checksums(planned)
         now = on_disk_now.get(planned.dataset, {})
-        record = next((item for item in reversed(same) if is_of_data(item.record, now)), None)
+        finished = next((record for record in reversed(same) if is_of_data(record, now)), None)
         run = planned
-        if record is None and any(item.path.parent == run.folder for item in same):
+        if finished is None and same and (run.folder / RECORD).is_file() and run.folder not in problems:
             # The folder holds a run of other data, which must not be lost.
             run = replace(planned, folder=run.folder.with_name(f"{run.folder.name}-data{data_digest(now)}"))
         problem = problems.get(run.folder)
-        if record is not None and _lacks_a_sweep(run, record) and _has_data(run):
-            # Where, and as, it was run.
-            config = from_record(record.record.config)
-            found.waiting.append(replace(run, folder=record.path.parent, config=config))
-        elif record is not None:
+        if finished is not None and _lacks_a_sweep(run, finished) and _has_data(run):
+            found.waiting.append(run)
+        elif finished is not None:
             found.finished.append(run)
         elif problem is not None and not problem.is_failure:
             found.unreadable.append((run, problem.reason))
@@ -351,11 +348,10 @@ def is_of_data(record: RunRecord, checksums: Mapping[str, str]) -> bool:
     return all(checksums.get(name, digest) == digest for name, digest in record.data.items())
 
 
-def estimate(runs: Sequence[PlannedRun], records: Sequence[FoundRecord]) -> dict[Path, float]:
+def estimate(runs: Sequence[PlannedRun], records: Sequence[RunRecord]) -> dict[Path, float]:
     """Return, by folder, the mean seconds of earlier runs of the same cell; without any, no entry."""
     known: dict[str, list[float]] = {}
-    for found in records:
-        record = found.record
+    for record in records:
         known.setdefault(cell_key(record.setting, record.profile, record.cell), []).append(seconds_of(record))
     keys = {run.folder: cell_key(run.config.setting, run.config.profile, run.config.cell()) for run in runs}
     return {folder: fmean(known[key]) for folder, key in keys.items() if key in known}
@@ -390,16 +386,15 @@ def _checksums(run: PlannedRun) -> dict[str, str]:
     return checksums(lookup(run.dataset)) if run.config.setting in BUILT_IN and _has_data(run) else {}
 
 
-def _lacks_a_sweep(run: PlannedRun, found: FoundRecord) -> bool:
+def _lacks_a_sweep(run: PlannedRun, record: RunRecord) -> bool:
     """Tell whether a finished run still has to be swept; one without its weights cannot be."""
-    folder = found.path.parent
-    return (folder / MODEL).is_dir() and not all(sweep.file(folder).is_file() for sweep in run.sweeps)
+    return (run.folder / MODEL).is_dir() and any(sweep.key not in record.sweeps for sweep in run.sweeps)
 
 
-def _identity(item: FoundRecord) -> str:
+def _identity(record: RunRecord) -> str:
     """Return what a record's run computed; one whose config this version cannot build matches nothing."""
     try:
-        config = from_record(item.record.config)
+        config = from_record(record.config)
     except ConfigError:
         return ""
-    return identity(config) if config.protocol == item.record.protocol else ""
+    return identity(config) if config.protocol == record.protocol else ""

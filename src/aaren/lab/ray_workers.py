@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import write_bytes
 from aaren.lab.plan import PlannedRun
+from aaren.lab.records import append
 from aaren.lab.workers import Ended, carry_out
 
 if TYPE_CHECKING:
@@ -106,7 +107,9 @@ class RayWorkers:
             code, error, notes, files = self.ray.get(future)
         except self.ray.exceptions.RayError as lost:
             return Ended(run.folder, _LOST, f"{type(lost).__name__}: {str(lost).splitlines()[0]}")
-        unpack(files, run.folder)
+        if files:
+            unpack(files, run.folder)
+            append(run.folder)
         return Ended(run.folder, code, error, notes)
 
 

@@ -1,29 +1,28 @@
-"""Collect the records of runs from folders; what cannot be used is named and left out.
+"""Results: one line of `runs.jsonl` per finished run, and the records that runs keep in their own folders.
 
-Reads `record.json` files and nothing else.
+A run owns its folder while it runs. When it has finished, its line is appended to `runs.jsonl` beside that
+folder; the line is all that tables and figures need, so folders may be deleted.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aaren.engine.record import FORMAT, KIND, RunRecord, parse_json, read_record
+from aaren.engine.record import RunRecord, parse_record, read_record
 from aaren.engine.run import RECORD
 from aaren.errors import DataError
+from aaren.fields import flatten
+from aaren.files.lock import locked_file
+from aaren.lab.published import MODELS
 
+RUNS = "runs.jsonl"
+# Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
+NOT_OF_CELL = ("changed", "engine.threads", "engine.checkpoint_seconds", "engine.predictions")
 _ACCOUNTS = ("training", "evaluation", "saving")
 _INSIDE_RUNS = ("checkpoints", "model")  # folders of a run that hold no run
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundRecord:
-    """A record of a finished run, and where it lies."""
-
-    path: Path
-    record: RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,44 +36,79 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collected:
-    """What was found in some folders, in the order of their paths."""
+    """The records of finished runs, oldest first, and what was left out."""
 
-    records: list[FoundRecord]
+    records: list[RunRecord]
     problems: list[Problem]
+    unlisted: list[Path]  # folders of finished runs without a line in `runs.jsonl`
 
 
 def collect(*folders: Path) -> Collected:
-    """Read every run record below some folders: finished ones, and what is wrong with the others.
+    """Read every `runs.jsonl` and every run's `record.json` below some folders.
 
-    A record that was cut off, that something else wrote, that a newer version wrote, or whose run failed, is
-    a problem. Records of benchmarks are neither. A run that is still running has no record yet.
+    Of several records of one cell and seed by the same protocol from the same data the latest counts; so
+    the parts of a grid that was run in shards are merged by naming all their folders. A record that
+    something else or a newer version wrote, or whose run failed, is a problem. A last line that was cut off
+    is not: its run is unfinished, as is one that still runs.
     """
-    records: list[FoundRecord] = []
+    records: dict[str, RunRecord] = {}
     problems: list[Problem] = []
-    seen: set[Path] = set()  # one folder may be named twice, or lie in another
-    for folder in folders:
-        if not folder.is_dir():
-            raise DataError(
-                f"no folder {folder}: name one that holds runs, such as the one that "
-                "`aaren reproduce` or `aaren train` wrote to (runs)."
-            )
-        for path in sorted(_record_files(folder)):
-            if path.resolve() in seen:
-                continue
-            seen.add(path.resolve())
-            try:
-                record = read_record(path)
-            except DataError as error:
-                problems.append(Problem(path=path, reason=_reason(path, error)))
-            except OSError as error:
-                problems.append(Problem(path=path, reason=f"cannot be read: {error.strerror or error}"))
+    unlisted: list[Path] = []
+    lines: dict[Path, set[str]] = {}  # by folder
+    for path in _files(folders):
+        try:
+            if path.name == RUNS:
+                texts = _whole_lines(path)
+                lines[path.parent] = set(texts)
             else:
-                if record.status == "finished":
-                    records.append(FoundRecord(path=path, record=record))
-                else:
-                    reason = f"the run failed: {first_line(record.error or '')}"
-                    problems.append(Problem(path=path, reason=reason, is_failure=True))
-    return Collected(records=records, problems=problems)
+                texts = [path.read_text(encoding="utf-8")]
+        except (OSError, ValueError) as error:
+            problems.append(Problem(path=path, reason=f"cannot be read: {error}"))
+            continue
+        for number, text in enumerate(texts, 1):
+            place = f"line {number}: " if path.name == RUNS else ""
+            try:
+                record = parse_record(text)
+            except DataError as error:
+                problems.append(Problem(path=path, reason=f"{place}{error}"))
+                continue
+            if record.status != "finished":
+                reason = f"{place}the run failed: {first_line(record.error or '')}"
+                problems.append(Problem(path=path, reason=reason, is_failure=True))
+                continue
+            key = _cell(record)
+            if key not in records or records[key].date <= record.date:
+                records[key] = record
+            if path.name == RECORD and to_line(record) not in lines.get(path.parent.parent, ()):
+                unlisted.append(path.parent)
+    return Collected(
+        records=sorted(records.values(), key=lambda record: (record.date, _cell(record))),
+        problems=problems,
+        unlisted=unlisted,
+    )
+
+
+def to_line(record: RunRecord) -> str:
+    """Return a record as its line of `runs.jsonl`: figures are drawn of the first seed of the main models."""
+    is_drawn = record.seed == 0 and record.cell.get("model") in MODELS
+    return (record if is_drawn else replace(record, figures={})).to_json()
+
+
+def append(folder: Path) -> None:
+    """Append the line of a finished run to the `runs.jsonl` beside its folder, unless it is there.
+
+    A last line that was cut off, because its process was killed, is removed.
+    """
+    line = f"{to_line(read_record(folder / RECORD))}\n".encode()
+    path = folder.parent / RUNS
+    with locked_file(path), path.open("a+b") as file:
+        file.seek(0)
+        content = file.read()
+        if line not in content:
+            file.truncate(content.rfind(b"\n") + 1)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def wall_seconds(record: RunRecord) -> float:
@@ -106,25 +140,33 @@ def first_line(text: str) -> str:
     return text.splitlines()[0] if text.strip() else "it left no error"
 
 
-def _record_files(folder: Path) -> Iterator[Path]:
-    for place, inside, files in os.walk(folder):
-        inside[:] = [name for name in inside if name not in _INSIDE_RUNS and not name.startswith(".")]
-        if RECORD in files:
-            yield Path(place) / RECORD
-
-
-def _reason(path: Path, error: DataError) -> str:
-    """Shorten what `read_record` says, whose path is shown beside it, and tell newer from foreign."""
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "it is not JSON: cut off, or something else wrote it"
-    if isinstance(content, dict) and content.get("kind") == KIND:
-        version = content.get("format")
-        if isinstance(version, int) and version > FORMAT:
-            return (
-                f"a newer version of aaren wrote it (format {version}; this one reads {FORMAT}): "
-                "read it with that version"
+def _files(folders: tuple[Path, ...]) -> Iterator[Path]:
+    """Walk through the files with records, each once; a folder's `runs.jsonl` before what lies in it."""
+    seen: set[Path] = set()  # one folder may be named twice, or lie in another
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(
+                f"no folder {folder}: name one that holds runs, such as the one that "
+                "`aaren reproduce` or `aaren train` wrote to (runs)."
             )
-        return str(error).removeprefix(str(path)).strip()
-    return "it is no record of a run: something else wrote it"
+        for place, inside, files in os.walk(folder):
+            inside[:] = sorted(
+                name for name in inside if name not in _INSIDE_RUNS and not name.startswith(".")
+            )
+            for name in (RUNS, RECORD):
+                path = Path(place) / name
+                if name in files and path.resolve() not in seen:
+                    seen.add(path.resolve())
+                    yield path
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Read the lines of a file; not a last one without its end."""
+    return [line.decode(errors="replace") for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def _cell(record: RunRecord) -> str:
+    """Return what two records share of which only one counts."""
+    config = {key: value for key, value in flatten(record.config).items() if key not in NOT_OF_CELL}
+    cell = [record.setting, record.profile, record.seed, record.protocol, record.cell, config, record.data]
+    return json.dumps(cell, sort_keys=True)

@@ -40,6 +40,7 @@ from aaren.fields import build_assigned
 from aaren.files.lock import InUseError
 from aaren.files.stdio import flush_or_drop, write_line
 from aaren.lab.plan import PlannedRun, parse_shard
+from aaren.lab.records import append
 
 MOST_WORKERS = 1024
 LAST_LINES = 3  # of a dead worker's log that are shown
@@ -218,12 +219,13 @@ def carry_out(
 
     try:
         import_setting(run.config.setting)  # whoever planned the run has imported it
-        train(
+        record = train(
             run.config, run.folder, command=run.command, observer=_Notes(say), is_pause_wanted=is_pause_wanted
         )
         for sweep in run.sweeps:
-            if not sweep.file(run.folder).is_file():
+            if sweep.key not in record.sweeps:
                 sweep_run(run.folder, sweep, on_row=partial(pause_sweep, sweep))
+        append(run.folder)
     except Exception as error:  # a failed run must not stop the grid
         text = str(error) if isinstance(error, PausedError) else f"{type(error).__name__}: {error}"
         return _exit_of(error), text

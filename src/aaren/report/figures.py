@@ -39,17 +39,14 @@ from aaren.report.names import PAIR, metric, model_label, short_title_of
 from aaren.report.rows import (
     Results,
     Row,
+    first_figures,
     mapping,
     number_in,
     numbers,
-    read_curve,
-    read_figures,
-    read_sweep,
 )
 from aaren.report.verdict import first_comparisons
 
 Layout: TypeAlias = Mapping[str, Json]
-MOST_POINTS = 150  # of a learning curve
 _FURTHEST = 4.0  # margins: beyond, an interval runs out of the picture and its end is in the table
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _PIT_BINS = 10
@@ -146,32 +143,21 @@ def resource_figures(results: Results) -> list[Figure]:
     return figures
 
 
-def thin(evaluations: list[Mapping[str, Json]], most: int) -> list[Mapping[str, Json]]:
-    """Keep at most so many evaluations, evenly, and the last.
-
-    >>> [dict(one) for one in thin([{"update": n} for n in range(5)], 2)]
-    [{'update': 0}, {'update': 3}, {'update': 4}]
-    """
-    step = max(1, -(-len(evaluations) // most))
-    kept = evaluations[::step]
-    return kept if not evaluations or kept[-1] is evaluations[-1] else [*kept, evaluations[-1]]
-
-
-def sweep_command(sweep: Mapping[str, Json]) -> str:
+def sweep_command(key: str, sweep: Mapping[str, Json]) -> str:
     """Return what to type to make a sweep again.
 
-    >>> sweep_command({"key": "context", "changed": ["episodes=20"], "rows": [{"value": "window"}]})
+    >>> sweep_command("context", {"changed": ["episodes=20"], "rows": [{"value": "window"}]})
     'aaren evaluate RUN --set episodes=20 --sweep context=window'
     """
     changed = sweep.get("changed")
     words = [f"--set {choice}" for choice in changed] if isinstance(changed, list) else []
     if sweep.get("part", "test") != "test":
         words.append(f"--part {sweep['part']}")
-    return " ".join(["aaren evaluate RUN", *words, f"--sweep {sweep.get('key')}={','.join(_points(sweep))}"])
+    return " ".join(["aaren evaluate RUN", *words, f"--sweep {key}={','.join(_points(sweep))}"])
 
 
 def _forecasts(row: Row) -> tuple[list[Json], Layout]:
-    found = {model: content for model, content in read_figures(row).items() if "windows" in content}
+    found = {model: content for model, content in first_figures(row).items() if "windows" in content}
     data: list[Json] = []
     layout: dict[str, Json] = {"height": 560, "grid": {"rows": 3, "columns": 1, "pattern": "independent"}}
     for model, content in found.items():
@@ -241,7 +227,7 @@ def _calibration(row: Row) -> tuple[list[Json], Layout]:
 
 
 def _gap_bands(row: Row) -> tuple[list[Json], Layout]:
-    found = {model: content for model, content in read_figures(row).items() if "gap" in content}
+    found = {model: content for model, content in first_figures(row).items() if "gap" in content}
     data: list[Json] = []
     gaps: list[float | None] = []
     events: list[float] = []
@@ -303,7 +289,7 @@ def _contexts(row: Row) -> tuple[list[Json], Layout]:
 def _learning_curves(row: Row) -> tuple[list[Json], Layout]:
     """Draw the first of the row's numbers that was validated; without any, the training loss."""
     runs = [
-        (model, index, seed, thin(read_curve(run), MOST_POINTS))
+        (model, index, seed, run.curve)
         for model in [model for model in PAIR if model in row.runs] or sorted(row.runs)
         for index, (seed, run) in enumerate(row.by_seed(model))
     ]
@@ -429,7 +415,7 @@ def _sweeps(row: Row, key: str) -> list[tuple[str, int, int, dict[str, Mapping[s
         (model, index, seed, points)
         for model in PAIR
         for index, (seed, run) in enumerate(row.by_seed(model))
-        if (points := _points(read_sweep(run, key)))
+        if (points := _points(run.sweeps.get(key, {})))
     ]
 
 
@@ -443,14 +429,14 @@ def _commands(rows: list[Row], key: str) -> str:
     """Say with which commands the sweeps of one key were made; RUN is the folder of a run listed below."""
     if not key:
         return ""
-    sweeps = [read_sweep(run, key) for row in rows for model in PAIR for _, run in row.by_seed(model)]
-    commands = dict.fromkeys(sweep_command(sweep) for sweep in sweeps if sweep)
+    sweeps = [run.sweeps.get(key, {}) for row in rows for model in PAIR for _, run in row.by_seed(model)]
+    commands = dict.fromkeys(sweep_command(key, sweep) for sweep in sweeps if sweep)
     return f" Made by: {'; '.join(commands)}." if commands else ""
 
 
 def _test_metrics(row: Row, model: str) -> list[dict[str, float]]:
     """Return the finite test metrics of each run of a model; a record holds others as null."""
-    found = [run.record.metrics.get("test", {}) for _, run in row.by_seed(model)]
+    found = [run.metrics.get("test", {}) for _, run in row.by_seed(model)]
     return [
         {name: value for name, value in metrics.items() if number_in(metrics, name) is not None}
         for metrics in found

@@ -13,11 +13,10 @@ from aaren.bench.record import BenchRecord
 from aaren.bench.record import read_record as read_bench
 from aaren.datasets.settings import setting_names
 from aaren.engine.experiment import Json
-from aaren.engine.record import RunRecord, parse_json
-from aaren.engine.run import FIGURES
+from aaren.engine.record import RunRecord
 from aaren.errors import DataError
 from aaren.lab import published
-from aaren.lab.records import FoundRecord, Problem, collect, data_digest
+from aaren.lab.records import Problem, collect, data_digest
 from aaren.report.names import (
     PAIR,
     PROFILES,
@@ -83,19 +82,19 @@ class Row:
     """All runs of one row, by model and seed."""
 
     key: RowKey
-    runs: dict[str, dict[int, FoundRecord]] = field(default_factory=dict)
+    runs: dict[str, dict[int, RunRecord]] = field(default_factory=dict)
 
     def values(self, model: str, report: str) -> dict[int, float]:
         """Return one of a model's numbers by seed, of the runs where it is finite."""
         found = {}
         group, _, name = report.rpartition(".")
         for seed, run in self.by_seed(model):
-            value = run.record.metrics.get(group, {}).get(name)
+            value = run.metrics.get(group, {}).get(name)
             if value is not None and value == value:
                 found[seed] = float(value)
         return found
 
-    def by_seed(self, model: str) -> list[tuple[int, FoundRecord]]:
+    def by_seed(self, model: str) -> list[tuple[int, RunRecord]]:
         """Return a model's runs, each with its seed, in their order."""
         return sorted(self.runs.get(model, {}).items())
 
@@ -105,11 +104,6 @@ class Row:
         return better is None or not any(self.values(model, better) for model in self.runs)
 
     @property
-    def found(self) -> Iterator[FoundRecord]:
-        """Walk through all runs of the row."""
-        return (run for by_seed in self.runs.values() for run in by_seed.values())
-
-    @property
     def protocol(self) -> int:
         """Return the newest protocol of the runs."""
         return max((record.protocol for record in self.records), default=TODAY)
@@ -117,7 +111,7 @@ class Row:
     @property
     def records(self) -> Iterator[RunRecord]:
         """Walk through all records of the row."""
-        return (run.record for run in self.found)
+        return (run for by_seed in self.runs.values() for run in by_seed.values())
 
     @property
     def facts(self) -> Mapping[str, Json]:
@@ -132,9 +126,7 @@ class Results:
     rows: list[Row]
     problems: list[Problem]
     benches: dict[str, BenchRecord] = field(default_factory=dict)
-    superseded: list[FoundRecord] = field(
-        default_factory=list
-    )  # of an older protocol than their row's newest
+    superseded: list[RunRecord] = field(default_factory=list)  # of an older protocol than their row's newest
 
     def settings(self) -> list[str]:
         """Return the settings that something was run of, in the order of the report."""
@@ -173,10 +165,10 @@ class Results:
 def read_results(*folders: Path) -> Results:
     """Read run records below some folders, and the benchmarks in their `bench` folders."""
     collected = collect(*folders)
-    rows, doubles = arrange(collected.records)
+    rows = arrange(collected.records)
     rows, superseded = drop_superseded(rows)
     rows = set_apart(rows)
-    problems = [*collected.problems, *doubles]
+    problems = list(collected.problems)
     benches: dict[str, BenchRecord] = {}
     for kind in BENCHES:
         for path in (folder / "bench" / f"{kind}.json" for folder in folders):
@@ -205,21 +197,15 @@ def require_results(folders: list[Path]) -> Results:
     return results
 
 
-def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
+def arrange(records: Iterable[RunRecord]) -> list[Row]:
     """Put every run into its row; of two runs of one row, model and seed the later one counts.
 
     One of several rows that differ in their data alone says so.
     """
     rows: dict[RowKey, Row] = {}
-    problems = []
-    for run in sorted(found, key=lambda run: (run.record.date, str(run.path))):
-        key, model = key_and_model(run.record)
-        by_seed = rows.setdefault(key, Row(key=key)).runs.setdefault(model, {})
-        older = by_seed.get(run.record.seed)
-        if older is not None:
-            reason = f"a later run of the same row and seed counts: {run.path.parent.name}"
-            problems.append(Problem(path=older.path, reason=reason))
-        by_seed[run.record.seed] = run
+    for record in records:
+        key, model = key_and_model(record)
+        rows.setdefault(key, Row(key=key)).runs.setdefault(model, {})[record.seed] = record
     contents: dict[tuple[object, ...], set[str]] = {}
     for key in rows:
         contents.setdefault((*key.cell, key.protocol), set()).add(key.data)
@@ -228,10 +214,10 @@ def arrange(found: Iterable[FoundRecord]) -> tuple[list[Row], list[Problem]]:
         is_one_of_several = len(contents[*key.cell, key.protocol]) > 1
         remark = f"data {key.data or 'none'}" if is_one_of_several else ""
         named.append(replace(row, key=replace(key, remark=remark)))
-    return sorted(named, key=lambda row: row.key.order), problems
+    return sorted(named, key=lambda row: row.key.order)
 
 
-def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[FoundRecord]]:
+def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[RunRecord]]:
     """Tell rows that are shown from records of an older protocol that a newer one has taken the place of.
 
     That is so as soon as the newer row has Aaren and the Transformer, whichever of them the older one has.
@@ -242,12 +228,12 @@ def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[FoundRecord]]:
         if row.protocol > first.protocol:
             newest[row.key.cell] = row
     kept: list[Row] = []
-    superseded: list[FoundRecord] = []
+    superseded: list[RunRecord] = []
     for row in rows:
         newer = newest[row.key.cell]
         is_old = row.protocol < newer.protocol and newer.runs.keys() >= row.runs.keys() & set(PAIR)
         if is_old:
-            superseded += row.found
+            superseded += row.records
         else:
             kept.append(row)
     return kept, superseded
@@ -304,36 +290,14 @@ def todays_protocol(record: RunRecord) -> int:
     return setting_of(record.setting).protocol(record.profile, str(record.cell.get("model", "")))
 
 
-def read_curve(run: FoundRecord) -> list[Mapping[str, Json]]:
-    """Read a run's learning curve, an entry per evaluation; a line that was cut off ends it."""
-    path = run.path.parent / (run.record.curve or "")
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return []
-    evaluations = []
-    for line in text.splitlines():
-        try:
-            evaluations.append(mapping(parse_json(line)))
-        except ValueError:
-            break
-    return evaluations
-
-
-def read_figures(row: Row) -> dict[str, Mapping[str, Json]]:
-    """Read both models' figures.json, of the first seed that each has one of."""
-    found = {}
+def first_figures(row: Row) -> dict[str, Mapping[str, Json]]:
+    """Return both models' figures, of the first seed that has them."""
+    figures: dict[str, Mapping[str, Json]] = {}
     for model in PAIR:
-        contents = (_read_json(run.path.parent / FIGURES) for _, run in row.by_seed(model))
-        content = next(filter(None, contents), None)
+        content = next((run.figures for _, run in row.by_seed(model) if run.figures), None)
         if content:
-            found[model] = content
-    return found
-
-
-def read_sweep(run: FoundRecord, key: str) -> Mapping[str, Json]:
-    """Read what `aaren evaluate --sweep KEY=...` wrote beside a run; empty if that is missing or broken."""
-    return _read_json(run.path.parent / f"sweep-{key}.json")
+            figures[model] = content
+    return figures
 
 
 def mapping(value: Json) -> Mapping[str, Json]:
@@ -358,13 +322,6 @@ def number_in(values: Mapping[str, Json], name: str) -> float | None:
     """
     value = values.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _read_json(path: Path) -> Mapping[str, Json]:
-    try:
-        return mapping(parse_json(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except (OSError, ValueError):
-        return {}
 
 
 def _value(config: Mapping[str, Json], key: str) -> Json:

@@ -271,7 +271,7 @@ def samples_table(results: Results, setting: str, profile: str) -> Table | None:
 def samples_by_seed(row: Row, model: str) -> dict[int, NDArray[np.float64]]:
     """Return the single observations of a model's runs by seed, of the runs that have any."""
     samples, facts = setting_of(row.key.setting).samples, row.facts
-    found = {seed: samples(run.record.metrics.get("test", {}), facts) for seed, run in row.by_seed(model)}
+    found = {seed: samples(run.metrics.get("test", {}), facts) for seed, run in row.by_seed(model)}
     return {seed: np.array(values) for seed, values in found.items() if values}
 
 
@@ -290,8 +290,7 @@ def runs_table(results: Results, setting: str) -> Table:
     )
     for row in results.select(setting):
         for model in sorted(row.runs):
-            for seed, run in row.by_seed(model):
-                record = run.record
+            for seed, record in row.by_seed(model):
                 number = metric(next(iter(record.reports), ""))
                 value = row.values(model, number.report).get(seed)
                 minutes = core_seconds(record) / 60.0
