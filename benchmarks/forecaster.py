@@ -2,22 +2,14 @@
 
     python benchmarks/forecaster.py --record results/bench/forecaster.json     # about an hour of one core
 
-Data: $AAREN_DATA. Everything is fitted to TRAIN and chosen on TRAIN and validation; TEST is asked once, about
-all of its windows, on data scaled by TRAIN. Intervals are evaluated after every few rows of one stream that
-goes through validation and TEST, at up to 12 steps of the horizon. Every part of a row is a file in
-results/bench/forecaster-rows: a run that was stopped resumes, and
-
-    python benchmarks/forecaster.py collect --record results/bench/forecaster.json
-
-makes a record of the parts at hand, with gaps for the others.
+Data: $AAREN_DATA. Everything is fitted to TRAIN and chosen on TRAIN and validation; it is evaluated on all
+windows of TEST, on data scaled by TRAIN. Intervals are evaluated after every few rows of one stream that goes
+through validation and TEST, at up to 12 steps of the horizon.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,26 +17,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.bench.publish import Benchmark, main, publish
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
+from aaren.bench.publish import Benchmark, main
+from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
 from aaren.bench.target import Target, targets_table
 from aaren.datasets.catalogue import lookup
-from aaren.files.atomic import write_text
 from aaren.forecasting.calendar import find_clock, find_slots
 from aaren.forecasting.data import HORIZONS, load_series, split_of
-from aaren.forecasting.fitting import CorrectionTraining, Fitted, History, Windows, add_correction, fit_base
+from aaren.forecasting.fitting import Fitted, History, fit_base
 from aaren.forecasting.intervals import judge_intervals, judge_quantiles, visited_origins
-from aaren.forecasting.lagged import PROBABILITIES, CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.lagged import PROBABILITIES, LagForecaster, LagForecasterConfig
 from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
 from aaren.table import Table, text_table
 
-PARTS = Path(__file__).parents[1] / "results" / "bench" / "forecaster-rows"
 DATASETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20")
 SIMPLE = ("linear-96", "last value", "last season")
 PEERS = ("DLinear style", "PatchTST style")
 PEER_ORIGINS = 400  # origins of TEST, evenly spaced, for the PatchTST style
-UPDATES, BATCH = 400, 256  # of the correction, for each seed
 PEER_UPDATES = {"DLinear style": 1500, "PatchTST style": 300}
 PEER_BATCH = {"DLinear style": 256, "PatchTST style": 128}
 
@@ -76,13 +65,10 @@ class ForecasterSettings:
 
     datasets: tuple[str, ...] = DATASETS
     horizons: tuple[int, ...] = HORIZONS
-    seeds: tuple[int, ...] = (0, 1, 2)
     peers: tuple[str, ...] = PEERS
-    keeps_parts: bool = True  # in files, to resume from
-    measures: bool = True  # what has no file; False: it stays a gap
 
 
-QUICK = ForecasterSettings(datasets=("seasonal",), horizons=(24,), seeds=(), peers=(), keeps_parts=False)
+QUICK = ForecasterSettings(datasets=("seasonal",), horizons=(24,), peers=())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -193,35 +179,6 @@ def intervals(model: LagForecaster, opened: Opened) -> dict[str, float]:
     return judge_intervals(model, opened.history, begin=begin, first=first, end=opened.test)
 
 
-def corrected_row(opened: Opened, seed: int, fitted: Fitted) -> dict[str, Any]:
-    """Score the model with its correction, if it is kept, over all windows of TEST."""
-    began = time.process_time()
-    a, b, c, size = opened.train, opened.validation, opened.test, opened.size
-    found = add_correction(
-        fitted,
-        opened.history,
-        fit_ends=[a] * size,
-        judge_ends=[b] * size,
-        config=CorrectionConfig(),
-        training=CorrectionTraining(updates=UPDATES, batch_size=BATCH, seed=seed, most_seconds=1e9),
-    )
-    row: dict[str, Any] = {
-        "contender": "Aaren",
-        "seed": seed,
-        "factor": found.factor,
-        "validated_gain": found.gain,
-        "cpu_seconds": round(time.process_time() - began, 1),
-    }
-    if not found.factor:
-        return row | {"gain": 0.0}
-    windows = Windows(found.model, opened.history)
-    origins = windows.origins([b - 1] * size, [c] * size)
-    windows.judge(origins)
-    rr, rc, cc = windows.terms(origins).sum(0)
-    gain = float((2 * found.factor * rc - found.factor**2 * cc) / rr)  # of the base's squared error
-    return row | {"gain": gain, **intervals(found.model, opened)}
-
-
 class DLinearStyle(nn.Module):
     """A moving average and the rest, each through one linear layer, the same for every series."""
 
@@ -305,46 +262,17 @@ def peer_row(opened: Opened, horizon: int, name: str) -> dict[str, Any]:
     return {"contender": name, "mse": mse, "updates": updates, "cpu_seconds": seconds}
 
 
-def jobs(settings: ForecasterSettings) -> list[tuple[str, int, str]]:
-    """List the parts: what needs no training first, so that a stopped run has a whole table."""
-    first, *others = [f"seed {seed}" for seed in settings.seeds] or [""]
-    kinds = [kind for kind in ("base", first, *settings.peers, *others) if kind]
-    return [(name, h, kind) for kind in kinds for h in settings.horizons for name in settings.datasets]
-
-
-def run_job(name: str, horizon: int, kind: str, settings: ForecasterSettings) -> list[Row]:
-    """Measure one part of a row, or read what was measured."""
-    target = PARTS / f"{name}-{horizon}-{kind.replace(' ', '')}.json"
-    if settings.keeps_parts and target.is_file():
-        return list(json.loads(target.read_text(encoding="utf-8")))
-    if not settings.measures:
-        return []
-    opened = open_set(name)
-    if kind == "base":
-        rows = base_rows(opened, horizon)
-    elif kind.startswith("seed "):
-        rows = [corrected_row(opened, int(kind[5:]), fit(opened, horizon))]
-    else:
-        rows = [peer_row(opened, horizon, kind)]
-    rows = [{"dataset": name, "horizon": horizon, **row} for row in rows]
-    if settings.keeps_parts:
-        write_text(target, json.dumps(rows, indent=1) + "\n")
-    return list(rows)
-
-
 def measure(settings: ForecasterSettings, on_step: OnStep) -> Measured:
-    """Measure or read every part."""
+    """Measure every contender on every set at every horizon."""
     rows: list[Row] = []
-    planned = jobs(settings)
-    for done, job in enumerate(planned):
-        on_step(done, len(planned), "{}, {} steps, {}".format(*job))
-        rows += run_job(*job, settings)
-    about: dict[str, Setting] = {
-        "seeds": list(settings.seeds),
-        "correction": f"{UPDATES} updates of {BATCH} windows",
-        **{name: f"{PEER_UPDATES[name]} updates of {PEER_BATCH[name]} windows" for name in settings.peers},
-    }
-    return about, rows
+    cells = [(name, horizon) for horizon in settings.horizons for name in settings.datasets]
+    for done, (name, horizon) in enumerate(cells):
+        on_step(done, len(cells), f"{name}, {horizon} steps")
+        opened = open_set(name)
+        measured = base_rows(opened, horizon) + [peer_row(opened, horizon, peer) for peer in settings.peers]
+        rows += [{"dataset": name, "horizon": horizon, **row} for row in measured]
+    budgets = {name: f"{PEER_UPDATES[name]} updates of {PEER_BATCH[name]} windows" for name in settings.peers}
+    return {**budgets}, rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -353,14 +281,13 @@ class Line:
 
     dataset: str
     horizon: int
-    errors: dict[str, float]  # MSE by contender, Aaren's as the mean over seeds
+    errors: dict[str, float]  # MSE by contender
     coverage_80: float
     coverage_95: float
     crps: float
     naive_crps: float
     base: str  # what the rolling origins chose
     spread: str  # and what its intervals are relative to
-    kept: str  # in how many seeds the correction was kept
 
     @property
     def label(self) -> str:
@@ -369,11 +296,11 @@ class Line:
 
     def beside(self, *names: str) -> float:
         """Return our error in units of the best of these."""
-        return self.errors["Aaren"] / min(self.errors[name] for name in names)
+        return self.errors["base"] / min(self.errors[name] for name in names)
 
 
 def lines(record: BenchRecord) -> list[Line]:
-    """Join the measurements of each set and horizon; without seeds, ours is the base alone."""
+    """Join the measurements of each set and horizon."""
     found = []
     for name, horizon in dict.fromkeys((row["dataset"], row["horizon"]) for row in record.measurements):
         rows = [r for r in record.measurements if r["dataset"] == name and r["horizon"] == horizon]
@@ -383,27 +310,17 @@ def lines(record: BenchRecord) -> list[Line]:
         )
         if base is None or naive is None:
             continue
-        ours = [row for row in rows if row["contender"] == "Aaren"]
-        kept = [row for row in ours if row["factor"]]
-        seen = [row if row["factor"] else base for row in ours] or [base]
-        gains = [number(row, "gain") for row in ours] or [0.0]
         found.append(
             Line(
                 dataset=str(name),
                 horizon=int(number(base, "horizon")),
-                errors=errors | {"Aaren": errors["base"] * (1.0 - float(np.mean(gains)))},
-                **{
-                    field: float(np.mean([number(row, field) for row in seen]))
-                    for field in ("coverage_80", "coverage_95", "crps")
-                },
+                errors=errors,
+                **{field: number(base, field) for field in ("coverage_80", "coverage_95", "crps")},
                 naive_crps=number(naive, "crps"),
                 base=f"{base['weights']}, profile {base['profile']}",
                 spread=str(
                     base.get("spread", "level, not chosen")
                 ),  # of parts from before there was a choice
-                kept=f"{len(kept)} of {len(ours)}"
-                if ours
-                else ("none by design" if base["weights"] == "last" else "not tried"),
             )
         )
     return sorted(found, key=lambda line: (_place(line.dataset), line.horizon))
@@ -435,11 +352,7 @@ def targets(record: BenchRecord) -> list[Target]:
             lambda line: line.beside(*SIMPLE) <= limit(line),
         ),
         held("MSE below the best of these", 22, lambda line: line.beside(*SIMPLE) < 1.0),
-        held(
-            "MSE at most 1.01x the better of base alone and linear-336",
-            25,
-            lambda line: line.beside("base", "linear-336") <= 1.01,
-        ),
+        held("MSE at most 1.01x linear-336", 25, lambda line: line.beside("linear-336") <= 1.01),
         held("95 % intervals within 3 points", total, lambda line: abs(line.coverage_95 - 0.95) <= 0.03),
         held("80 % intervals within 5 points", total, lambda line: abs(line.coverage_80 - 0.80) <= 0.05),
         held("CRPS below the conformal seasonal naive", total, lambda line: line.crps < line.naive_crps),
@@ -449,15 +362,15 @@ def targets(record: BenchRecord) -> list[Target]:
 def tables(record: BenchRecord) -> list[Table]:
     """Return errors, intervals and targets."""
     rows = lines(record)
-    shown = ("Aaren", "base", "linear-336", *SIMPLE, *PEERS)
+    others = ("linear-336", *SIMPLE, *PEERS)
     return [
         text_table(
             title="MSE over all windows of TEST (PatchTST style: 400 origins); published: look-back 336",
-            columns=("", *shown, "published: DLinear", "published: PatchTST"),
+            columns=("", "AarenForecaster", *others, "published: DLinear", "published: PatchTST"),
             rows=[
                 (
                     line.label,
-                    *(_digits(line.errors.get(name)) for name in shown),
+                    *(_digits(line.errors.get(name)) for name in ("base", *others)),
                     *(_digits(published(name, line)) for name in PUBLISHED),
                 )
                 for line in rows
@@ -473,7 +386,6 @@ def tables(record: BenchRecord) -> list[Table]:
                 "CRPS, naive",
                 "base",
                 "relative to",
-                "correction kept",
             ),
             rows=[
                 (
@@ -484,7 +396,6 @@ def tables(record: BenchRecord) -> list[Table]:
                     _digits(line.naive_crps),
                     line.base,
                     line.spread,
-                    line.kept,
                 )
                 for line in rows
             ],
@@ -522,9 +433,4 @@ BENCHMARK = Benchmark(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    words = sys.argv[1:]
-    if words[:1] == ["collect"]:  # nothing is measured now, so nothing can be void
-        target = Path(words[2]) if words[1:2] == ["--record"] else None
-        publish(BENCHMARK, BENCHMARK.record(ForecasterSettings(measures=False)), record=target)
-    else:
-        main(BENCHMARK, words)
+    main(BENCHMARK)

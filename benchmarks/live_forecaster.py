@@ -27,7 +27,6 @@ class LiveSettings:
 
     rows: int = 16_000
     live_rows: int = 1_000
-    has_correction: bool = True
 
 
 def table(rows: int) -> pd.DataFrame:
@@ -46,13 +45,12 @@ def measure(settings: LiveSettings, on_step: OnStep) -> Measured:
     on_step(0, 2, "fit")
     whole = table(settings.rows + 2 * settings.live_rows)
     begin, began = time.perf_counter(), time.process_time()
-    model = AarenForecaster(horizon=HORIZON, correction=settings.has_correction)
+    model = AarenForecaster(horizon=HORIZON)
     model.fit(whole.iloc[: settings.rows])
     row: Row = {
         "fit_seconds": time.perf_counter() - begin,
         "fit_cpu_seconds": time.process_time() - began,
         "base": model.choice_.weights,
-        "factor": model.factor_,
     }
     on_step(1, 2, "rows")
     states = [model.state_.nbytes]
@@ -104,7 +102,7 @@ def targets(record: BenchRecord) -> list[Target]:
 def tables(record: BenchRecord) -> list[Table]:
     """Return the targets and the facts behind them."""
     row = record.measurements[0]
-    facts = [(name, str(value)) for name, value in row.items() if name in ("base", "factor", "state_bytes")]
+    facts = [(name, str(value)) for name, value in row.items() if name in ("base", "state_bytes")]
     facts += [
         (f"CPU time: {name}", format_seconds(float(value)))
         for name, value in row.items()
@@ -120,7 +118,7 @@ BENCHMARK = Benchmark(
     kind="live-forecaster",
     command="python benchmarks/live_forecaster.py",
     settings=LiveSettings(),
-    quick=LiveSettings(rows=1_000, live_rows=20, has_correction=False),
+    quick=LiveSettings(rows=1_000, live_rows=20),
     measure=measure,
     tables=tables,
 )

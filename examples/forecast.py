@@ -30,7 +30,7 @@ def relative_error(found: np.ndarray, truth: pd.DataFrame) -> float:
 
 
 def main() -> None:
-    model = AarenForecaster(horizon=HORIZON, width=32, num_layers=1, updates=60)
+    model = AarenForecaster(horizon=HORIZON)
     known, truth = power_use(KNOWN), power_use(HORIZON, start=KNOWN)
     model.fit(known)
     print(model.table())

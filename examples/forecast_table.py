@@ -41,7 +41,7 @@ def ridge_forecasts(values: np.ndarray, origins: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     frame, windows = building(), TEST_DAYS
-    model = AarenForecaster(horizon=HORIZON, fill="interpolate", correction=False)
+    model = AarenForecaster(horizon=HORIZON, fill="interpolate")
     found = model.cross_validation(frame, n_windows=windows)
     whole = frame.set_index("ds").resample("h").mean().interpolate()
     values = ((whole - whole.mean()) / whole.std()).to_numpy()

@@ -53,7 +53,6 @@ PUBLIC = {
     "aaren.forecasting": {
         "SETTING",
         "AarenForecaster",
-        "CorrectionConfig",
         "Forecaster",
         "ForecasterConfig",
         "LagForecaster",

@@ -74,7 +74,7 @@ def make_sensor() -> tuple[Any, dict[str, str], dict[str, Any]]:
     room = Room(rng)
     readings = room.read(4_000, rng)
     dates = pd.date_range(FIRST, periods=len(readings), freq=HALF_HOUR)
-    model = AarenForecaster(horizon=DAY, lag_steps=2 * DAY, width=32, most_seconds=40.0, random_state=0)
+    model = AarenForecaster(horizon=DAY, lag_steps=2 * DAY)
     model.fit(pd.DataFrame({"ds": dates, "room": readings}))
     answer, now = model.predict(3), vars(room).copy()
     later = room.read(61 * DAY, np.random.default_rng(1))
@@ -83,9 +83,7 @@ def make_sensor() -> tuple[Any, dict[str, str], dict[str, Any]]:
     inside = np.mean((low <= truth) & (truth <= high))
     card = {
         "title": "a room's temperature, a day ahead",
-        "about": "A reading every half hour in; the next 48, with intervals, out."
-        + " The linear base alone:\nan Aaren network on top of it was tried by `fit` and did not help with "
-        "this room." * (model.factor_ == 0.0),
+        "about": "A reading every half hour in; the next 48, with intervals, out.",
         "code": 'forecaster = AarenForecaster.load("examples/models/sensor")\n'
         "print(forecaster.predict(levels=[80, 95]))\nforecaster.push([20.0])",
         "data": "a simulated room, 4,000 half hours",

@@ -22,7 +22,7 @@ table.head(3)
 # on rows that it did not see.
 
 # %%
-model = AarenForecaster(horizon=24, fill="seasonal", correction=False).fit(known)
+model = AarenForecaster(horizon=24, fill="seasonal").fit(known)
 print(model.table())
 
 # %%

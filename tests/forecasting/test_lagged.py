@@ -8,15 +8,8 @@ import pytest
 import torch
 
 from aaren.errors import ConfigError, ShapeError
-from aaren.forecasting.fitting import (
-    CorrectionTraining,
-    History,
-    add_correction,
-    fit_base,
-    judge_correction,
-    replay,
-)
-from aaren.forecasting.lagged import LEAST_SPREAD, CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.fitting import History, fit_base, replay
+from aaren.forecasting.lagged import LEAST_SPREAD, LagForecaster, LagForecasterConfig
 from aaren.forecasting.residuals import Residuals, choose_spread, set_student_quantiles, steady_spread
 from aaren.forecasting.ridge import (
     choose,
@@ -52,30 +45,6 @@ def model() -> LagForecaster:
     known = history(900)
     fitted = fit_base(known, horizon_steps=HORIZON, lag_steps=LAGS, fit_ends=[600] * 2, judge_ends=[900] * 2)
     return fitted.model
-
-
-@pytest.fixture(scope="module")
-def corrected(model: LagForecaster) -> LagForecaster:
-    """A model whose correction speaks."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        config = CorrectionConfig(patch_steps=6, width=8, num_heads=2, num_layers=1, ff_width=8)
-        found = LagForecaster(
-            LagForecasterConfig(
-                **{
-                    name: getattr(model.config, name)
-                    for name in model.config.__slots__
-                    if name != "correction"
-                },
-                correction=config,
-            )
-        )
-        found.load_state_dict(model.state_dict(), strict=False)
-        with torch.no_grad():
-            found.factor.fill_(0.5)
-            assert found.correction is not None
-            found.correction.head.weight.normal_()
-    return found.eval().requires_grad_(False)
 
 
 @pytest.mark.parametrize("is_relative", [True, False])
@@ -153,11 +122,7 @@ def test_other_columns_are_inputs_where_they_help() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["model", "corrected"])
-def test_folding_step_equals_forward_and_splits_change_nothing(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    model = request.getfixturevalue(name)
+def test_folding_step_equals_forward_and_splits_change_nothing(model: LagForecaster) -> None:
     rows = torch.from_numpy(np.stack(hours(80), axis=1)).unsqueeze(0).repeat(2, 1, 1)
     rows[1] += 0.5
     whole, final = model(rows)
@@ -166,10 +131,8 @@ def test_folding_step_equals_forward_and_splits_change_nothing(
         forecast, state = model.step(row, state)
         stepped.append(forecast)
     torch.testing.assert_close(torch.stack(stepped, 1), whole, rtol=1e-6, atol=1e-8)
-    # The network is float32, and rounds otherwise in batches of other sizes.
-    rounding = {"rtol": 1e-6, "atol": 1e-8 if model.correction is None else 1e-5}
     for one, other in zip(state, final, strict=True):
-        torch.testing.assert_close(one, other, **rounding)
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
     first, kept = model(rows[:, :33])
     second, kept = model(rows[:, 33:], kept)
     torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-6, atol=1e-8)
@@ -219,12 +182,8 @@ def test_units_and_places_in_the_calendar(model: LagForecaster) -> None:
     torch.testing.assert_close(other.push(rows[0]), session.push(rows[0]))
 
 
-@pytest.mark.parametrize("name", ["model", "corrected"])
-def test_the_native_engine_agrees_with_torch_and_takes_over_its_states(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    lagged: LagForecaster = request.getfixturevalue(name)
-    fast, slow = lagged.stream(), lagged.stream(engine="torch")
+def test_the_native_engine_agrees_with_torch_and_takes_over_its_states(model: LagForecaster) -> None:
+    fast, slow = model.stream(), model.stream(engine="torch")
     start = pd.Timestamp("2024-01-01")
     for place, row in enumerate(np.stack(hours(90), axis=1)):
         extras = {} if place % 3 else {"when": start + pd.Timedelta(hours=place)}
@@ -267,29 +226,28 @@ def test_the_scale_of_intervals_follows_a_change_of_noise(model: LagForecaster) 
     assert loud[..., 1].mean() > quiet[..., 1].mean() + 0.3  # 5 % may be outside, 10 % are
 
 
-def test_many_rows_at_once_are_as_one_by_one_with_gaps_of_some_series(corrected: LagForecaster) -> None:
+def test_many_rows_at_once_are_as_one_by_one_with_gaps_of_some_series(model: LagForecaster) -> None:
     """Series that begin at different times go through the loop first, then all through one pass."""
     known = history(90)
-    late = replay(corrected, known, [0, 25], [90, 90])
-    state = corrected.init_state(1)
+    late = replay(model, known, [0, 25], [90, 90])
+    state = model.init_state(1)
     for row in range(90):
         given = torch.tensor([[values[row] for values in known.series]])
         slot = torch.tensor([[int(some[row]) for some in known.slots]])
-        state = corrected.advance(given, state, slot=slot, mask=torch.tensor([[True, row >= 25]]))
+        state = model.advance(given, state, slot=slot, mask=torch.tensor([[True, row >= 25]]))
     for one, other in zip(late, state, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-5)
 
 
-def test_saved_and_loaded_it_forecasts_raw_values(corrected: LagForecaster, tmp_path: Path) -> None:
-    again = load_model(save_model(corrected, tmp_path / "model"))
+def test_saved_and_loaded_it_forecasts_raw_values(model: LagForecaster, tmp_path: Path) -> None:
+    again = load_model(save_model(model, tmp_path / "model"))
     rows = torch.from_numpy(np.stack(hours(50), axis=1)).unsqueeze(0)
-    torch.testing.assert_close(again(rows)[0], corrected(rows)[0])
-    assert again.fingerprint() == corrected.fold().fingerprint()  # type: ignore[operator]
+    torch.testing.assert_close(again(rows)[0], model(rows)[0])
+    assert again.fingerprint() == model.fold().fingerprint()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("name", ["model", "corrected"])
-def test_the_step_can_be_traced(name: str, request: pytest.FixtureRequest) -> None:
-    folded = request.getfixturevalue(name).fold()
+def test_the_step_can_be_traced(model: LagForecaster) -> None:
+    folded = model.fold()
 
     class Step(torch.nn.Module):
         def __init__(self) -> None:
@@ -302,63 +260,12 @@ def test_the_step_can_be_traced(name: str, request: pytest.FixtureRequest) -> No
     state = folded.init_state(1)
     row = torch.tensor([[5.0, 50.0]], dtype=torch.float64)
     traced = torch.export.export(Step(), (row, state)).module()
-    # A correction is computed in float32, by other kernels when it is traced: AVX-512's differ by 2e-7.
-    tolerance = 1.3e-6 if name == "corrected" else 1e-7
     for value in range(12):
         want, state_after = folded.step(row + value, state)
         found, found_state = traced(row + value, state)
-        torch.testing.assert_close(found, want, rtol=tolerance, atol=1e-7)
+        torch.testing.assert_close(found, want, rtol=1e-7, atol=1e-7)
         torch.testing.assert_close(found_state.log_scale, state_after.log_scale)
         state = state_after
-
-
-def test_a_correction_is_kept_where_there_is_something_to_learn_and_only_there() -> None:
-    """A chaotic series, whose next values are no linear function of the last, is learned; noise is not."""
-    noise = np.random.default_rng(0)
-    rows = 2200
-    chaos = np.full(rows, 0.4)
-    for t in range(1, rows):
-        chaos[t] = 1.0 - 1.4 * chaos[t - 1] ** 2 + 0.3 * chaos[t - 2]  # Henon's map
-    config = CorrectionConfig(patch_steps=6, width=16, num_heads=2, num_layers=1, ff_width=32)
-    training = CorrectionTraining(updates=150, batch_size=64, learning_rate=5e-3)
-    gains = []
-    for values in (noise.normal(size=rows), chaos):
-        known = History(series=[values], slots=[np.zeros(rows, dtype=np.int64)])
-        ends = {"fit_ends": [1500], "judge_ends": [rows]}
-        fitted = fit_base(known, horizon_steps=3, lag_steps=24, **ends)
-        assert fitted.choice.weights != "last"
-        found = add_correction(fitted, known, config=config, training=training, **ends)
-        gains.append(found.gain if found.factor else 0.0)
-        assert (found.model.correction is None) == (found.factor == 0.0)
-    assert gains[0] < 0.005
-    assert gains[1] > 0.1
-
-
-def test_training_that_ends_by_its_time_is_judged_too() -> None:
-    """The first version judged after so many updates only, and threw away all that time had ended."""
-    known = history(900)
-    ends = {"fit_ends": [600] * 2, "judge_ends": [900] * 2}
-    fitted = fit_base(known, horizon_steps=HORIZON, lag_steps=LAGS, **ends)
-    told: list[str] = []
-    add_correction(
-        fitted,
-        known,
-        config=CorrectionConfig(patch_steps=6, width=8, num_heads=2, num_layers=1, ff_width=8),
-        training=CorrectionTraining(updates=10**6, batch_size=32, most_seconds=0.2),
-        tell=told.append,
-        **ends,
-    )
-    assert told
-
-
-def test_a_factor_needs_all_blocks() -> None:
-    assert judge_correction(np.array([[1.0, -0.1, 0.2]] * 6)) == (0.0, 0.0)
-    factor, gain = judge_correction(np.array([[1.0, 0.1, 0.2], [1.0, 0.11, 0.2], [1.0, 0.1, 0.21]]))
-    assert 0.4 < factor < 0.6
-    assert 0.0 < gain < 0.1
-    unsure, same = judge_correction(np.array([[1.0, 0.1, 0.2], [1.0, 0.12, 0.2], [1.0, 0.08, 0.2]]))
-    assert 0.0 < unsure < 0.9 * factor  # as large on the mean, but not as sure
-    assert same > 0.0
 
 
 @pytest.mark.parametrize("kind", sorted(LEAST_SPREAD))

@@ -69,14 +69,14 @@ def test_a_lagged_run_forecasts_files_and_streams_rows(tmp_path: Path) -> None:
     rows = np.stack([100.0 + 20.0 * np.sin(hours * np.pi / 12), 5.0 + np.cos(hours / 7.0)], axis=1) + noise
     known = write_hours(tmp_path / "known.csv", dates, rows)
     run = make_run(
-        "forecasting", model="lagged", profile="smoke", data_file=str(known), assignments=["horizon=24"]
+        "forecasting", model="lagged-base", profile="smoke", data_file=str(known), assignments=["horizon=24"]
     )
     record = train(run, tmp_path / "run")
     scores = record.metrics["test"]
     assert 0.0 < scores["mse"] < 0.9
     assert 0.6 < scores["coverage_80"] < scores["coverage_95"] <= 1.0
     assert scores["crps"] < scores["mae"]
-    assert {"profile", "weights", "factor"} <= set(record.facts)
+    assert {"profile", "weights", "origin_mse"} <= set(record.facts)
     new = write_hours(tmp_path / "new.csv", dates[:400], rows[:400])
     predict_run(tmp_path / "run", source=new, target=tmp_path / "forecast.csv")
     said = np.loadtxt(tmp_path / "forecast.csv", delimiter=",", skiprows=1, usecols=(1, 2))

@@ -42,7 +42,7 @@ def hourly(count: int, start: str = "2026-01-01") -> pd.DataFrame:
 def forecaster() -> tuple[AarenForecaster, np.ndarray, list[np.ndarray]]:
     """Fit, and return rows that follow with the forecasts of the estimator's stream."""
     frame = hourly(400)
-    model = AarenForecaster(horizon=6, correction=False).fit(frame[:370])
+    model = AarenForecaster(horizon=6).fit(frame[:370])
     session, rows, wanted = model.stream(), [], []
     for _, row in frame[370:].iterrows():
         values = [row["load"], row["price"]]

@@ -30,7 +30,7 @@ from aaren.classification import Classifier, ClassifierConfig, FeatureClassifier
 from aaren.errors import StateError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
-from aaren.forecasting.lagged import LEAST_SPREAD, CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.lagged import LEAST_SPREAD, LagForecaster, LagForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.conv import Conv
 from aaren.nn.state import EncoderState
@@ -213,9 +213,8 @@ def forecasters(draw: st.DrawFn) -> Case:
 
 @st.composite
 def lagged(draw: st.DrawFn) -> Case:
-    """Draw a lagged forecaster, with or without its correction."""
+    """Draw a lagged forecaster."""
     series, lags = draw(st.integers(1, 3)), draw(st.integers(6, 12))
-    has_correction = draw(TRUTHS)
     config = LagForecasterConfig(
         num_series=series,
         horizon_steps=draw(st.integers(1, 6)),
@@ -224,9 +223,6 @@ def lagged(draw: st.DrawFn) -> Case:
         is_shared=draw(TRUTHS),
         clock=draw(st.sampled_from(["none", "week", "weekday", "month", "quarter"])),
         spread=draw(st.sampled_from(sorted(LEAST_SPREAD))),
-        correction=CorrectionConfig(patch_steps=3, width=8, num_heads=2, num_layers=1, ff_width=8)
-        if has_correction
-        else None,
     )
     model = LagForecaster(config).eval()
     with torch.no_grad():
@@ -237,9 +233,6 @@ def lagged(draw: st.DrawFn) -> Case:
         model.first_log_scale.normal_(std=0.1)
         model.mean.normal_()
         model.deviation.uniform_(0.5, 2.0)
-        if model.correction is not None:
-            model.factor.fill_(0.5)
-            model.correction.head.weight.normal_()
     row = numbers(series)
     if draw(TRUTHS):
         return masked(model, join(row, truth), ["mask"])

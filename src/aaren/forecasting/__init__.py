@@ -6,7 +6,7 @@ from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aaren.forecasting.estimator import AarenForecaster
-    from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig, LagState
+    from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig, LagState
     from aaren.forecasting.model import Forecaster, ForecasterConfig
     from aaren.forecasting.references import (
         LinearForecaster,
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SETTING",
     "AarenForecaster",
-    "CorrectionConfig",
     "Forecaster",
     "ForecasterConfig",
     "LagForecaster",
@@ -42,7 +41,6 @@ __getattr__, __dir__ = lazy_names(
     {
         "aaren.forecasting.estimator": ("AarenForecaster",),
         "aaren.forecasting.lagged": (
-            "CorrectionConfig",
             "LagForecaster",
             "LagForecasterConfig",
             "LagState",

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.errors import ConfigError, too_small
 from aaren.forecasting.data import PAST_STEPS
-from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagForecasterConfig
+from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig
 from aaren.forecasting.model import Forecaster, ForecasterConfig
 from aaren.forecasting.references import (
     LinearForecaster,
@@ -27,7 +27,6 @@ ModelName: TypeAlias = Literal[
     "naive-seasonal",
     "linear",
     "linear-336",
-    "lagged",
     "lagged-base",
 ]
 WindowModel: TypeAlias = Forecaster | RepeatLast | SeasonalNaive | LinearForecaster
@@ -36,7 +35,6 @@ REFERENCES = (
     "naive-seasonal",
     "linear",
     "linear-336",
-    "lagged",
     "lagged-base",
 )  # fitted when they are built, not by the training loop
 
@@ -126,11 +124,6 @@ class ForecastingConfig:
         return self.model in ("streaming", "streaming-carried")
 
     @property
-    def is_lagged(self) -> bool:
-        """Tell whether it is the estimator's model, with its correction or without."""
-        return self.model in ("lagged", "lagged-base")
-
-    @property
     def is_reference(self) -> bool:
         """Tell whether it is fitted at once, or not at all."""
         return self.model in REFERENCES
@@ -139,7 +132,7 @@ class ForecastingConfig:
     def window_steps(self) -> int:
         """Return the rows of past that the model is given; some references need more than the others."""
         longer = {"naive-seasonal": self.season_steps} | dict.fromkeys(
-            ("linear-336", "lagged", "lagged-base"), LAG_STEPS
+            ("linear-336", "lagged-base"), LAG_STEPS
         )
         return max(self.past_steps, longer.get(self.model, 0))
 
@@ -154,12 +147,9 @@ class ForecastingConfig:
     ):
         """Return the config of the model for so many series; of a lagged one what is known before its fit."""
         network = self.network
-        if self.is_lagged:
+        if self.model == "lagged-base":
             return LagForecasterConfig(
-                num_series=num_series,
-                horizon_steps=self.horizon,
-                lag_steps=self.window_steps,
-                correction=self.correction if self.model == "lagged" else None,
+                num_series=num_series, horizon_steps=self.horizon, lag_steps=self.window_steps
             )
         if self.is_streaming:
             return StreamingForecasterConfig(
@@ -191,18 +181,6 @@ class ForecastingConfig:
             label_steps=self.label_steps,
             mixer="softmax" if self.model == "transformer" else "aaren",
             **asdict(network),
-        )
-
-    @property
-    def correction(self) -> CorrectionConfig:
-        """Return the network of a lagged model."""
-        network = self.network
-        return CorrectionConfig(
-            width=network.width,
-            num_heads=network.num_heads,
-            num_layers=network.num_encoder_layers,
-            ff_width=network.ff_width,
-            dropout=network.dropout,
         )
 
     def build_model(self, num_series: int) -> WindowModel | StreamingForecaster | LagForecaster:

@@ -1,8 +1,7 @@
 """AarenForecaster: fit a frame of series, forecast what follows with intervals, take in rows as they come.
 
-The model is a `LagForecaster`: linear in the last 336 rows, in closed form, and an Aaren network that
-corrects it where that helps on rows it has not seen. Each series has a state of its own: `update` costs time
-in proportion to the new rows, `predict` none that grows with the past.
+The model is a `LagForecaster`: linear in the last 336 rows, in closed form. Each series has a state of its
+own: `update` costs time in proportion to the new rows, `predict` none that grows with the past.
 """
 
 import datetime
@@ -18,31 +17,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import repeatable
 from aaren.engine.estimator import (
     DESCRIPTION,
     STATE,
     Estimator,
-    RandomState,
-    draw_seed,
-    rename_settings,
     require_whole,
-    saved_random_state,
 )
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.files.atomic import write_bytes, write_text
 from aaren.files.stdio import write_line
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
-from aaren.forecasting.fitting import (
-    CorrectionTraining,
-    Fitted,
-    History,
-    Windows,
-    add_correction,
-    fit_base,
-    replay,
-)
+from aaren.forecasting.fitting import History, fit_base, replay
 from aaren.forecasting.frames import (
     FORECAST,
     Fill,
@@ -53,7 +38,7 @@ from aaren.forecasting.frames import (
     read_frame,
     write_frame,
 )
-from aaren.forecasting.lagged import CorrectionConfig, LagForecaster, LagState
+from aaren.forecasting.lagged import LagForecaster, LagState
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import Choice, window_moments
 from aaren.forecasting.whole import lag_step
@@ -70,10 +55,6 @@ FEW_ROWS = 3000  # below, fewer lags are tried too
 FEWER_LAGS = (6, 12, 24, 96)
 SEASON_WINDOWS = 4  # to fit to, at least, for each row of a season that is longer than half of what is known
 REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
-LEAST = {  # whole numbers among the settings, and how small they may be
-    **dict.fromkeys(("horizon", "width", "num_heads", "num_layers", "batch_size", "updates"), 1),
-    **{"lag_steps": 2, "threads": 0, "refit_every": 0},
-}
 
 
 class AarenForecaster(Estimator, LiveSeries):
@@ -82,22 +63,12 @@ class AarenForecaster(Estimator, LiveSeries):
     Args:
         horizon: rows to forecast; `predict` goes beyond it by recursion.
         lag_steps: rows of the past that the model sees, fewer where series are short.
-        correction: train an Aaren network on what the linear base leaves, and keep it if it helps.
-        width: of the network.
-        num_heads: must divide width.
-        num_layers: of its encoder.
-        updates: of its training, at most.
-        most_seconds: of processor time for it, at most.
-        batch_size: windows per update.
-        learning_rate: the highest.
         fill: "error" refuses missing rows and values; "interpolate" puts in what lies between the
             neighbours, "seasonal" what was there a season before.
         covariates: columns that are known of the future too, such as prices or holidays.
         static: columns of a long frame that say what kind of series it is, such as a region: series that
             agree in them may share their weights. Make classes of numbers first, with `pandas.cut`.
         refit_every: rows after which `update` and `push` fit the base again, from running sums; 0: never.
-        threads: of torch while training; 0: as it is.
-        random_state: of weights and order: an int makes fits repeatable, None does not.
         id_column: a long frame's column of names.
         time_column: of dates, or of whole numbers.
         target_column: a long frame's column of values.
@@ -106,7 +77,7 @@ class AarenForecaster(Estimator, LiveSeries):
     >>> import pandas as pd
     >>> days = pd.date_range("2024-01-01", periods=120, freq="D")
     >>> frame = pd.DataFrame({"unique_id": "shop", "ds": days, "y": [day % 7 for day in range(120)]})
-    >>> model = AarenForecaster(horizon=7, correction=False).fit(frame)
+    >>> model = AarenForecaster(horizon=7).fit(frame)
     >>> list(model.predict(levels=[80]).columns)
     ['unique_id', 'ds', 'AarenForecaster', 'AarenForecaster-lo-80', 'AarenForecaster-hi-80']
     >>> tomorrow = pd.DataFrame({"unique_id": "shop", "ds": [days[-1] + pd.Timedelta(days=1)], "y": [1.0]})
@@ -114,27 +85,17 @@ class AarenForecaster(Estimator, LiveSeries):
     '2024-05-01'
     """
 
-    format_version = 5
+    format_version = 6
 
     def __init__(
         self,
         horizon: int,
         *,
         lag_steps: int = 336,
-        correction: bool = True,
-        width: int = 64,
-        num_heads: int = 4,
-        num_layers: int = 2,
-        updates: int = 600,
-        most_seconds: float = 60.0,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
         fill: Fill = "error",
         covariates: Sequence[str] = (),
         static: Sequence[str] = (),
         refit_every: int = 0,
-        threads: int = 1,
-        random_state: RandomState = 0,
         id_column: str = "unique_id",
         time_column: str = "ds",
         target_column: str = "y",
@@ -142,20 +103,10 @@ class AarenForecaster(Estimator, LiveSeries):
     ) -> None:
         self.horizon = horizon
         self.lag_steps = lag_steps
-        self.correction = correction
-        self.width = width
-        self.num_heads = num_heads
-        self.num_layers = num_layers
-        self.updates = updates
-        self.most_seconds = most_seconds
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
         self.fill = fill
         self.covariates = covariates
         self.static = static
         self.refit_every = refit_every
-        self.threads = threads
-        self.random_state = random_state
         self.id_column = id_column
         self.time_column = time_column
         self.target_column = target_column
@@ -213,14 +164,10 @@ class AarenForecaster(Estimator, LiveSeries):
             for some in sorted(tried)
         ]
         fitted = min(found, key=lambda some: some.choice.score)
-        lag_steps = fitted.model.config.lag_steps
-        if self.correction:
-            fitted = self._correct(fitted, history, fit_ends, ends, settings)
         self.model_ = fitted.model
         self.choice_ = fitted.choice
-        self.factor_, self.gain_ = fitted.factor, fitted.gain
         self.held_out_ = dict(fitted.held_out)
-        begins = [max(0, end - max(lag_steps, REPLAYED_ROWS)) for end in ends]
+        begins = [max(0, end - max(fitted.model.config.lag_steps, REPLAYED_ROWS)) for end in ends]
         self.state_ = replay(self.model_, history, begins, ends)
         self.state_ = self.state_._replace(log_scale=self.model_.first_log_scale.unsqueeze(0).clone())
         self.unfitted_ = np.zeros(len(ends), dtype=np.int64)
@@ -247,7 +194,11 @@ class AarenForecaster(Estimator, LiveSeries):
         if self.choice_.is_fixed:
             return None
         config = self.model_.config
-        rest = [values.double().numpy() for values in Windows(self.model_, history).values]
+        covariates = history.covariates
+        rest = [
+            self._scaled(place, values, slots, None if covariates is None else covariates[place])
+            for place, (values, slots) in enumerate(zip(history.series, history.slots, strict=True))
+        ]
         return window_moments(rest, config.lag_steps, config.horizon_steps).features
 
     def cross_validation(
@@ -342,10 +293,7 @@ class AarenForecaster(Estimator, LiveSeries):
         lines += [
             f"{name:28} {error:.4f}" for name, error in sorted(self.held_out_.items(), key=lambda x: x[1])
         ]
-        lines.append(
-            f"base: {self.choice_.weights}, profile {self.choice_.profile}; correction: "
-            + (f"factor {self.factor_:.2f}, {100 * self.gain_:.1f} % better" if self.factor_ else "none")
-        )
+        lines.append(f"weights: {self.choice_.weights}, profile: {self.choice_.profile}")
         best = min(self.held_out_, key=lambda name: self.held_out_[name])
         if self.held_out_[best] < 0.995 * self.held_out_[FORECAST]:
             lines.append(f"{best} is better here: use the baseline.")
@@ -413,7 +361,6 @@ class AarenForecaster(Estimator, LiveSeries):
             "parameters": {
                 **self.get_params(),
                 **self._settings(),
-                "random_state": saved_random_state(self.random_state),
                 "covariates": list(self.covariates),
                 "static": list(self.static),
             },
@@ -429,7 +376,6 @@ class AarenForecaster(Estimator, LiveSeries):
             "unfitted": self.unfitted_.tolist(),
             "held_out": self.held_out_,
             "choice": [self.choice_.profile, self.choice_.weights],
-            "correction": [self.factor_, self.gain_],
         }
         folder = save_model(self.model_, folder)
         write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
@@ -440,7 +386,7 @@ class AarenForecaster(Estimator, LiveSeries):
 
     @classmethod
     def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenForecaster":
-        parameters = rename_settings(described["parameters"])
+        parameters = described["parameters"]
         found = cls(**{**parameters, **{name: tuple(parameters[name]) for name in ("covariates", "static")}})
         groups = described["groups"]
         found.groups_ = None if groups is None else [int(group) for group in groups]
@@ -472,37 +418,12 @@ class AarenForecaster(Estimator, LiveSeries):
         found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
         profile, weights = described["choice"]
         found.choice_ = Choice(profile=profile, weights=weights, scores={})
-        found.factor_, found.gain_ = (float(number) for number in described["correction"])
         found.state_ = LagState.from_bytes(
             (folder / STATE).read_bytes(), like=model.init_state(1), fingerprint=model.fingerprint()
         )
         if len(ids) != model.config.num_series or len(set(ids)) != len(ids):
             raise DataError(f"{folder}: a model of {model.config.num_series} series and {len(ids)} ids.")
         return found
-
-    def _correct(
-        self,
-        fitted: Fitted,
-        history: History,
-        fit_ends: Sequence[int],
-        ends: Sequence[int],
-        settings: Mapping[str, Any],
-    ) -> Fitted:
-        engine, seed = EngineConfig(threads=settings["threads"]), draw_seed(self.random_state)
-        with repeatable(engine, seed=seed):
-            return add_correction(
-                fitted,
-                history,
-                fit_ends=fit_ends,
-                judge_ends=ends,
-                config=self._network(),
-                training=CorrectionTraining(
-                    **{name: settings[name] for name in ("updates", "batch_size", "learning_rate")},
-                    most_seconds=settings["most_seconds"],
-                    seed=seed,
-                ),
-                tell=self._tell,
-            )
 
     def _history(self, series: Mapping[SeriesId, SeriesRows], clock: str, slot_seconds: int) -> History:
         zone = self.panel_.time_zone
@@ -554,8 +475,7 @@ class AarenForecaster(Estimator, LiveSeries):
     def _settings(self) -> dict[str, Any]:
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
         faults: list[str] = []
-        settings = self._numbers(LEAST, {"learning_rate": math.inf, "most_seconds": math.inf}, faults)
-        self._check_random_state(faults)
+        settings = self._numbers({"horizon": 1, "lag_steps": 2, "refit_every": 0}, {}, faults)
         if self.fill not in ("error", "interpolate", "seasonal"):
             faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
         for name in ("covariates", "static"):
@@ -563,16 +483,7 @@ class AarenForecaster(Estimator, LiveSeries):
                 faults.append(f"{name} must be a list of columns; got {getattr(self, name)!r}")
         if faults:
             raise ConfigError("; ".join(faults) + ".")
-        self._network().encoder  # noqa: B018  builds, and so checks, its config
         return settings
-
-    def _network(self) -> CorrectionConfig:
-        return CorrectionConfig(
-            width=int(self.width),
-            num_heads=int(self.num_heads),
-            num_layers=int(self.num_layers),
-            ff_width=2 * int(self.width),
-        )
 
 
 def _groups(panel: Panel) -> list[int] | None:

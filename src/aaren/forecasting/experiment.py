@@ -9,7 +9,6 @@ is how a stream is used: one state goes along the whole part, beginning with the
 window, and every window's forecast is read as it passes.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from aaren.forecasting.batches import ForecastBatch, ForecastingData, Windows, l
 from aaren.forecasting.calendar import find_clock, find_slots
 from aaren.forecasting.config import ForecastingConfig
 from aaren.forecasting.data import Part as Rows
-from aaren.forecasting.fitting import CorrectionTraining, History, add_correction, describe_choice, fit_base
+from aaren.forecasting.fitting import History, fit_base
 from aaren.forecasting.intervals import judge_intervals
 from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.references import LinearForecaster
@@ -345,33 +344,16 @@ class LagExperiment(ForecastingExperiment):
         return replace(found, slots=torch.from_numpy(self.history.slots[0][begin:end]))
 
     def build_model(self) -> nn.Module:
-        """Fit the base, and the correction if it is asked for; it stays if it helps on validation rows."""
+        """Solve the weights on training rows; validation rows choose among them."""
         config, split, size = self.config, self.data.split, len(self.data.columns)
-        fit_ends, judge_ends = [split.train] * size, [split.train + split.validation] * size
-        fitted = fit_base(
+        self.fitted = fit_base(
             self.history,
             horizon_steps=config.horizon,
             lag_steps=config.window_steps,
-            fit_ends=fit_ends,
-            judge_ends=judge_ends,
+            fit_ends=[split.train] * size,
+            judge_ends=[split.train + split.validation] * size,
         )
-        if config.model == "lagged":
-            fitted = add_correction(
-                fitted,
-                self.history,
-                config=config.correction,
-                training=CorrectionTraining(
-                    updates=config.epochs * (config.updates_per_epoch or len(self.loaders.train)),
-                    batch_size=config.batch_size,
-                    learning_rate=config.optimiser.learning_rate,
-                    seed=self.seed,
-                    most_seconds=math.inf,
-                ),
-                fit_ends=fit_ends,
-                judge_ends=judge_ends,
-            )
-        self.fitted = fitted
-        return fitted.model
+        return self.fitted.model
 
     def forecast(self, model: nn.Module, batch: ForecastBatch) -> Tensor:
         """Return the model's forecasts, (b, horizon, series)."""
@@ -400,13 +382,10 @@ class LagExperiment(ForecastingExperiment):
         return found
 
     def facts(self) -> Mapping[str, Json]:
-        """Return sizes, what the rolling origins chose and what became of the correction."""
-        found = getattr(self, "fitted", None)
-        if found is None:
+        """Return sizes, what the rolling origins chose and its error there."""
+        fitted = getattr(self, "fitted", None)
+        if fitted is None:
             return super().facts()
-        return {
-            **super().facts(),
-            **describe_choice(found.choice),
-            "factor": found.factor,
-            "validated_gain": found.gain,
-        }
+        choice = fitted.choice
+        chosen = {"profile": choice.profile, "weights": choice.weights, "origin_mse": round(choice.score, 5)}
+        return {**super().facts(), **chosen}

@@ -1,26 +1,18 @@
-"""Fit a LagForecaster: choose and solve its base, train and judge its correction, measure its intervals.
+"""Fit a LagForecaster: choose and solve its base, measure its intervals.
 
-Nothing is chosen on rows that were fitted: the base by rolling origins, the correction by blocks of rows that
-it has not seen, the quantiles from residuals at those origins.
+Nothing is chosen on rows that were fitted: the base by rolling origins, the quantiles from residuals there.
 """
 
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from aaren.forecasting.calendar import count_slots, season_rows
-from aaren.forecasting.lagged import (
-    CorrectionConfig,
-    LagForecaster,
-    LagForecasterConfig,
-    LagState,
-)
+from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig, LagState
 from aaren.forecasting.residuals import (
     FEW_RESIDUALS,
     Residuals,
@@ -49,14 +41,7 @@ ORIGINS = (
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
 MOST_REFITS = 24  # of the base, where residuals are few
 REFIT_SERIES = 5000  # in all of these together, about: of many series fewer origins say as much
-BLOCKS = 6  # of unseen rows by which a correction is judged
-JUDGED_WINDOWS = 300  # of them
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
-NOISE = 2.0  # standard errors that a gain must exceed
-CHECKS = 6  # of a correction while it is trained
-PATIENCE = 3  # of them: a correction that has not helped by then is given up
-WARM_UP = 50  # updates
-CLIP = 5.0  # residuals of training, in their scale: faults of sensors teach nothing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -78,25 +63,12 @@ class History:
         return season_rows(self.clock, self.slot_seconds, max(self.slots, key=len))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CorrectionTraining:
-    """How long the correction is trained."""
-
-    updates: int = 600
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    seed: int = 0
-    most_seconds: float = 60.0  # of processor time
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Fitted:
     """A model and how it came about."""
 
     model: LagForecaster
     choice: Choice
-    factor: float  # of the correction; 0: it was dropped
-    gain: float  # of its squared error on unseen blocks, relative; not beyond noise: dropped
     held_out: Mapping[str, float]  # squared errors on the last part, scaled: ours and the baselines
 
 
@@ -122,7 +94,7 @@ def fit_base(
     is_refitted: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Fitted:
-    """Choose by rolling origins, solve, and measure the intervals; the correction comes later.
+    """Choose by rolling origins, solve, and measure the intervals.
 
     Args:
         history: all that is known.
@@ -237,7 +209,7 @@ def fit_base(
         model.first_log_scale.copy_(state.log_scale[0])
         if is_refitted:
             solve(model, judge_ends)
-    return Fitted(model=model, choice=choice, factor=0.0, gain=0.0, held_out=held_out)
+    return Fitted(model=model, choice=choice, held_out=held_out)
 
 
 def _refit_ends(
@@ -303,7 +275,7 @@ def compare(
             said = ((window[:, :-1] - last) @ weight[:-1] + weight[-1] + last).numpy()
         else:
             rows = np.stack([some[origins[:, None] + past] for some in rest], axis=1)
-            said = model.base_lags(torch.from_numpy(rows))[:, place].numpy()
+            said = model.forecast_lags(torch.from_numpy(rows))[:, place].numpy()
         sums["AarenForecaster"] += float(((rest[place][origins[:, None] + ahead] - said) ** 2).sum())
         known, now = values[origins[:, None] + np.arange(-lags + 1, 0)], values[origins][:, None]
         sums["linear"] += float((((known - now) @ linear[:-1] + linear[-1] + now - truth) ** 2).sum())
@@ -345,216 +317,6 @@ def replay(model: LagForecaster, history: History, begins: Sequence[int], ends: 
     return state
 
 
-def add_correction(
-    fitted: Fitted,
-    history: History,
-    *,
-    fit_ends: Sequence[int],
-    judge_ends: Sequence[int],
-    config: CorrectionConfig,
-    training: CorrectionTraining,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Fitted:
-    """Train a correction on the rows before `fit_ends`; keep it if it helps on those after, beyond noise.
-
-    The factor is the one in [0, 1] with the least squared error on unseen rows, shrunk by how uncertain the
-    gain is. The gain is judged on blocks of them, each with the factor of the others; below two standard
-    errors it is dropped. Training ends at half its budget if nothing has helped by then.
-    """
-    base = fitted.model
-    if base.config.lag_steps < config.patch_steps or fitted.choice.weights == "last":
-        return fitted
-    with torch.random.fork_rng(devices=[]):
-        generator = torch.default_generator.manual_seed(training.seed)
-        model = LagForecaster(replace(base.config, correction=config))
-        model.load_state_dict(base.state_dict(), strict=False)
-        windows = Windows(model, history)
-        train = windows.origins([base.config.lag_steps - 1] * len(fit_ends), fit_ends)
-        judged = windows.origins([end - 1 for end in fit_ends], judge_ends)
-        if len(train) < training.batch_size or len(judged) < 10 * BLOCKS:
-            return fitted
-        judged = judged[torch.linspace(0, len(judged) - 1, min(len(judged), JUDGED_WINDOWS * 4)).long()]
-        windows.judge(judged)
-        _set_residual_scale(model, windows, train, generator)
-        best: tuple[float, float, dict[str, Tensor]] = (0.0, 0.0, {})
-        began, update, checked = time.process_time(), 0, 0
-        optimiser = torch.optim.AdamW(
-            [weight for weight in model.parameters() if weight.requires_grad],
-            lr=training.learning_rate,
-            weight_decay=1e-2,
-        )
-        spent = 0.0
-        while spent < 1.0:
-            rate = min(1.0, (update + 1) / WARM_UP) * max(0.02, 0.5 * (1.0 + np.cos(np.pi * spent)))
-            optimiser.param_groups[0]["lr"] = training.learning_rate * rate
-            chosen = train[torch.randint(len(train), (training.batch_size,), generator=generator)]
-            model.train()
-            loss = windows.loss(chosen)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            update += 1
-            spent = max(update / training.updates, (time.process_time() - began) / training.most_seconds)
-            if int(min(spent, 1.0) * CHECKS) > checked:  # the last one is at the end, however early it comes
-                checked = int(min(spent, 1.0) * CHECKS)
-                factor, gain = judge_correction(windows.terms(judged))
-                left = (time.process_time() - began) * max(0.0, 1.0 / spent - 1.0)
-                tell(
-                    f"correction: update {update} of {training.updates}, gain {100 * gain:.1f} %, "
-                    f"{left:.0f} s left at most"
-                )
-                if gain > best[1]:
-                    best = (factor, gain, {k: v.clone() for k, v in model.state_dict().items()})
-                if checked >= PATIENCE and not best[0]:
-                    break
-    factor, gain, weights = best
-    if factor == 0.0:
-        return fitted
-    model.load_state_dict(weights)
-    model.eval().requires_grad_(False)
-    model.factor.fill_(factor)
-    held_out = dict(fitted.held_out)
-    if held_out:
-        held_out["AarenForecaster"] *= 1.0 - gain
-    return replace(fitted, model=model, factor=factor, gain=gain, held_out=held_out)
-
-
-def judge_correction(terms: Numbers) -> tuple[float, float]:
-    """Return factor and relative gain from blocks' sums (blocks, 3) of r·r, r·c, c·c; (0, 0): only noise.
-
-    >>> round(judge_correction(np.array([[1.0, 0.2, 0.2], [1.1, 0.22, 0.2], [1.0, 0.21, 0.2]]))[0], 2)
-    1.0
-    >>> judge_correction(np.array([[1.0, 0.2, 0.2], [1.0, -0.2, 0.2], [1.0, 0.1, 0.2]]))
-    (0.0, 0.0)
-    """
-    total, gains = terms.sum(0), []
-    for block in terms:
-        others = total - block
-        factor = float(np.clip(others[1] / max(others[2], 1e-12), 0.0, 1.0))
-        gains.append((2 * factor * block[1] - factor**2 * block[2]) / max(block[0], 1e-12))
-    mean, error = float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains)))
-    if not mean > NOISE * error:
-        return 0.0, 0.0
-    sure = 1.0 - (NOISE * error / mean) ** 2  # as an estimate is drawn to 0 in proportion to its noise
-    return sure * float(np.clip(total[1] / max(total[2], 1e-12), 0.0, 1.0)), mean
-
-
-class Windows:
-    """Windows of a history as the correction sees them, in single precision."""
-
-    def __init__(self, model: LagForecaster, history: History) -> None:
-        self.model = model
-        self.weight = model.weight.float()
-        self.joint = None if model.joint is None else model.joint.float()
-        self.values, self.slots, offsets = [], [], [0]
-        with torch.no_grad():
-            for place, (values, slots) in enumerate(zip(history.series, history.slots, strict=True)):
-                scaled = (torch.from_numpy(values) - model.mean[place]) / model.deviation[place]
-                scaled = scaled - model.profile[torch.from_numpy(slots), place]
-                if history.covariates is not None and model.covariate is not None:
-                    scaled = scaled - torch.from_numpy(history.covariates[place]) @ model.covariate[:, place]
-                self.values.append(scaled.float())
-                self.slots.append(torch.from_numpy(slots))
-                offsets.append(offsets[-1] + len(values))
-        self.flat, self.flat_slots = torch.cat(self.values), torch.cat(self.slots)
-        self.offsets = offsets
-        self.bounds = torch.tensor(offsets[1:])
-
-    def origins(self, begins: Sequence[int], ends: Sequence[int]) -> Tensor:
-        """Return the flat places of last known rows whose futures end before `ends`."""
-        horizon, lags = self.model.config.horizon_steps, self.model.config.lag_steps
-        if self.model.joint is not None:  # all columns are inputs: one origin stands for all of them
-            return torch.arange(max(begins[0], lags - 1), ends[0] - horizon)
-        return torch.cat(
-            [
-                offset + torch.arange(max(begin, lags - 1), max(max(begin, lags - 1), end - horizon))
-                for offset, begin, end in zip(self.offsets, begins, ends, strict=False)
-            ]
-        )
-
-    def take(self, origins: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return lags (n, p), series (n,), slots (n,) and residuals of the base (n, h)."""
-        model, config = self.model, self.model.config
-        past, ahead = torch.arange(-config.lag_steps + 1, 1), torch.arange(1, config.horizon_steps + 1)
-        with torch.no_grad():
-            if model.joint is not None:
-                places = torch.tensor(self.offsets[:-1])
-                origins = (origins[:, None] + places).reshape(-1)
-                lags = self.flat[origins[:, None] + past]
-                series = torch.arange(config.num_series).repeat(len(origins) // config.num_series)
-            else:
-                series = torch.searchsorted(self.bounds, origins, right=True)
-                lags = self.flat[origins[:, None] + past]
-            last = lags[:, -1:]
-            seen = lags[:, :-1] - last
-            if config.is_shared:
-                base = seen @ self.weight[0, :-1] + self.weight[0, -1] + last
-            else:
-                base = last.repeat(1, config.horizon_steps)
-                for place in sorted(set(series.tolist())):
-                    mine = (series == place).nonzero()[:, 0]
-                    base[mine] += seen[mine] @ self.weight[place, :-1] + self.weight[place, -1]
-            if self.joint is not None:
-                joined = seen[:, -(config.joint_steps - 1) :].reshape(-1, self.joint.shape[0])
-                base += (joined @ self.joint).view(base.shape)
-            return lags, series, self.flat_slots[origins], self.flat[origins[:, None] + ahead] - base
-
-    def loss(self, origins: Tensor) -> Tensor:
-        """Return the squared error of the correction, in the scale of each series' residuals."""
-        lags, series, slots, residuals = self.take(origins)
-        scale = self.model.residual[series][:, None].float()
-        assert self.model.correction is not None
-        said = self.model.correction(lags, series, self.model.calendar(slots))
-        weight = (scale / self.model.residual.square().mean().sqrt()).clamp(min=0.3)
-        target = (residuals / scale).clamp(-CLIP, CLIP)
-        loss: Tensor = ((target - said).square() * weight).mean()
-        return loss
-
-    @torch.no_grad()
-    def terms(self, origins: Tensor) -> Numbers:
-        """Return r·r, r·c, c·c of blocks of time, (blocks, 3)."""
-        self.model.eval()
-        assert self.model.correction is not None
-        found = np.zeros((BLOCKS, 3))
-        for part in torch.split(origins, 256):
-            lags, series, slots, residuals = self.take(part)
-            residuals = residuals.double()
-            said = self.model.correction(lags, series, self.model.calendar(slots)).double()
-            said = said * self.model.residual[series][:, None]
-            places = self._block(part, len(lags) // len(part))
-            for number, pair in enumerate(((residuals, residuals), (residuals, said), (said, said))):
-                sums = (pair[0] * pair[1]).sum(1).numpy()
-                found[:, number] += np.bincount(places, weights=sums, minlength=BLOCKS)
-        return found
-
-    def judge(self, origins: Tensor) -> None:
-        """Divide the time of these origins into blocks."""
-        time_of = self._time(origins)
-        self.first, self.last = int(time_of.min()), int(time_of.max())
-
-    def _time(self, origins: Tensor) -> Tensor:
-        if self.model.joint is not None:
-            return origins
-        return origins - torch.tensor(self.offsets)[torch.searchsorted(self.bounds, origins, right=True)]
-
-    def _block(self, origins: Tensor, repeats: int) -> NDArray[np.int64]:
-        share = (self._time(origins) - self.first).double() / (self.last - self.first + 1)
-        return (share * BLOCKS).long().clamp(0, BLOCKS - 1).repeat_interleave(repeats).numpy()
-
-
-def _set_residual_scale(
-    model: LagForecaster, windows: Windows, train: Tensor, generator: torch.Generator
-) -> None:
-    some = train[torch.randint(len(train), (min(4000, len(train)),), generator=generator)]
-    _, series, _, residuals = windows.take(some)
-    overall = residuals.clamp(-CLIP, CLIP).square().mean().sqrt().clamp(min=1e-2)
-    with torch.no_grad():
-        for place in range(model.config.num_series):
-            mine = residuals[series == place].clamp(-CLIP, CLIP)
-            model.residual[place] = mine.square().mean().sqrt().clamp(min=1e-2) if len(mine) else overall
-
-
 def _scale(values: Numbers) -> tuple[float, float]:
     deviation = float(values.std())
     return float(values.mean()), deviation if deviation > 0.0 else 1.0
@@ -573,8 +335,3 @@ def _covariate_effect(
             np.linalg.solve(gram + (1e-3 * np.trace(gram) / len(gram) + 1e-9) * np.eye(len(gram)), x.T @ y)
         )
     return np.stack(found, axis=1)
-
-
-def describe_choice(choice: Choice) -> Mapping[str, str | float]:
-    """Return what was chosen and its error over the origins, for a record."""
-    return {"profile": choice.profile, "weights": choice.weights, "origin_mse": round(choice.score, 5)}

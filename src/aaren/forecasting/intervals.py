@@ -57,7 +57,7 @@ def judge_intervals(
     probabilities, parts = torch.tensor(PROBABILITIES, dtype=torch.float64), []
     for some in torch.split(torch.from_numpy(origins - begin), 128):
         lags = along.lags[0, :, some].transpose(0, 1)  # (n, s, p)
-        said = model.forecast_lags(lags, along.slots[0, some])[..., steps - 1]
+        said = model.forecast_lags(lags)[..., steps - 1]
         bands = model.bands(along.log_scale[0, some], probabilities)  # (n, s, tracked, q)
         parts.append(said.unsqueeze(-1) + model.spread(lags)[..., None, None] * bands)
     found = torch.cat(parts).transpose(1, 2).numpy()  # (n, tracked, s, q)

@@ -3,7 +3,6 @@
     scale        by mean and standard deviation of the training rows, never of a window
     profile      the mean of each slot of the calendar is taken away, and put back where the forecast lies
     base         linear in the last rows (`aaren.forecasting.ridge`), in closed form
-    correction   optional: an Aaren encoder over patches of the same rows, shrunk by a factor in [0, 1]
     intervals    quantiles of residuals, relative to a spread of the last rows, times a slow online scale
 
 A stream holds the last rows, its place in the calendar, a few forecasts whose truth has not come yet, and the
@@ -27,12 +26,9 @@ from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
 from aaren.forecasting.ridge import LAG_STEPS
 from aaren.forecasting.whole import lag_step
-from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.checks import check_model_state
-from aaren.nn.dropout import drop
 from aaren.nn.mixer import frozen_copy
-from aaren.nn.state import State, describe_config, fingerprint_around, hash_weights
-from aaren.ops.tracing import is_traced
+from aaren.nn.state import State, describe_config, hash_weights
 from aaren.stream.session import Item, Session
 from aaren.stream.whole import WholeStep, names_in
 
@@ -53,25 +49,7 @@ LEAST_SPREAD = {  # of every kind, in standard deviations of the training rows o
     "root-change": 0.002**0.5,
     "fixed": 1.0,
 }
-CALENDAR_FEATURES = 4
 CHUNK = 256  # rows whose forecasts are made at once
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CorrectionConfig:
-    """The network that learns what the base leaves."""
-
-    patch_steps: int = 24
-    width: int = 64
-    num_heads: int = 4
-    num_layers: int = 2
-    ff_width: int = 128
-    dropout: float = 0.1
-
-    @property
-    def encoder(self) -> EncoderConfig:
-        """Return the encoder's config."""
-        return EncoderConfig.of(self, norm="pre", final_norm=True, decay="learned")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +66,6 @@ class LagForecasterConfig:
     time_zone: str = ""  # whose clocks; empty: as dates are given
     spread: str = "level"  # what residuals are relative to: see LagForecaster.spread
     num_covariates: int = 0  # numbers that are known of every row, future ones too
-    correction: CorrectionConfig | None = None
 
     def __post_init__(self) -> None:
         """Report a setting that cannot be."""
@@ -149,53 +126,6 @@ class Along(NamedTuple):
     state: LagState  # after the last
 
 
-class Correction(nn.Module):
-    """Aaren over patches of the last rows, normalised by the window; added to the base's forecast."""
-
-    def __init__(
-        self, config: CorrectionConfig, *, num_series: int, lag_steps: int, horizon_steps: int
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.num_patches = lag_steps // config.patch_steps
-        if not self.num_patches:
-            raise ConfigError(f"patches of {config.patch_steps} rows are longer than {lag_steps} lags.")
-        self.patch = nn.Linear(config.patch_steps, config.width)
-        self.series = nn.Embedding(num_series, config.width)
-        self.calendar = nn.Linear(CALENDAR_FEATURES, config.width)
-        self.position = nn.Parameter(0.02 * torch.randn(self.num_patches, config.width))
-        self.encoder = Encoder(config.encoder)
-        self.head = nn.Linear(config.width * self.num_patches, horizon_steps)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, lags: Tensor, series: Tensor, calendar: Tensor) -> Tensor:
-        """Return (n, horizon steps), in units of the residuals.
-
-        Args:
-            lags: (n, lag steps), the latest last.
-            series: (n,) int, whose they are.
-            calendar: (n, 4), of the latest row.
-        """
-        z = (lags - lags.mean(1, keepdim=True)) / lags.std(1, keepdim=True).clamp(min=0.2)
-        z = z.clamp(-8.0, 8.0).to(self.position.dtype)
-        patches = z[:, -self.num_patches * self.config.patch_steps :]
-        patches = patches.reshape(len(z), self.num_patches, self.config.patch_steps)
-        about = self.series(series) + self.calendar(calendar.to(z.dtype))
-        items = self.patch(patches) + self.position + about.unsqueeze(1)
-        read = (self._step_by_step(items) if is_traced() else self.encoder(items)[0]).flatten(1)
-        found: Tensor = self.head(drop(read, 2 * self.config.dropout) if self.training else read)
-        return found
-
-    def _step_by_step(self, items: Tensor) -> Tensor:
-        """Return what the encoder says, as exported programs compute it."""
-        state, hidden = self.encoder.init_state(len(items)), []
-        for place in range(self.num_patches):
-            said, state = self.encoder.step(items[:, place], state)
-            hidden.append(said)
-        return torch.stack(hidden, dim=1)
-
-
 class LagForecaster(nn.Module):
     """Forecast `horizon_steps` rows after each row: `forward` over many rows, `step` row by row.
 
@@ -226,13 +156,6 @@ class LagForecaster(nn.Module):
         self.covariate = fixed(config.num_covariates, s) if config.num_covariates else None
         self.quantiles = fixed(s, tracked, len(PROBABILITIES))  # of residuals, in spreads of the last rows
         self.first_log_scale = fixed(s, tracked, len(TRACKED_LEVELS))
-        self.factor = fixed(1)
-        self.residual = fixed(s, value=1.0)  # scale of what the correction says
-        self.correction: Correction | None = None
-        if config.correction is not None:
-            self.correction = Correction(
-                config.correction, num_series=s, lag_steps=config.lag_steps, horizon_steps=h
-            )
         steps = np.array(config.tracked_steps)
         mix = np.stack([np.interp(np.arange(1, h + 1), steps, row) for row in np.eye(tracked)], axis=1)
         self.register_buffer("spread_steps", torch.from_numpy(mix), persistent=False)  # (h, tracked)
@@ -309,7 +232,7 @@ class LagForecaster(nn.Module):
         found = [rows.new_zeros(b, 0, self.config.horizon_steps, size)]
         for some in torch.split(wanted, CHUNK) if len(wanted) else ():
             at = places[:, some]
-            scaled = self.forecast_lags(lags[:, :, some].transpose(1, 2).flatten(0, 1), at.flatten(0, 1))
+            scaled = self.forecast_lags(lags[:, :, some].transpose(1, 2).flatten(0, 1))
             found.append(
                 self._restore(scaled.transpose(1, 2), at.flatten(0, 1), None, None).view(
                     *at.shape[:2], self.config.horizon_steps, size
@@ -356,8 +279,8 @@ class LagForecaster(nn.Module):
         kept = [state.pending[:, :, old % ring]]
         with torch.no_grad():
             for some in torch.split(new * every - before - 1, CHUNK) if len(new) else ():
-                seen, at = lags[:, :, some].transpose(1, 2).flatten(0, 1), slots[:, some].flatten(0, 1)
-                chosen = self.forecast_lags(seen, at)[..., self.tracked - 1]
+                seen = lags[:, :, some].transpose(1, 2).flatten(0, 1)
+                chosen = self.forecast_lags(seen)[..., self.tracked - 1]
                 spread = self.spread(seen).unsqueeze(-1).expand_as(chosen)
                 found = torch.stack([chosen, spread], dim=-1)
                 found = found.view(rows.shape[0], len(some), *found.shape[1:])
@@ -415,10 +338,10 @@ class LagForecaster(nn.Module):
             mask: (b,) or (b, series) bool; what is False keeps its state bit for bit.
         """
         taken, real = self._take_in(row, state, slot, covariates, mask)
-        forecast = self.forecast_lags(taken.lags, taken.slot)
+        forecast = self.forecast_lags(taken.lags)
         state = self._settle(self._keep(taken, forecast), state, real)
         if real is not None:  # a series that stayed away repeats its forecast
-            forecast = torch.where(real.unsqueeze(-1), forecast, self.forecast_lags(state.lags, state.slot))
+            forecast = torch.where(real.unsqueeze(-1), forecast, self.forecast_lags(state.lags))
         return self._restore(forecast.transpose(1, 2), state.slot, None, None), state
 
     def advance(
@@ -433,7 +356,7 @@ class LagForecaster(nn.Module):
         """Take in one row per stream as `step` does and forecast only where the intervals learn from it."""
         taken, real = self._take_in(row, state, slot, covariates, mask)
         if bool((taken.num_rows % self.config.pending_every == 0).any()):
-            taken = self._keep(taken, self.forecast_lags(taken.lags, taken.slot))
+            taken = self._keep(taken, self.forecast_lags(taken.lags))
         return self._settle(taken, state, real)
 
     def predict(
@@ -447,7 +370,7 @@ class LagForecaster(nn.Module):
                 default: they count on.
             covariates: (b, horizon steps, covariates), of the future; or with series as third axis.
         """
-        scaled = self.forecast_lags(state.lags, state.slot).transpose(1, 2)  # (b, h, series)
+        scaled = self.forecast_lags(state.lags).transpose(1, 2)  # (b, h, series)
         return self._restore(scaled, state.slot, slots, covariates)
 
     def predict_quantiles(
@@ -480,13 +403,6 @@ class LagForecaster(nn.Module):
         scale = log_scale[..., :1] * (1.0 - share) + log_scale[..., 1:] * share
         return centre + half * scale.exp()
 
-    def forecast_lags(self, lags: Tensor, slot: Tensor) -> Tensor:
-        """Return forecasts, scaled and without profile, (b, series, h), of lags (b, series, lag steps)."""
-        found = self.base_lags(lags)
-        if self.correction is not None:
-            found = found + self.correct_lags(lags, slot) * self.factor
-        return found
-
     def forecast_windows(self, past: Tensor, past_slots: Tensor, future_slots: Tensor) -> Tensor:
         """Return forecasts (b, horizon steps, series) of raw windows, (b, lag steps, series), each by itself.
 
@@ -499,11 +415,11 @@ class LagForecaster(nn.Module):
             some.unsqueeze(-1).expand(-1, -1, self.config.num_series) for some in (past_slots, future_slots)
         )
         value = (past.double() - self.mean) / self.deviation - self._profile(known)
-        scaled = self.forecast_lags(value.transpose(1, 2), known[:, -1]).transpose(1, 2)
+        scaled = self.forecast_lags(value.transpose(1, 2)).transpose(1, 2)
         return (scaled + self._profile(ahead)) * self.deviation + self.mean
 
-    def base_lags(self, lags: Tensor) -> Tensor:
-        """Return what the linear base alone says."""
+    def forecast_lags(self, lags: Tensor) -> Tensor:
+        """Return forecasts, scaled and without profile, (b, series, h), of lags (b, series, lag steps)."""
         last = lags[..., -1:]
         differences = lags[..., :-1] - last
         if self.config.is_shared:
@@ -514,23 +430,6 @@ class LagForecaster(nn.Module):
             seen = differences[..., -(self.config.joint_steps - 1) :].flatten(1)
             found = found + (seen @ self.joint).view(found.shape)
         return found + last
-
-    def correct_lags(self, lags: Tensor, slot: Tensor) -> Tensor:
-        """Return what the correction adds at a factor of 1, (b, series, h)."""
-        assert self.correction is not None
-        b, s = slot.shape
-        series = torch.arange(s, device=lags.device).expand(b, s).flatten()
-        said = self.correction(lags.flatten(0, 1), series, self.calendar(slot).flatten(0, 1))
-        found: Tensor = said.view(b, s, -1).double() * self.residual[:, None]
-        return found
-
-    def calendar(self, slot: Tensor) -> Tensor:
-        """Return day and week as angles, (..., 4)."""
-        config = self.config
-        whole = slot.double() * (2 * math.pi / config.num_slots)
-        day = whole * 7 if config.clock == "week" else whole * 2
-        found = torch.stack([day.sin(), day.cos(), whole.sin(), whole.cos()], dim=-1)
-        return found if config.num_slots > 1 else torch.zeros_like(found)
 
     def spread(self, lags: Tensor, kind: str | None = None) -> Tensor:
         """Return what residuals are relative to, (b, series) of lags (b, series, lag steps), never quite 0.
@@ -562,15 +461,10 @@ class LagForecaster(nn.Module):
 
     def fold(self) -> "LagForecaster":
         """Return a frozen copy for inference; states pass between it and the original."""
-        folded = frozen_copy(self)
-        if self.correction is not None and folded.correction is not None:
-            folded.correction.encoder = self.correction.encoder.fold()
-        return folded
+        return frozen_copy(self)
 
     def fingerprint(self) -> str:
         """Return a short name of these weights, to be kept with saved states."""
-        if self.correction is not None:
-            return fingerprint_around(self.correction.encoder, self)
         named = describe_config(self.config) + hash_weights(list(self.state_dict().values()))
         return hashlib.sha256(named.encode()).hexdigest()[:16]
 

@@ -362,10 +362,7 @@ class LiveSeries:
         rest = []
         for place, name in enumerate(self.series_):
             rows = self.recent_[name]
-            values = (rows.values - float(model.mean[place])) / float(model.deviation[place])
-            values = values - model.profile[:, place].numpy()[self._slots(rows.times)]
-            if model.covariate is not None and rows.covariates is not None:
-                values = values - rows.covariates @ model.covariate[:, place].numpy()
+            values = self._scaled(place, rows.values, self._slots(rows.times), rows.covariates)
             rest.append(values[: len(values) - int(ahead[place])])
         known = min(map(len, rest))
         origins = np.arange(max(p, known - h - new + 1) - 1, known - h)
@@ -375,12 +372,27 @@ class LiveSeries:
             [some[len(some) - known :][origins[:, None] + np.arange(-p + 1, h + 1)] for some in rest], axis=1
         )
         lags = windows[..., :p]  # (n, s, p)
-        errors = windows[..., p:] - model.base_lags(torch.from_numpy(lags)).numpy()
+        errors = windows[..., p:] - model.forecast_lags(torch.from_numpy(lags)).numpy()
         seen = np.concatenate([lags[..., :-1] - lags[..., -1:], np.ones_like(lags[..., :1])], axis=-1)
         self.sums_ = self.sums_ + np.einsum("nsp,nsq->spq", seen, seen)
         name = self.choice_.weights.partition("+")[0]
         shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name, self.groups_)
         model.weight.add_(torch.from_numpy(shift))
+
+    def _scaled(
+        self,
+        place: int,
+        values: NDArray[np.float64],
+        slots: NDArray[np.int64],
+        covariates: NDArray[np.float64] | None,
+    ) -> NDArray[np.float64]:
+        """Return rows of one series as the model sees them: scaled, without profile and covariates."""
+        model = self.model_
+        scaled = (values - float(model.mean[place])) / float(model.deviation[place])
+        scaled = scaled - model.profile[:, place].numpy()[slots]
+        if model.covariate is not None and covariates is not None:
+            scaled = scaled - covariates @ model.covariate[:, place].numpy()
+        return cast("NDArray[np.float64]", scaled)
 
     @property
     def _kept(self) -> int:

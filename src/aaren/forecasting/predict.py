@@ -139,8 +139,8 @@ class ForecastRows(RowPath):
     def __init__(self, model: nn.Module, preprocessing: Mapping[str, Json]) -> None:
         if not isinstance(model, StreamingForecaster | LagForecaster):
             raise ConfigError(
-                f"a {type(model).__name__} reads whole windows and has no stream: train --model lagged or "
-                f"streaming-carried."
+                f"a {type(model).__name__} reads whole windows and has no stream: train --model "
+                f"lagged-base or streaming-carried."
             )
         super().__init__(model)
         if not isinstance(model, LagForecaster):  # which scales by itself

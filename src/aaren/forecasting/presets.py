@@ -31,7 +31,6 @@ _CPU_EPOCHS = 10
 _CPU_HALVE_EVERY = 200
 # cpu: a model of an eighth of the width wants a higher rate; at 1e-4 it is far from done after these updates.
 _NARROW_RATE = 5e-4
-_CORRECTION_UPDATES = 400  # of the lagged model's network, in every profile but smoke
 
 
 def preset(
@@ -60,11 +59,11 @@ def preset(
         model=cast("ModelName", model),
         horizon=horizon,
         season_steps=season_steps(name, data_file),
-        network=_network(profile, model),
+        network=_network(profile),
         streaming=_streaming(model, profile),
-        optimiser=OptimiserConfig(learning_rate=_rate(profile, model)),
-        batch_size={"streaming-carried": 8, "lagged": 256}.get(model, 32),
-        epochs=_epochs(profile, model, name, horizon),
+        optimiser=OptimiserConfig(learning_rate=1e-4 if profile == "paper" else _NARROW_RATE),
+        batch_size=8 if model == "streaming-carried" else 32,
+        epochs={"paper": published_epochs(name, horizon), "cpu": _CPU_EPOCHS, "smoke": 2}[profile],
         updates_per_epoch=_updates(profile, horizon, model),
         halve_every=_CPU_HALVE_EVERY if profile == "cpu" else None,
         validation_windows={"paper": None, "cpu": 512, "smoke": 64}[profile],
@@ -73,7 +72,7 @@ def preset(
 
 
 def grid(profile: str) -> tuple[CellGroup, ...]:
-    """Return the table: the paper's two models and references, then the streaming and the lagged models."""
+    """Return the table: the paper's two models and references, then streaming and longer linear models."""
     naive, streaming = ("naive-last", "naive-seasonal"), ("streaming", "streaming-carried")
     seedless = (*naive, "linear")  # least squares in closed form
     table = ("aaren", "transformer", *seedless)
@@ -86,7 +85,7 @@ def grid(profile: str) -> tuple[CellGroup, ...]:
         CellGroup(datasets=datasets, models=streaming, choices=horizons),
         CellGroup(
             datasets=datasets,
-            models=("linear-336", "lagged-base", "lagged"),
+            models=("linear-336", "lagged-base"),
             choices=horizons,
             seedless=("linear-336", "lagged-base"),
         ),
@@ -118,21 +117,7 @@ def season_steps(dataset: str, data_file: str = "") -> int:
     return 7 if usual < 5 * _DAY_SECONDS else 12
 
 
-def _epochs(profile: str, model: str, dataset: str, horizon: int) -> int:
-    if model == "lagged":  # its correction is trained in one go
-        return 1
-    return {"paper": published_epochs(dataset, horizon), "cpu": _CPU_EPOCHS, "smoke": 2}[profile]
-
-
-def _rate(profile: str, model: str) -> float:
-    if model == "lagged":
-        return 1e-3
-    return 1e-4 if profile == "paper" else _NARROW_RATE
-
-
-def _network(profile: str, model: str) -> NetworkConfig:
-    if model == "lagged" and profile != "smoke":  # nobody has published it: one size
-        return NetworkConfig(width=64, num_heads=4, ff_width=128)
+def _network(profile: str) -> NetworkConfig:
     if profile == "paper":
         return NetworkConfig()
     if profile == "cpu":
@@ -148,8 +133,6 @@ def _streaming(model: str, profile: str) -> StreamingConfig:
 
 
 def _updates(profile: str, horizon: int, model: str) -> int | None:
-    if model == "lagged":
-        return 20 if profile == "smoke" else _CORRECTION_UPDATES
     if profile == "paper":
         return None
     if profile == "smoke":

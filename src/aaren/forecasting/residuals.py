@@ -176,7 +176,7 @@ def measure_residuals(
             else:
                 rows = np.stack([some[origins[part][:, None] + past] for some in values], axis=1)
                 lags = torch.from_numpy(rows)
-                said = model.base_lags(lags)[:, place, tracked - 1]
+                said = model.forecast_lags(lags)[:, place, tracked - 1]
                 lags = lags[:, place]
             forecasts[part] = said.numpy()
             for kind, spread in spreads.items():

@@ -29,7 +29,6 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         {
             "linear": "linear",
             "linear-336": "linear, 336 rows",
-            "lagged": "Aaren, lags with correction",
             "lagged-base": "lags alone, linear",
             "naive-last": "last value",
             "naive-seasonal": "last season",
@@ -71,7 +70,7 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
         kind = experiment.ForecastingExperiment
         if config.is_streaming:
             kind = experiment.StreamingExperiment
-        elif config.is_lagged:
+        elif config.model == "lagged-base":
             kind = experiment.LagExperiment
         return kind(config, experiment.open_data(config), seed=seed)
 
