@@ -42,7 +42,7 @@ SMOKE = {  # a setting's dataset for smoke runs, and its models
         ),
     ),
     "events": ("hawkes", ("aaren", "transformer", "gru", "aaren-decay", "poisson", "renewal", "markov")),
-    "rl": ("pendulum", ("aaren", "transformer", "bc", "bc-transformer", "behaviour", "random")),
+    "rl": ("pendulum", ("aaren", "transformer", "behaviour", "random")),
 }
 MIXERS = ("aaren", "softmax", "gru", "lstm", "wkv", "linear", "retnet", "mingru")
 

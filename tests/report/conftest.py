@@ -207,7 +207,7 @@ def make_results(root: Path) -> Path:
                     },
                 )
     for dataset, level in (("hopper-medium-regen", 60.0), ("halfcheetah-medium-regen", 42.0)):
-        for model in ("aaren", "transformer", "bc", "random"):
+        for model in ("aaren", "transformer", "random"):
             for seed in range(3):
                 best = near(level if model != "random" else 1.0, 4.0)
                 folder = make_run(

@@ -27,7 +27,7 @@ from aaren.rl.setting import SETTING
 
 SMALL = RlNetworkConfig(width=16, num_heads=2, num_layers=1)
 START = Moment(0, 0)
-MODELS = ("aaren", "transformer", "bc", "bc-transformer", "behaviour", "random")
+MODELS = ("aaren", "transformer", "behaviour", "random")
 generated = cache(recorded.generate)
 
 

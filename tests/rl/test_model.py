@@ -1,4 +1,4 @@
-"""DecisionModel: parameter totals, causality, step and forward, masks, discrete actions, cloning, states."""
+"""DecisionModel: parameter totals, causality, step and forward, masks, discrete actions, states."""
 
 from typing import Any
 
@@ -17,8 +17,6 @@ STATE, ACTION, LENGTH = 5, 3, 9
 VARIANTS: dict[str, dict[str, Any]] = {
     "aaren": {},
     "softmax": {"mixer": "softmax"},
-    "cloning": {"has_returns": False},
-    "cloning softmax": {"has_returns": False, "mixer": "softmax"},
     "discrete": {"actions": "discrete"},
     "fused": {"is_fused": True},
     "fused discrete": {"is_fused": True, "actions": "discrete", "norm": "pre"},
@@ -116,14 +114,6 @@ def test_an_action_is_seen_by_later_steps_only(model: DecisionModel, rng: torch.
     after, _ = model(steps._replace(states=states))
     torch.testing.assert_close(after[:, :4], before[:, :4], **EXACT)
     assert not torch.allclose(after[:, 4], before[:, 4])
-
-
-def test_cloning_is_blind_to_returns(rng: torch.Generator) -> None:
-    for options, is_blind in (({}, False), ({"has_returns": False}, True)):
-        model = build(**options)
-        steps = draw(model, rng)
-        other = steps._replace(returns_to_go=steps.returns_to_go + 1.0)
-        assert torch.equal(model(steps)[0], model(other)[0]) == is_blind
 
 
 def test_padding_is_no_step(model: DecisionModel, rng: torch.Generator) -> None:

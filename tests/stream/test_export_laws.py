@@ -323,7 +323,6 @@ def policies(draw: st.DrawFn) -> Case:
         state_size=3,
         action_size=2,
         actions=draw(st.sampled_from(["box", "discrete"])),
-        has_returns=draw(TRUTHS),
         is_fused=is_fused,
         sees_actions=not is_fused or draw(TRUTHS),
         counts_rewards=draw(TRUTHS),

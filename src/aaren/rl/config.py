@@ -7,10 +7,9 @@ from aaren.engine.optimiser import OptimiserConfig
 from aaren.errors import ConfigError, too_small
 from aaren.rl.model import DecisionModelConfig
 
-ModelName: TypeAlias = Literal["aaren", "transformer", "bc", "bc-transformer", "behaviour", "random"]
+ModelName: TypeAlias = Literal["aaren", "transformer", "behaviour", "random"]
 ContextName: TypeAlias = Literal["window", "carried", "reset", "long"]
 REFERENCES = ("behaviour", "random")  # nothing to train
-MIXERS = {"aaren": "aaren", "transformer": "softmax", "bc": "aaren", "bc-transformer": "softmax"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,8 +93,7 @@ class RlConfig:
             state_size=state_size,
             action_size=action_size,
             actions=actions,
-            mixer=MIXERS.get(self.model, "aaren"),
-            has_returns=not self.model.startswith("bc"),
+            mixer="softmax" if self.model == "transformer" else "aaren",
             context_steps=self.context_steps,
             return_scale=return_scale,
             target_return=target_return,

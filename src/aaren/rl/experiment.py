@@ -76,11 +76,6 @@ class RlExperiment(PolicyExperiment):
             clip_norm=config.clip_norm,
         )
 
-    @property
-    def asks_for_returns(self) -> bool:
-        """Tell whether the model takes a target return."""
-        return self.config.model in ("aaren", "transformer")
-
     def build_model(self) -> nn.Module:
         """Build the model and give it the scales of the data."""
         actions, scales = self.simulator.actions, self.scales
@@ -132,7 +127,7 @@ class RlExperiment(PolicyExperiment):
             for number, outcome in enumerate(outcomes)
             if not outcome.is_whole
         ]
-        asked = {"target": self.scales.target_return} if self.asks_for_returns else {}
+        asked = {"target": self.scales.target_return} if not self.config.is_reference else {}
         return {**asked, **sum_up(self.simulator.environment_id, outcomes)}
 
     def _player(self, model: nn.Module, place: tuple[int, ...]) -> Player:

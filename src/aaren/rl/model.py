@@ -52,7 +52,6 @@ class DecisionModelConfig:
     ff_width: int | None = None  # default: 4 * width
     dropout: float = 0.1
     mixer: str = "aaren"  # or softmax: the Decision Transformer
-    has_returns: bool = True  # False: behaviour cloning, the same network without return tokens
     is_fused: bool = False  # one token per step instead of three
     sees_actions: bool = True  # False, fused only: a policy cannot learn to repeat what it did last
     counts_rewards: bool = True  # False: what is asked for stays the same through an episode
@@ -90,10 +89,8 @@ class DecisionModelConfig:
 
     @property
     def tokens_per_step(self) -> int:
-        """Return how many tokens a step is: the action before it, (the return,) the state; or all in one."""
-        if self.is_fused:
-            return 1
-        return 3 if self.has_returns else 2
+        """Return how many tokens a step is: the action before it, the return, the state; or all in one."""
+        return 1 if self.is_fused else 3
 
     @property
     def encoder(self) -> EncoderConfig:
@@ -177,7 +174,7 @@ class DecisionModel(nn.Module):
         self.timestep_embedding = nn.Embedding(config.max_steps, width)
         with torch.no_grad():
             self.timestep_embedding.weight.mul_(config.timestep_std)
-        self.return_embedding = nn.Linear(1, width) if config.has_returns else None
+        self.return_embedding = nn.Linear(1, width)
         self.state_embedding = nn.Linear(state_size, width)
         self.action_embedding: nn.Module = nn.Identity()
         if config.sees_actions:
@@ -189,7 +186,7 @@ class DecisionModel(nn.Module):
         self.encoder = Encoder(config.encoder)
         self.action_head = nn.Linear(width, action_size)
         # The base code's heads for the next return and state, which get no loss: for its parameter total.
-        self.spare_return_head = nn.Linear(width, 1) if config.has_returns else None
+        self.spare_return_head = nn.Linear(width, 1)
         self.spare_state_head = nn.Linear(width, state_size)
         # What the environment's numbers are scaled by; part of the weights, so that a saved policy is whole.
         self.register_buffer("state_mean", torch.zeros(state_size, dtype=torch.float64))
@@ -199,7 +196,7 @@ class DecisionModel(nn.Module):
         self.register_buffer("action_high", torch.ones(bounds, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        shown = ("actions", "has_returns", "context_steps", "return_scale", "target_return")
+        shown = ("actions", "context_steps", "return_scale", "target_return")
         return ", ".join(f"{name}={getattr(self.config, name)!r}" for name in shown)
 
     @torch.no_grad()
@@ -420,8 +417,7 @@ class DecisionModel(nn.Module):
         if self.config.sees_actions:
             acted = self.action_embedding(previous.actions)
             token = token + acted * was_any.unsqueeze(-1).to(now.dtype)
-        if self.return_embedding is not None:
-            token = token + self.return_embedding(steps.returns_to_go.to(now.dtype).unsqueeze(-1))
+        token = token + self.return_embedding(steps.returns_to_go.to(now.dtype).unsqueeze(-1))
         return cast("Activations", self.embedding_norm(token))
 
     def _tokens(
@@ -431,14 +427,15 @@ class DecisionModel(nn.Module):
         last = self.config.max_steps - 1
         now = self.timestep_embedding(steps.timesteps.clamp(0, last))
         then = self.timestep_embedding(previous.timesteps.clamp(0, last))
-        parts = [self.action_embedding(previous.actions) + then]
-        if self.return_embedding is not None:
-            returns = steps.returns_to_go.to(now.dtype).unsqueeze(-1)
-            parts.append(self.return_embedding(returns) + now)
-        parts.append(self.state_embedding(steps.states) + now)
+        returns = steps.returns_to_go.to(now.dtype).unsqueeze(-1)
+        parts = [
+            self.action_embedding(previous.actions) + then,
+            self.return_embedding(returns) + now,
+            self.state_embedding(steps.states) + now,
+        ]
         tokens = self.embedding_norm(torch.stack(parts, dim=2).flatten(1, 2))
         step_mask = torch.ones_like(was_any) if mask is None else mask
-        flags = [was_any & step_mask] + [step_mask] * (len(parts) - 1)
+        flags = [was_any & step_mask, step_mask, step_mask]
         return tokens, torch.stack(flags, dim=2).flatten(1, 2)
 
     def _decode(self, at_states: Activations) -> Tensor:

@@ -58,11 +58,11 @@ def grid(profile: str) -> tuple[CellGroup, ...]:
     Of sets with good and bad episodes: do they collect the return they are asked for? Of two robots: what
     changes with what they may see while they act?
     """
-    both, clones, references = ("aaren", "transformer"), ("bc", "bc-transformer"), ("behaviour", "random")
+    both, references = ("aaren", "transformer"), ("behaviour", "random")
     if profile == "smoke":
         # No row of the data's own returns: its episodes are longer than those that are played here.
         return (
-            CellGroup(datasets=("cartpole",), models=(*both, "bc", "random")),
+            CellGroup(datasets=("cartpole",), models=(*both, "random")),
             CellGroup(datasets=("cartpole",), models=both, sweeps=("target_scale=0.5,1",)),
         )
     published = tuple(row.name for row in DATASETS if row.setting == "rl")
@@ -70,9 +70,7 @@ def grid(profile: str) -> tuple[CellGroup, ...]:
     mixed = tuple(name for name in (*made, *published) if "replay" in name or "expert" in name)
     seen = ("hopper-medium-regen", "halfcheetah-medium-regen")
     return (
-        CellGroup(
-            datasets=(*made, *published), models=(*both, *clones, *references), seedless=("behaviour",)
-        ),
+        CellGroup(datasets=(*made, *published), models=(*both, *references), seedless=("behaviour",)),
         CellGroup(datasets=mixed, models=both, sweeps=("target_scale=0.25,0.5,0.75,1,1.25",)),
         CellGroup(
             datasets=seen, models=both, sweeps=("context=window,carried,reset",)

@@ -28,8 +28,6 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
     grid_place = 3
     model_labels = MappingProxyType(
         {
-            "bc": "cloning, Aaren",
-            "bc-transformer": "cloning, Transformer",
             "behaviour": "the data's own",
             "random": "random actions",
         }
@@ -57,9 +55,7 @@ class RlSetting(Setting["RlConfig", "TrajectoryBatch"]):
         name="episodes",
         title="Score of fresh episodes, bootstrap over seeds and episodes",
         report="test.score",
-        baselines=MappingProxyType(
-            {"transformer": "Transformer", "bc": "cloning, same network without returns"}
-        ),
+        baselines=MappingProxyType({"transformer": "Transformer"}),
         note="With one seed the interval does not include how much seeds differ: it is of these weights "
         "alone.",
     )
