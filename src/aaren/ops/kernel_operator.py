@@ -1,8 +1,7 @@
 """The torch operators of the compiled backends, which differ in the engine that computes: `fused`, `triton`.
 
 They have fake kernels, for torch.compile and torch.export, and a derivative, the backward operator. For
-higher derivatives the gradients of `chunked` are used, recomputed. Where no compiler, exporter, mode or
-profiler is active, torch's dispatcher is skipped: it is half of the time of a small call.
+higher derivatives the gradients of `chunked` are used, recomputed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from aaren.ops import chunked
 from aaren.ops.cpu import fused
 from aaren.ops.cpu.memory import uninitialised
 from aaren.ops.packing import through_padding
-from aaren.ops.state import PLAIN, Items, Scan, ScanState
+from aaren.ops.state import Items, Scan, ScanState
 from aaren.ops.triton import scan as triton_scan
 from aaren.shapes import Values
 
@@ -47,28 +46,10 @@ def scan_with(engine: str) -> Scan:
         if log_decay is not None:
             log_decay = log_decay.to(dtype)
         tensors = (scores, values, mask, log_decay, bounds, *(initial or fused.NO_STATE))
-        given = [x for x in tensors if x is not None]
-        function: Any = prefix_attention
-        if _is_watched(engine, given):
-            function = torch.ops.aaren.prefix_attention
-        elif torch.is_grad_enabled() and any(x.requires_grad for x in given):
-            function = _PrefixAttention.apply
-        outputs, *final = function(*tensors, engine)[:4]
+        outputs, *final = torch.ops.aaren.prefix_attention(*tensors, engine)[:4]
         return outputs, ScanState(*final)
 
     return scan
-
-
-def _is_watched(engine: str, tensors: Sequence[Tensor]) -> bool:
-    """Tell whether a call must go through torch's dispatcher."""
-    return (
-        engine != "fused"
-        or torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch._C._autograd._profiler_enabled()
-        or not all(type(x) in PLAIN and x.is_cpu for x in tensors)
-    )
 
 
 def prefix_attention(*inputs: Any) -> Tensors:
@@ -129,10 +110,8 @@ def _differentiate(ctx: Any, *of_results: Tensor | None) -> Tensors:
     grads = (torch.zeros_like(saved[1]) if grad_outputs is None else grad_outputs, grad_u, grad_w)
     if torch.is_grad_enabled():
         return *_differentiate_plainly(grads, saved[:8]), None
-    function: Any = prefix_attention_backward
-    if _is_watched(ctx.engine, [x for x in (*grads, *saved) if x is not None]):
-        function = torch.ops.aaren.prefix_attention_backward
-    of_scores, of_values, of_decay, *of_state = function(*grads, *saved, ctx.engine)
+    gradients = torch.ops.aaren.prefix_attention_backward(*grads, *saved, ctx.engine)
+    of_scores, of_values, of_decay, *of_state = gradients
     of_decay = None if saved[3] is None else of_decay
     of_state = fused.NO_STATE if saved[5] is None else of_state
     return of_scores, of_values, None, of_decay, None, *of_state, None
@@ -156,18 +135,6 @@ def _differentiate_plainly(grads: Tensors, inputs: Sequence[Any]) -> Iterator[Te
         )
     )
     return (next(found) if x is not None and x.requires_grad else None for x in inputs)
-
-
-class _PrefixAttention(torch.autograd.Function):
-    """The operator without torch's dispatcher."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensors:
-        results = prefix_attention(*inputs)
-        _save(ctx, inputs, results)
-        return results[:4]
-
-    backward = staticmethod(_differentiate)
 
 
 def _define(function: Any, fake: Any, schema: str) -> None:
