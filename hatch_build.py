@@ -304,11 +304,11 @@ def scan_once(library: Path) -> None:
             scratch, outputs = doubles(64), (real * len(values))()
             inputs = [(real * len(scores))(*scores), (real * len(values))(*values)]
             mask = (ctypes.c_uint8 * items)(*(k != hidden for k in range(items)))
-            final = [doubles(heads), doubles(heads), doubles(heads * width)]
+            empty, final = [[doubles(heads), doubles(heads), doubles(heads * width)] for _ in range(2)]
             results = [outputs, doubles(len(scores)), doubles(len(scores))]
-            # The fields of forward_job in scan.c: one piece, no decay, no initial state.
-            rows = [0, 1, 0, items, heads, width, heads, None, scratch, len(scratch), 0]
-            fields = [*rows, *inputs, mask, *[None] * 4, *final, *results]
+            # The fields of forward_job in scan.c: one piece, no decay, empty initial states.
+            rows = [0, 1, 0, items, heads, width, heads, scratch, len(scratch), 0]
+            fields: list[Any] = [*rows, *inputs, mask, None, *empty, *final, *results]
             numbers = [
                 field if isinstance(field, int) else 0 if field is None else ctypes.addressof(field)
                 for field in fields

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from aaren.ops import dispatch, naive, scan_attention
-from aaren.ops.packing import through_padding
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -27,7 +26,7 @@ def test_there_are_ten_changes() -> None:
 
 
 def test_a_backend_is_a_line_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dispatch.BACKENDS, "yours", through_padding(naive.scan))
+    monkeypatch.setitem(dispatch.BACKENDS, "yours", naive.scan)
     scores, values = torch.zeros(1, 3, 1), torch.tensor([1.0, 3.0, 8.0]).view(1, 3, 1, 1)
     outputs, _ = scan_attention(scores, values, backend="yours")
     assert outputs.flatten().tolist() == [1.0, 2.0, 4.0]

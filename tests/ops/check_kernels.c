@@ -71,16 +71,16 @@ typedef struct {
     double *sums, *reads;              /* (sequences, heads[, width])  L and w / u of the final states */
 } plain;
 
-static void plain_forward(const forward_job *job, const int64_t *ends, int64_t sequences, const states *initial, plain *to)
+static void plain_forward(const forward_job *job, int64_t sequences, const states *initial, plain *to)
 {
-    const int64_t heads = job->rows.heads, width = job->rows.width;
+    const int64_t heads = job->rows.heads, width = job->rows.width, length = job->rows.length;
     for (int64_t row = 0; row < sequences * heads; row++) {
-        const int64_t sequence = row / heads, head = row % heads;
+        const int64_t start = row / heads * length, head = row % heads;
         double sum = initial->u[row] == 0.0 ? -INFINITY : initial->m[row] + log(initial->u[row]);
         double *read = to->reads + row * width;
         for (int64_t j = 0; j < width; j++)
             read[j] = initial->u[row] == 0.0 ? 0.0 : initial->w[row * width + j] / initial->u[row];
-        for (int64_t k = ends[sequence]; k < ends[sequence + 1]; k++) {
+        for (int64_t k = start; k < start + length; k++) {
             const int64_t place = k * heads + head;
             const double kept = sum + (job->log_decay ? (double)job->log_decay[place] : 0.0);
             const double score = job->mask && !job->mask[k] ? -INFINITY : (double)job->scores[place];
@@ -97,23 +97,23 @@ static void plain_forward(const forward_job *job, const int64_t *ends, int64_t s
     }
 }
 
-static void compare_backward(const backward_job *job, const plain *truth, const int64_t *ends, int64_t sequences)
+static void compare_backward(const backward_job *job, const plain *truth, int64_t sequences)
 {
-    const int64_t heads = job->rows.heads, width = job->rows.width;
+    const int64_t heads = job->rows.heads, width = job->rows.width, length = job->rows.length;
     double *g = numbers(width);
     for (int64_t row = 0; row < sequences * heads; row++) {
-        const int64_t sequence = row / heads, head = row % heads;
+        const int64_t start = row / heads * length, head = row % heads;
         const double u = job->u[row], final_u = job->final_u[row];
         double kept = 1.0, h = -job->grad_u[row] * final_u;
         for (int64_t j = 0; j < width; j++)
             g[j] = job->grad_w[row * width + j] * final_u;
-        for (int64_t k = ends[sequence + 1] - 1; k >= ends[sequence]; k--) {
+        for (int64_t k = start + length - 1; k >= start; k--) {
             const int64_t place = k * heads + head;
             double along_value = 0.0, along_previous = 0.0;
             h *= kept;
             for (int64_t j = 0; j < width; j++) {
                 const double grad = (double)job->grad_outputs[place * width + j];
-                const double before = k > ends[sequence] ? truth->outputs[(place - heads) * width + j]
+                const double before = k > start ? truth->outputs[(place - heads) * width + j]
                                       : u == 0.0         ? 0.0
                                                          : job->w[row * width + j] / u;
                 g[j] = grad + kept * g[j];
@@ -165,19 +165,15 @@ static void free_states(states all)
     free(all.w);
 }
 
-enum { MASKED = 1, DECAYING = 2, EMPTY = 4, STREAMED = 8, EVEN = 16, ALL_OPTIONS = 32 };
+enum { MASKED = 1, DECAYING = 2, EMPTY = 4, STREAMED = 8, ALL_OPTIONS = 16 };
 
-/* One job forward and backward. EVEN: sequences of one length, whose ends need not be given. */
-static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads, int64_t width, int64_t groups, int options)
+/* One job forward and backward. */
+static void check_scan(int64_t length, int64_t sequences, int64_t heads, int64_t width, int64_t groups, int options)
 {
-    int64_t *ends = allocate((sequences + 1) * 8);
-    ends[0] = 0;
-    for (int64_t n = 0; n < sequences; n++)
-        ends[n + 1] = ends[n] + (options & EVEN ? lengths[0] : lengths[n]);
-    const int64_t items = ends[sequences], places = items * heads, rows = sequences * heads;
+    const int64_t items = sequences * length, places = items * heads, rows = sequences * heads;
     const int64_t scratch_size = heads * (padded(width) + 8) + 32, some_heads = (heads + groups - 1) / groups;
-    rows_job layout = {.all = {0, sequences * ((heads + some_heads - 1) / some_heads)}, .length = lengths[0],
-                       .heads = heads, .width = width, .some_heads = some_heads, .bounds = options & EVEN ? NULL : ends,
+    rows_job layout = {.all = {0, sequences * ((heads + some_heads - 1) / some_heads)}, .length = length,
+                       .heads = heads, .width = width, .some_heads = some_heads,
                        .scratch = numbers(scratch_size), .scratch_size = scratch_size,
                        .is_streamed = (options & STREAMED) != 0};
     real *scores = drawn(places, -6.0, 6.0), *values = drawn(places * width, -2.0, 2.0);
@@ -192,13 +188,12 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
             scores[i] = (real)-INFINITY; /* as masked */
     }
     const states initial = drawn_states(rows, width, options & EMPTY), final = new_states(rows, width);
-    const states none = {NULL, NULL, NULL};
     forward_job forward = {.rows = layout, .scores = scores, .values = values, .mask = mask, .log_decay = log_decay,
-                           .initial = options & EMPTY ? none : initial, .final = final, .outputs = reals_of(places * width),
+                           .initial = initial, .final = final, .outputs = reals_of(places * width),
                            .gates = numbers(places), .forgets = numbers(places)};
     NAME(scan_forward)(&forward);
     plain truth = {numbers(places), numbers(places), numbers(places * width), numbers(rows), numbers(rows * width)};
-    plain_forward(&forward, ends, sequences, &initial, &truth);
+    plain_forward(&forward, sequences, &initial, &truth);
     for (int64_t i = 0; i < places * width; i++)
         compare("outputs", i, (double)forward.outputs[i], truth.outputs[i]);
     for (int64_t row = 0; row < rows; row++) {
@@ -219,24 +214,23 @@ static void check_scan(const int64_t *lengths, int64_t sequences, int64_t heads,
                              .grad_log_decay = log_decay ? reals_of(places) : NULL,
                              .grads = new_states(rows, width)};
     NAME(scan_backward)(&backward);
-    compare_backward(&backward, &truth, ends, sequences);
-    if (options & EMPTY) { /* no states, no gradients of states: as with those of nothing */
+    compare_backward(&backward, &truth, sequences);
+    if (options & EMPTY) { /* no gradients of the final states: as with zeros */
         memset((void *)backward.grad_u, 0, (size_t)rows * sizeof(double));
         memset((void *)backward.grad_w, 0, (size_t)(rows * width) * sizeof(double));
         backward_job bare = backward;
         bare.rows.all.next = bare.rows.entered = backward.rows.all.next = backward.rows.entered = 0;
-        bare.grad_u = bare.grad_w = bare.u = bare.w = NULL;
-        bare.grads = none;
+        bare.grad_u = bare.grad_w = NULL;
         bare.grad_values = reals_of(places * width);
         NAME(scan_backward)(&backward);
         NAME(scan_backward)(&bare);
         for (int64_t i = 0; i < places * width; i++)
-            compare("grad_values without states", i, (double)bare.grad_values[i], (double)backward.grad_values[i]);
-        compare_backward(&backward, &truth, ends, sequences);
+            compare("grad_values without gradients of states", i, (double)bare.grad_values[i], (double)backward.grad_values[i]);
+        compare_backward(&backward, &truth, sequences);
         free(bare.grad_values);
     }
 
-    void *const used[] = {ends, layout.scratch, scores, values, log_decay, mask, forward.outputs, forward.gates,
+    void *const used[] = {layout.scratch, scores, values, log_decay, mask, forward.outputs, forward.gates,
                           forward.forgets, truth.gates, truth.forgets, truth.outputs, truth.sums, truth.reads,
                           (void *)backward.grad_outputs, (void *)backward.grad_u, (void *)backward.grad_w,
                           backward.grad_scores, backward.grad_values, backward.grad_log_decay};
@@ -332,7 +326,7 @@ static void check_weights(choice by, int64_t pairs, int64_t queries, int64_t key
 int main(void)
 {
     const int64_t widths[] = {1, 3, 4, 7, 8, 17, 33, 64, 67};
-    const int64_t lengths[][5] = {{1, 1, 1, 1, 1}, {5, 0, 1, 3, 0}, {70, 1, 0, 65, 2}, {131, 64, 3, 50, 51}};
+    const int64_t lengths[] = {0, 1, 5, 64, 70, 131};
     const int64_t pieces[] = {1, 2, 3, 7};
     for (int64_t i = 0; i < COUNT(widths); i++)
         for (int64_t n = 0; n < COUNT(lengths); n++)

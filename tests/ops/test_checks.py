@@ -2,11 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.errors import AarenError, ShapeError, StateError
+from aaren.errors import AarenError, ShapeError
 from aaren.ops import ScanState, scan_attention
 
 SCORES, VALUES = torch.zeros(2, 5, 3), torch.zeros(2, 5, 3, 4)
-ONE_SCORES, ONE_VALUES = torch.zeros(1, 5, 3), torch.zeros(1, 5, 3, 4)
 
 
 def refuse(expected: str, scores: Tensor = SCORES, values: Tensor = VALUES, **options: object) -> None:
@@ -33,39 +32,11 @@ def test_log_decay():
     refuse("log_decay must be floating point", log_decay=SCORES.long())
 
 
-@pytest.mark.parametrize("bounds", [[1, 5], [0, 4], [0, 6], [0, 3, 2, 5], [-1, 5]])
-def test_bounds_of_packed_sequences(bounds):
-    refuse(
-        "cu_seqlens must start at 0, never decrease and end at t = 5; got .*cumsum",
-        ONE_SCORES,
-        ONE_VALUES,
-        cu_seqlens=torch.tensor(bounds),
-    )
-
-
-def test_form_of_packed_sequences():
-    refuse("b must be 1 with cu_seqlens; got b = 2.*mask instead", cu_seqlens=torch.tensor([0, 5]))
-    refuse(r"cu_seqlens must be \(n \+ 1,\)", ONE_SCORES, ONE_VALUES, cu_seqlens=torch.tensor([[0, 5]]))
-    refuse(
-        "of int32 or int64; got .* of torch.float32",
-        ONE_SCORES,
-        ONE_VALUES,
-        cu_seqlens=torch.tensor([0.0, 5]),
-    )
-
-
 def test_initial_state():
     refuse(r"m, u of shape \(2, 3\) and w of shape \(2, 3, 4\)", initial_state=ScanState.empty((1, 3), 4))
     mixed = ScanState.empty((2, 3), 4)._replace(m=torch.zeros(2, 3))
     refuse("one floating dtype; got torch.float32, torch.float64", initial_state=mixed)
     refuse("initial_state must be a ScanState; got tuple", initial_state=(SCORES[:, 0], SCORES[:, 0], VALUES))
-    with pytest.raises(StateError):
-        scan_attention(
-            ONE_SCORES,
-            ONE_VALUES,
-            cu_seqlens=torch.tensor([0, 2, 5]),
-            initial_state=ScanState.empty((1, 3), 4),
-        )
 
 
 def test_devices():

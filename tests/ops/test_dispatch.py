@@ -1,7 +1,5 @@
 """Every backend equals the definition: outputs, states and gradients, for every kind of input."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +27,6 @@ flags = st.booleans()
     kind=st.sampled_from(["normal", "jumps120", "jumps1e4", "constant"]),
     masked=flags,
     decaying=flags,
-    packed=flags,
     carried=flags,
 )
 def test_backend_equals_the_definition(backend, seed, **options):
@@ -108,33 +105,6 @@ def test_truncated_backpropagation_through_time_is_exact_when_not_truncated(back
     want = torch.autograd.grad((whole * weights).sum(), case.leaves())
     got = torch.autograd.grad((torch.cat([first, second], 1) * weights).sum(), case.leaves())
     assert_same(list(got), list(want), tolerance=1e-11)
-
-
-@every_backend
-@pytest.mark.parametrize("carried", [False, True])
-def test_packed_sequences_equal_a_loop_over_them(backend, carried):
-    case = make_case(7, length=90, masked=True, decaying=True, packed=True, carried=carried)
-    case.options["mask"][:, :] &= torch.rand(1, 90, generator=torch.Generator().manual_seed(0)) > 0.1
-    bounds = case.options["cu_seqlens"].tolist()
-    case.options["mask"][0, bounds[1] : bounds[1] + 2] = False  # a segment that begins with masked items
-    observed = case.observe(backend)
-
-    outputs, tokens, reads = [], [], []
-    for index, (start, stop) in enumerate(pairwise(bounds)):
-        options = {name: case.options[name][:, start:stop] for name in ("mask", "log_decay")}
-        if carried:
-            rows = (part[index : index + 1] for part in case.options["initial_state"])
-            options["initial_state"] = ScanState(*rows)
-        out, state = scan_attention(
-            case.scores[:, start:stop], case.values[:, start:stop], backend=backend, **options
-        )
-        token, mean = visible(state)
-        outputs.append(out), tokens.append(token), reads.append(mean)
-    seen = [torch.cat(outputs, 1), torch.cat(tokens), torch.cat(reads)]
-    generator = torch.Generator().manual_seed(0)
-    loss = sum((x * torch.randn(x.shape, dtype=x.dtype, generator=generator)).sum() for x in seen)
-    grads = torch.autograd.grad(loss, case.leaves(), materialize_grads=True)
-    assert_same(observed, [*seen, *grads], tolerance=1e-11)
 
 
 @every_backend

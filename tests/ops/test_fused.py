@@ -20,7 +20,7 @@ VARIANTS = [
     {"masked": True},
     {"decaying": True},
     {"carried": True},
-    {"packed": True, "masked": True, "decaying": True, "carried": True},
+    {"masked": True, "decaying": True, "carried": True},
 ]
 
 
@@ -60,8 +60,8 @@ def test_first_and_second_derivatives(variant):
 
 def operator_arguments(variant: dict[str, bool]) -> tuple[Tensor | None, ...]:
     case = make_case(2, length=9, **variant)
-    state = case.options.get("initial_state") or (None, None, None)
-    options = [case.options.get(name) for name in ("mask", "log_decay", "cu_seqlens")]
+    state = case.options.get("initial_state") or ScanState.empty((2, 3), 5)
+    options = [case.options.get(name) for name in ("mask", "log_decay")]
     return (case.scores, case.values, *options, *state)
 
 

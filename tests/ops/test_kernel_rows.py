@@ -84,7 +84,7 @@ def results_of_all_kernels(dtype, monkeypatch):
     results = []
     every = {"masked": True, "decaying": True, "carried": True}
     for width in (1, 5, 16, 17, 64, 67):
-        for variant in ({"kind": "jumps120"}, {"kind": "jumps1e4"}, every, {"packed": True, **every}):
+        for variant in ({"kind": "jumps120"}, {"kind": "jumps1e4"}, every):
             results += make_case(width, length=150, width=width, dtype=dtype, **variant).observe("fused")
     with monkeypatch.context() as patch:
         patch.setattr(fused, "STREAMED_BYTES", 0)

@@ -48,17 +48,6 @@ def test_nothing_is_no_work(shape, threads_for_everything):
     assert scores.grad is not None
 
 
-@pytest.mark.parametrize("lengths", [[5, 0, 0, 7, 1, 0], [0, 0, 40], [9], [0], [1] * 30])
-@pytest.mark.parametrize("num_threads", [1, 2, 3, 7])
-def test_packed_sequences_are_divided_whole(lengths, num_threads, threads_for_everything, rng):
-    bounds = torch.tensor([0, *lengths]).cumsum(0)
-    scores = torch.zeros(1, sum(lengths), 3)
-    values = torch.randn(1, sum(lengths), 3, 2, generator=rng)
-    threads_for_everything(num_threads)
-    _, state = scan_attention(scores, values, cu_seqlens=bounds)
-    assert torch.equal(state.u, torch.tensor(lengths).double().unsqueeze(1).expand(-1, 3))
-
-
 def test_callers_in_several_threads_do_not_disturb_each_other(threads_for_everything):
     threads_for_everything(2)
     states = [ScanState.empty((50, 4), 1) for _ in range(4)]

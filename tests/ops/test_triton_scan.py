@@ -85,7 +85,7 @@ def weigh(tensor: Tensor) -> Tensor:
 
 def check_operators(case: Case, *, device: str) -> None:
     case = leaves(case, device)
-    inputs = (case["scores"], case["values"], case["mask"], case["log_decay"], None)
+    inputs = (case["scores"], case["values"], case["mask"], case["log_decay"])
     torch.library.opcheck(
         torch.ops.aaren.prefix_attention.default, (*inputs, case["m"], case["u"], case["w"], "triton")
     )
@@ -106,7 +106,7 @@ def compile_for_cuda(kernel_name: str, dtype: str, *, device: str) -> str:  # no
     types |= dict.fromkeys(
         ("scores", "values", "log_decay", "outputs", "grad_outputs", "grad_values"), f"*{dtype}"
     )
-    types |= {"mask": "*i1", "bounds": "*i64", "num_items": "i32", "heads": "i32", "width": "i32"}
+    types |= {"mask": "*i1", "length": "i32", "heads": "i32", "width": "i32"}
     types |= dict.fromkeys(constants, "constexpr")
     signature = {name: types[name] for name in kernel.arg_names}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
@@ -180,15 +180,14 @@ def random_case(rng: torch.Generator, length: int, *, batch: int = 1, heads: int
     return {"scores": normal(batch, length, heads), "values": normal(batch, length, heads, width)}
 
 
-def with_everything(case: Case, rng: torch.Generator, *, streams: int | None = None) -> Case:
+def with_everything(case: Case, rng: torch.Generator) -> Case:
     """Add a mask, decay with resets, and an initial state of which one stream is empty."""
     batch, length, heads, width = case["values"].shape
-    streams = batch if streams is None else streams
     decay = -torch.rand(batch, length, heads, generator=rng, dtype=torch.float64)
     decay[torch.rand(batch, length, heads, generator=rng) < 0.05] = -torch.inf
-    m = torch.randn(streams, heads, generator=rng, dtype=torch.float64)
-    u = torch.rand(streams, heads, generator=rng, dtype=torch.float64) + 0.5
-    w = torch.randn(streams, heads, width, generator=rng, dtype=torch.float64)
+    m = torch.randn(batch, heads, generator=rng, dtype=torch.float64)
+    u = torch.rand(batch, heads, generator=rng, dtype=torch.float64) + 0.5
+    w = torch.randn(batch, heads, width, generator=rng, dtype=torch.float64)
     m[0, 0], u[0, 0], w[0, 0] = torch.finfo(torch.float64).min, 0.0, 0.0
     mask = torch.rand(batch, length, generator=rng) < 0.8
     return case | {"mask": mask, "log_decay": decay, "m": m, "u": u, "w": w}
@@ -227,14 +226,6 @@ def test_jumping_scores(worker: Worker, rng: torch.Generator, jump: float) -> No
     case["scores"][:, 7::10] += jump
     case["scores"][:, 20:30] += 2 * jump
     assert_equals_definition(worker, case)
-
-
-def test_packed_sequences_some_empty(worker: Worker, rng: torch.Generator) -> None:
-    bounds = torch.tensor([0, 0, 17, 18, 18, 50, 50])
-    case = with_everything(random_case(rng, 50), rng, streams=6)
-    case["mask"][:, 18:24] = False  # a segment that begins with masked items
-    assert_equals_definition(worker, case | {"cu_seqlens": bounds})
-    assert_equals_definition(worker, random_case(rng, 50) | {"cu_seqlens": bounds.int()})
 
 
 def test_a_decay_of_the_lowest_finite_number_forgets_but_leaves_later_decay_exact(

@@ -51,7 +51,6 @@ def make_case(
     kind: str = "normal",
     masked: bool = False,
     decaying: bool = False,
-    packed: bool = False,
     carried: bool = False,
     dtype: torch.dtype = torch.float64,
 ) -> ScanCase:
@@ -60,7 +59,6 @@ def make_case(
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    batch = 1 if packed else batch
     scores = {
         "normal": lambda: normal(batch, length, heads),
         "jumps120": lambda: normal(batch, length, heads) + 120 * normal(batch, length, heads).sign(),
@@ -70,7 +68,6 @@ def make_case(
     case = ScanCase(
         scores.to(dtype).requires_grad_(), normal(batch, length, heads, width).to(dtype).requires_grad_()
     )
-    streams = batch
     if masked:
         mask = torch.rand(batch, length, generator=generator) > 0.4
         mask[:, :3] = False  # an all-masked prefix
@@ -81,12 +78,8 @@ def make_case(
         log_decay[torch.rand(batch, length, heads, generator=generator) < 0.1] = -math.inf
         log_decay[torch.rand(batch, length, heads, generator=generator) < 0.1] = 0.0
         case.options["log_decay"] = log_decay.to(dtype).requires_grad_()
-    if packed:
-        cuts = torch.randint(0, length + 1, (4,), generator=generator).sort().values
-        case.options["cu_seqlens"] = torch.cat([torch.tensor([0]), cuts, torch.tensor([length])])
-        streams = 5
     if carried:
-        state = ScanState(normal(streams, heads), normal(streams, heads).abs(), normal(streams, heads, width))
+        state = ScanState(normal(batch, heads), normal(batch, heads).abs(), normal(batch, heads, width))
         empty = ScanState.empty((heads,), width)
         for part, nothing in zip(state, empty, strict=True):
             part[0] = nothing

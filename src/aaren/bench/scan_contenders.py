@@ -97,18 +97,18 @@ def _build_kernel(name: str, shape: Shape, direction: str, dtype: torch.dtype, e
     values, grad = _values_and_gradient(shape, dtype, entries)
     scores = _random(*shape[:3], stream=2, dtype=dtype, entries=entries)
     items = Items(scores, values)
-    state = ScanState.empty((entries, shape.heads), shape.width)
+    initial, state, grads = (ScanState.empty((entries, shape.heads), shape.width) for _ in range(3))
     outputs, grad_values, grad_scores = (torch.zeros_like(x) for x in (values, values, scores))
     gates, forgets = scores.double(), scores.double()
 
     def forward() -> Results:
-        fused.forward(items, None, (outputs, *state, gates, forgets))
+        fused.forward(items, initial, (outputs, *state, gates, forgets))
         return (outputs,)
 
     def forward_backward() -> Results:
         forward()
-        saved, found = (outputs, gates, forgets, state.u), (grad_scores, grad_values, *[None] * 4)
-        fused.backward((grad, None, None), items, None, saved, found)
+        saved, found = (outputs, gates, forgets, state.u), (grad_scores, grad_values, None, *grads)
+        fused.backward((grad, None, None), items, initial, saved, found)
         return outputs, grad_scores, grad_values
 
     return forward if direction == FORWARD else forward_backward

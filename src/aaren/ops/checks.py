@@ -11,12 +11,12 @@ from torch import Tensor
 
 from aaren.errors import ShapeError, StateError
 from aaren.ops.state import Items, ScanState, may_read
-from aaren.shapes import LogDecay, Scores, SequenceBounds
+from aaren.shapes import LogDecay, Scores
 
 
 def check_scan(items: Items, initial_state: ScanState | None) -> None:
     """Raise ShapeError or StateError unless all arguments of `scan_attention` fit together."""
-    scores, values, mask, log_decay, cu_seqlens = items
+    scores, values, mask, log_decay = items
     if scores.ndim != 3:
         raise ShapeError(
             f"scores must be (b, t, h), one number per item and head; got {tuple(scores.shape)}. "
@@ -30,18 +30,12 @@ def check_scan(items: Items, initial_state: ScanState | None) -> None:
     check_floating("scores", scores)
     check_floating("values", values)
     batch, length, heads, width = values.shape
-    others = {"values": values, "mask": mask, "log_decay": log_decay, "cu_seqlens": cu_seqlens}
+    others = {"values": values, "mask": mask, "log_decay": log_decay}
     check_mask(mask, (batch, length), "(b, t)")
     if log_decay is not None:
         _check_log_decay(log_decay, scores)
-    num_streams = batch
-    if cu_seqlens is not None:
-        check_bounds_form(cu_seqlens, batch)
-        if may_read(cu_seqlens):
-            check_bounds(cu_seqlens, length)
-        num_streams = cu_seqlens.shape[0] - 1
     if initial_state is not None:
-        check_state(initial_state, (num_streams, heads), width)
+        check_state(initial_state, (batch, heads), width)
         others["initial_state"] = initial_state.w
     check_devices("scores", scores, others)
 
@@ -74,7 +68,7 @@ def check_state(state: ScanState, streams: tuple[int, ...], width: int) -> None:
         raise StateError(
             f"initial_state must have m, u of shape {streams} and w of shape {(*streams, width)}; got "
             f"{tuple(state.m.shape)}, {tuple(state.u.shape)}, {tuple(state.w.shape)}. A state fits the "
-            f"batch (or packed sequences), heads and width it was made for; start without initial_state."
+            f"batch, heads and width it was made for; start without initial_state."
         )
     if not state.m.is_floating_point() or len({part.dtype for part in state}) != 1:
         raise StateError(
@@ -91,29 +85,6 @@ def check_devices(name: str, tensor: Tensor, others: dict[str, Tensor | None]) -
                 f"{other_name} must be on the device of {name}, {tensor.device}; got {other.device}. "
                 f"Move it with .to({str(tensor.device)!r})."
             )
-
-
-def check_bounds_form(bounds: SequenceBounds, batch: int) -> None:
-    """Raise unless the bounds are a row of integers, for a batch of one row; reads nothing."""
-    if batch != 1:
-        raise ShapeError(
-            f"packed sequences lie end to end in one row, so b must be 1 with cu_seqlens; got b = {batch}. "
-            f"Concatenate them along time, or pass mask instead of cu_seqlens."
-        )
-    if bounds.ndim != 1 or bounds.shape[0] < 1 or bounds.dtype not in (torch.int32, torch.int64):
-        raise ShapeError(
-            f"cu_seqlens must be (n + 1,) of int32 or int64; got {tuple(bounds.shape)} of {bounds.dtype}. "
-            f"Build it as cat([0, lengths.cumsum(0)])."
-        )
-
-
-def check_bounds(bounds: SequenceBounds, length: int) -> None:
-    """Raise unless the bounds run from 0 to this length without a step back; reads them."""
-    if bounds[0] != 0 or bounds[-1] != length or bool((bounds.diff() < 0).any()):
-        raise ShapeError(
-            f"cu_seqlens must start at 0, never decrease and end at t = {length}; got {bounds.tolist()[:8]}"
-            f"{' ...' if len(bounds) > 8 else ''}. Build it as cat([0, lengths.cumsum(0)])."
-        )
 
 
 def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:

@@ -24,7 +24,7 @@ BLOCK_LENGTH = 64
 
 def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix, BLOCK_LENGTH items at a time."""
-    scores, values, mask, log_decay, _ = items
+    scores, values, mask, log_decay = items
     batch, length, heads, width = values.shape
     if length == 0:
         return values, initial

@@ -12,16 +12,15 @@ from aaren.ops import chunked, naive, scans
 from aaren.ops.checks import check_scan, full_precision
 from aaren.ops.cpu import library
 from aaren.ops.kernel_operator import ENGINES, scan_with
-from aaren.ops.packing import through_padding
 from aaren.ops.state import Items, Scan, ScanState, default_state_dtype, is_transformed, settle_empty
-from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, Values
+from aaren.shapes import LogDecay, Mask, Scores, Values
 
 BACKENDS: dict[str, Scan] = {
-    "naive": through_padding(naive.scan),
-    "recurrent": through_padding(scans.scan_recurrent),
-    "hillis_steele": through_padding(partial(scans.scan, scans.hillis_steele)),
-    "ladner_fischer": through_padding(partial(scans.scan, scans.ladner_fischer)),
-    "chunked": through_padding(chunked.scan),
+    "naive": naive.scan,
+    "recurrent": scans.scan_recurrent,
+    "hillis_steele": partial(scans.scan, scans.hillis_steele),
+    "ladner_fischer": partial(scans.scan, scans.ladner_fischer),
+    "chunked": chunked.scan,
     **{name: scan_with(name) for name in ENGINES},
 }
 HOMES = {"fused": "cpu", "triton": "cuda"}  # the one kind of device that a backend is for
@@ -38,7 +37,6 @@ def scan_attention(
     *,
     mask: Mask | None = None,
     log_decay: LogDecay | None = None,
-    cu_seqlens: SequenceBounds | None = None,
     initial_state: ScanState | None = None,
     backend: str = "auto",
 ) -> tuple[Values, ScanState]:
@@ -51,8 +49,6 @@ def scan_attention(
             so far, and 0 while the prefix is empty.
         log_decay: (b, t, h), <= 0: before item k, masked or not, all that came earlier is weighed down by
             exp(log_decay[:, k]); -inf forgets it.
-        cu_seqlens: (n + 1,) int: n sequences packed end to end in one row (b = 1), the i-th at
-            cu_seqlens[i] : cu_seqlens[i + 1]. Initial and final states then have one row per sequence.
         initial_state: what came before, from an earlier call or from `update`; default: nothing.
         backend: naive, recurrent, hillis_steele, ladner_fischer, chunked (any device), fused (CPU), triton
             (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere, under torch.func or forward-mode
@@ -70,7 +66,7 @@ def scan_attention(
     >>> outputs.flatten()  # equal scores: the running mean
     tensor([1., 2., 4.])
     """
-    items = Items(scores, values, mask, log_decay, cu_seqlens)
+    items = Items(scores, values, mask, log_decay)
     check_scan(items, initial_state)
     if backend == "auto":
         backend = choose_backend(values.device.type)
@@ -85,8 +81,10 @@ def scan_attention(
         raise ShapeError(f"backend='fused' runs on the CPU; got {values.device}. Use backend='auto'.")
 
     # All backends keep sums in float64 (where the device has it); dtypes are settled here, once.
-    initial = None
-    if initial_state is not None:
+    if initial_state is None:
+        batch, _, heads, width = values.shape
+        initial = ScanState.empty((batch, heads), width, device=values.device)
+    else:
         initial = settle_empty(initial_state.to(default_state_dtype(values.device)))
     with full_precision(values.device.type):  # scores are exponents
         outputs, final = BACKENDS[backend](items, initial)

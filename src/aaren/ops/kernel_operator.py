@@ -14,7 +14,6 @@ from torch import Tensor
 from aaren.ops import chunked
 from aaren.ops.cpu import fused
 from aaren.ops.cpu.memory import uninitialised
-from aaren.ops.packing import through_padding
 from aaren.ops.state import Items, Scan, ScanState
 from aaren.ops.triton import scan as triton_scan
 from aaren.shapes import Values
@@ -22,15 +21,12 @@ from aaren.shapes import Values
 Tensors: TypeAlias = tuple[Any, ...]  # Any: tensors, or None where something was not given
 
 # An engine fills results: forward(items, initial, results), backward(grads, items, initial, saved, results).
-# All tensors are contiguous; `initial` is None where nothing came before.
+# All tensors are contiguous.
 ENGINES: dict[str, ModuleType] = {"fused": fused, "triton": triton_scan}
 
 # Scores and values are float32 or float64, states, gates and forgets float64. Operators cannot return None:
 # gradients of what was not given are empty tensors.
-_INPUTS = (
-    "Tensor scores, Tensor values, Tensor? mask, Tensor? log_decay, Tensor? bounds, "
-    "Tensor? m, Tensor? u, Tensor? w"
-)
+_INPUTS = "Tensor scores, Tensor values, Tensor? mask, Tensor? log_decay, Tensor m, Tensor u, Tensor w"
 _SAVED = "Tensor outputs, Tensor gates, Tensor forgets, Tensor final_u"
 _SIX = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 
@@ -38,15 +34,15 @@ _SIX = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 def scan_with(engine: str) -> Scan:
     """Return the backend of an engine."""
 
-    def scan(items: Items, initial: ScanState | None) -> tuple[Values, ScanState]:
-        scores, values, mask, log_decay, bounds = items
+    def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+        scores, values, mask, log_decay = items
         dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
         if not scores.dtype == values.dtype == dtype:
             scores, values = scores.to(dtype), values.to(dtype)
         if log_decay is not None:
             log_decay = log_decay.to(dtype)
-        tensors = (scores, values, mask, log_decay, bounds, *(initial or fused.NO_STATE))
-        outputs, *final = torch.ops.aaren.prefix_attention(*tensors, engine)[:4]
+        inputs = (scores, values, mask, log_decay, *initial, engine)
+        outputs, *final = torch.ops.aaren.prefix_attention(*inputs)[:4]
         return outputs, ScanState(*final)
 
     return scan
@@ -62,38 +58,32 @@ def prefix_attention(*inputs: Any) -> Tensors:
 
 def prefix_attention_backward(*inputs: Any) -> Tensors:
     """Return the gradients of scores, values, log_decay, m, u, w."""
-    grads, tensors, saved, engine = inputs[:3], inputs[3:11], inputs[11:15], inputs[15]
+    grads, tensors, saved, engine = inputs[:3], inputs[3:10], inputs[10:14], inputs[14]
     grads = tuple(None if x is None else x.contiguous() for x in grads)
     results = _empty_gradients(*inputs)
     ENGINES[engine].backward(grads, *_arrange(tensors), saved, results)
     return results
 
 
-def _arrange(tensors: Sequence[Any]) -> tuple[Items, ScanState | None]:
-    arranged: list[Any] = [None if x is None else x.contiguous() for x in tensors]
-    items, state = Items(*arranged[:5]), arranged[5:]
-    if items.bounds is not None:
-        items = items._replace(bounds=items.bounds.long())
-    return items, None if state[0] is None else ScanState(*state)
+def _arrange(tensors: Sequence[Any]) -> tuple[Items, ScanState]:
+    contiguous: list[Any] = [None if x is None else x.contiguous() for x in tensors]
+    return Items(*contiguous[:4]), ScanState(*contiguous[4:])
 
 
 def _empty_results(*inputs: Any) -> Tensors:
-    scores, values, _, _, bounds, *_ = inputs
-    batch, _, heads, width = values.shape
-    num_streams = batch if bounds is None else bounds.shape[0] - 1
-    m = torch.empty((num_streams, heads), dtype=torch.float64, device=values.device)
-    w = torch.empty((num_streams, heads, width), dtype=torch.float64, device=values.device)
-    gates = torch.empty_like(scores, dtype=torch.float64, memory_format=torch.contiguous_format)
-    return uninitialised(values), m, torch.empty_like(m), w, gates, torch.empty_like(gates)
+    scores, values, _, _, *state, _ = inputs
+    gates, forgets = (_empty_like(scores, dtype=torch.float64) for _ in range(2))
+    return uninitialised(values), *map(_empty_like, state), gates, forgets
 
 
 def _empty_gradients(*inputs: Any) -> Tensors:
-    scores, values, _, log_decay, _, *state = inputs[3:11]
-    grad_scores, *others = [
-        None if x is None else torch.empty_like(x, memory_format=torch.contiguous_format)
-        for x in (scores, log_decay, *state)
-    ]
-    return grad_scores, uninitialised(values), *others
+    scores, values, _, log_decay, *state = inputs[3:10]
+    of_decay = None if log_decay is None else _empty_like(log_decay)
+    return _empty_like(scores), uninitialised(values), of_decay, *map(_empty_like, state)
+
+
+def _empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 def _save(ctx: Any, inputs: Tensors, output: Tensors) -> None:  # Any: torch's own types
@@ -109,20 +99,17 @@ def _differentiate(ctx: Any, *of_results: Tensor | None) -> Tensors:
     saved = ctx.saved_tensors
     grads = (torch.zeros_like(saved[1]) if grad_outputs is None else grad_outputs, grad_u, grad_w)
     if torch.is_grad_enabled():
-        return *_differentiate_plainly(grads, saved[:8]), None
+        return *_differentiate_plainly(grads, saved[:7]), None
     gradients = torch.ops.aaren.prefix_attention_backward(*grads, *saved, ctx.engine)
     of_scores, of_values, of_decay, *of_state = gradients
-    of_decay = None if saved[3] is None else of_decay
-    of_state = fused.NO_STATE if saved[5] is None else of_state
-    return of_scores, of_values, None, of_decay, None, *of_state, None
+    return of_scores, of_values, None, None if saved[3] is None else of_decay, *of_state, None
 
 
 def _differentiate_plainly(grads: Tensors, inputs: Sequence[Any]) -> Iterator[Tensor | None]:
     """Return gradients of the inputs that can be differentiated again: those of `chunked`."""
     # Views: where one tensor was given twice, each place has a gradient of its own.
     inputs = [x.view_as(x) if x is not None and x.requires_grad else x for x in inputs]
-    initial = None if inputs[5] is None else ScanState(*inputs[5:])
-    outputs, final = through_padding(chunked.scan)(Items(*inputs[:5]), initial)
+    outputs, final = chunked.scan(Items(*inputs[:4]), ScanState(*inputs[4:]))
     results = (outputs.to(inputs[1].dtype), final.u, final.w)
     varying = [k for k in range(3) if results[k].requires_grad and grads[k] is not None]
     found = iter(

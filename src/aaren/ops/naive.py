@@ -11,7 +11,7 @@ from aaren.shapes import Scores, Values
 
 def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix of (b, t, h, d) items that follow an initial state."""
-    scores, values, mask, log_decay, _ = items
+    scores, values, mask, log_decay = items
     scores, values = scores.double(), values.double()
     if mask is not None:
         scores = torch.where(mask.unsqueeze(-1), scores, -torch.inf)

@@ -26,7 +26,7 @@ PrefixScan: TypeAlias = Callable[[Operator, Elements], Elements]
 
 def scan_recurrent(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     """Attend to every prefix item by item, in constant memory beside the outputs."""
-    scores, values, mask, log_decay, _ = items
+    scores, values, mask, log_decay = items
     state, outputs, length = initial, [], scores.shape[1]
     # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
     masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from aaren.errors import ConfigError, ShapeError
 from aaren.ops.tracing import RECORDER
-from aaren.shapes import LogDecay, Mask, Scores, SequenceBounds, TokenMask, Values
+from aaren.shapes import LogDecay, Mask, Scores, TokenMask, Values
 
 Target: TypeAlias = torch.dtype | torch.device | str | int  # what a tensor's `to` takes
 
@@ -82,11 +82,10 @@ class Items(NamedTuple):
     values: Values
     mask: Mask | None = None
     log_decay: LogDecay | None = None
-    bounds: SequenceBounds | None = None  # where sequences begin and end, if they are packed into one row
 
 
-# A backend: from items and what came before them, if anything, to outputs and the final state.
-Scan: TypeAlias = Callable[[Items, ScanState | None], tuple[Values, ScanState]]
+# A backend: from items and the state before them to outputs and the final state.
+Scan: TypeAlias = Callable[[Items, ScanState], tuple[Values, ScanState]]
 
 
 def settle_targets(

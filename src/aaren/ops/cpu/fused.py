@@ -10,44 +10,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aaren.ops.checks import check_bounds
 from aaren.ops.cpu import library, threads
 from aaren.ops.state import Items, ScanState
 
 STREAMED_BYTES = 8 << 20  # a result from this size on is written past the caches
 LINE_BYTES = 64  # of a cache
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
-NO_STATE = (None, None, None)
 
 
-def forward(items: Items, initial: ScanState | None, results: Sequence[Tensor]) -> None:
+def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
     """Scan forward in time; see `kernel_operator`."""
     outputs, *final, gates, forgets = results
-    *inputs, bounds = items
-    fields = (*inputs, *(initial or NO_STATE), *final, outputs, gates, forgets)
-    _run("scan_forward", outputs, bounds, fields)
+    _run("scan_forward", outputs, (*items, *initial, *final, outputs, gates, forgets))
 
 
 def backward(
     grads: Sequence[Tensor | None],
     items: Items,
-    initial: ScanState | None,
+    initial: ScanState,
     saved: Sequence[Tensor],
-    results: Sequence[Any],  # Any: None where nothing was given
+    results: Sequence[Any],  # Any: None where log_decay is
 ) -> None:
     """Scan backward in time."""
     outputs, gates, forgets, final_u = saved
-    u_and_w = (initial or NO_STATE)[1:]
-    fields = (*grads, final_u, *u_and_w, items.values, outputs, gates, forgets, *results)
-    _run("scan_backward", results[1], items.bounds, fields)
+    before = (final_u, initial.u, initial.w)
+    _run("scan_backward", results[1], (*grads, *before, items.values, outputs, gates, forgets, *results))
 
 
-def _run(name: str, result: Tensor, bounds: Tensor | None, fields: Sequence[Tensor | None]) -> None:
+def _run(name: str, result: Tensor, fields: Sequence[Tensor | None]) -> None:
     """Run a kernel that writes a large result, (b, t, h, d), over all sequences."""
     num_sequences, length, heads, width = result.shape
-    if bounds is not None:
-        check_bounds(bounds, length)  # a wrong one would read foreign memory
-        num_sequences = bounds.shape[0] - 1
     num_threads = torch.get_num_threads() if result.numel() > SMALL_WORK else 1
     if num_sequences * heads == 0:
         return
@@ -57,7 +49,7 @@ def _run(name: str, result: Tensor, bounds: Tensor | None, fields: Sequence[Tens
     # threads change must not lie in one.
     scratch_size = heads * (-(-width // 8) * 8 + 8) + 32
     scratch = torch.empty(num_threads * scratch_size, dtype=torch.float64)
-    layout = (0, length, heads, width, some_heads, bounds, scratch, scratch_size, int(_is_streamed(result)))
+    layout = (0, length, heads, width, some_heads, scratch, scratch_size, int(_is_streamed(result)))
     job = (*layout, *fields)
     threads.run(library.kernel(name, result.dtype), job, num_pieces=num_pieces, num_threads=num_threads)
 

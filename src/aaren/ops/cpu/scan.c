@@ -6,7 +6,7 @@
  *              dv_k = g_k G_k                       ds_k = g_k (G_k . v_k - H_k)
  *              dc_k = f_k (G_k . o_{k-1} - H_k)
  *
- * All sequences lie end to end on one axis of items. Time is the outer loop and heads the inner one, so that
+ * All sequences have the same length and lie end to end on one axis of items. Time is the outer loop and heads the inner one, so that
  * memory is read from front to back. Arrays are contiguous. NaN and infinity poison their own row, one
  * (sequence, head), and nothing else.
  */
@@ -19,8 +19,7 @@ typedef struct {
     work all;        /* a piece is one sequence, or some heads of it where there are few sequences */
     int64_t entered; /* how many threads have come so far */
     int64_t length, heads, width, some_heads;
-    const int64_t *bounds; /* (sequences + 1)  where sequences begin and end; NULL: each has `length` items */
-    double *scratch;       /* (threads, scratch_size)  rows of whole cache lines, and two numbers per row */
+    double *scratch; /* (threads, scratch_size)  rows of whole cache lines, and two numbers per row */
     int64_t scratch_size;
     int64_t is_streamed; /* the result is written past the caches: it is too large to be found there again */
 } rows_job;
@@ -28,13 +27,6 @@ typedef struct {
 typedef struct {
     double *m, *u, *w; /* (sequences, heads[, width]) */
 } states;
-
-INLINE double total_before(const double *u, int64_t row) { return u ? u[row] : 0.0; }
-
-INLINE int64_t bound(const rows_job *job, int64_t sequence)
-{
-    return job->bounds ? job->bounds[sequence] : sequence * job->length;
-}
 
 INLINE int64_t padded(int64_t width) { return (width + 7) / 8 * 8; }
 
@@ -62,7 +54,7 @@ typedef struct {
     const real *scores, *values; /* (items, heads[, width]) */
     const uint8_t *mask;         /* (items)  or NULL */
     const real *log_decay;       /* (items, heads)  or NULL */
-    states initial, final;       /* initial.u is NULL where nothing came before; they may be the same memory */
+    states initial, final;       /* u is 0 in an empty state; they may be the same memory */
     real *outputs;               /* (items, heads, width) */
     double *gates, *forgets;     /* (items, heads)  g and f, which the backward pass reads */
 } forward_job;
@@ -149,20 +141,20 @@ INLINE void mix(double *restrict means, const real *restrict values, real *restr
 INLINE void scan_sequence(const forward_job *job, int64_t sequence, int64_t first, int64_t end, double *scratch)
 {
     const rows_job *rows = &job->rows;
-    const int64_t heads = rows->heads, width = rows->width, step = padded(width), last = bound(rows, sequence + 1);
+    const int64_t heads = rows->heads, width = rows->width, step = padded(width), end_item = (sequence + 1) * rows->length;
     const int64_t ahead = fetch_distance(rows, end - first);
     const states initial = job->initial, final = job->final;
     double *peaks = scratch + heads * step, *totals = peaks + heads;
     for (int64_t head = first; head < end; head++) {
         const int64_t row = sequence * heads + head;
-        const double u = total_before(initial.u, row);
+        const double u = initial.u[row];
         peaks[head] = u == 0.0 ? LOWEST : initial.m[row];
         totals[head] = u;
         for (int64_t j = 0; j < step; j++)
             scratch[head * step + j] = u == 0.0 || j >= width ? 0.0 : initial.w[row * width + j] / u;
     }
-    for (int64_t start = bound(rows, sequence); start < last; start += TOGETHER) {
-        const int64_t stop = smaller(start + TOGETHER, last);
+    for (int64_t start = sequence * rows->length; start < end_item; start += TOGETHER) {
+        const int64_t stop = smaller(start + TOGETHER, end_item);
         weigh(job, start, stop, first, end, peaks);
         for (int64_t k = start; k < stop; k++)
             for (int64_t head = first; head < end; head++) {
@@ -205,12 +197,12 @@ typedef struct {
     rows_job rows;
     const real *grad_outputs;             /* (items, heads, width) */
     const double *grad_u, *grad_w;        /* (sequences, heads[, width])  of the final states; NULL: 0 */
-    const double *final_u, *u, *w;        /* of the final and the initial states; u is NULL where these are empty */
+    const double *final_u, *u, *w;        /* of the final and the initial states */
     const real *values, *outputs;         /* (items, heads, width) */
     const double *gates, *forgets;        /* (items, heads) */
     real *grad_scores, *grad_values;      /* (items, heads[, width]) */
     real *grad_log_decay;                 /* (items, heads)  or NULL */
-    states grads;                         /* of the initial states; m is NULL where they are not wanted */
+    states grads;                         /* of the initial states */
 } backward_job;
 
 /* G and H beyond the last item: a final state is read as w / u, and has the score m + log u. */
@@ -227,7 +219,7 @@ INLINE void begin_row(const backward_job *job, int64_t row, double *g, double *h
 INLINE void finish_row(const backward_job *job, int64_t row, const double *g, double h, double kept)
 {
     const int64_t width = job->rows.width;
-    const double u = total_before(job->u, row), scale = u == 0.0 ? 0.0 : kept / u, *w = job->w + row * width;
+    const double u = job->u[row], scale = u == 0.0 ? 0.0 : kept / u, *w = job->w + row * width;
     double *grad_w = job->grads.w + row * width;
     doubles along[VECTORS] = {{0.0}};
     for (int64_t j = 0; j < width; j++) {
@@ -285,7 +277,7 @@ INLINE double along_previous(const backward_job *job, const double *g, int64_t p
 {
     const int64_t width = job->rows.width;
     const real *outputs = job->outputs + (place - job->rows.heads) * width;
-    const double u = total_before(job->u, row);
+    const double u = job->u[row];
     doubles sums[VECTORS] = {{0.0}};
     for (int64_t j = 0; !is_first && j < width; j += LANES) {
         doubles *sum = sums + j % LINE / LANES;
@@ -301,7 +293,7 @@ INLINE void return_sequence(const backward_job *job, int64_t sequence, int64_t f
 {
     const rows_job *rows = &job->rows;
     const int64_t heads = rows->heads, width = rows->width, step = padded(width);
-    const int64_t start = bound(rows, sequence), stop = bound(rows, sequence + 1);
+    const int64_t start = sequence * rows->length, stop = start + rows->length;
     const int64_t behind = -fetch_distance(rows, end - first);
     double *sums = scratch + heads * step;
     for (int64_t head = first; head < end; head++)
@@ -335,7 +327,7 @@ INLINE void return_sequence(const backward_job *job, int64_t sequence, int64_t f
                 job->grad_log_decay[place] = forget == 0.0 ? 0 : (real)(forget * (along - h));
             }
         }
-    for (int64_t head = first; head < end && job->grads.m; head++)
+    for (int64_t head = first; head < end; head++)
         finish_row(job, sequence * heads + head, scratch + head * step, sums[head],
                    start < stop ? job->forgets[start * heads + head] : 1.0);
 }

@@ -2,7 +2,7 @@
 
 A program walks through time in blocks. Inside a block every prefix is a row of a lower-triangular matrix of
 weights, each row normalised by its own peak, times the values (as in `chunked`); between blocks the state
-stays in registers. All sequences lie end to end on one time axis of T items; bounds say where each begins.
+stays in registers. All n sequences lie end to end on one time axis of T items.
 Scores, sums and states are float64; exponentials and products with values have the precision of the values.
 
 Experimental: tested under Triton's interpreter and compiled for CUDA, but no run on a GPU is on record yet.
@@ -17,13 +17,12 @@ import triton.language as tl
 LOWEST = tl.constexpr(-1.7976931348623157e308)  # the peak of an empty state
 
 
-@triton.jit(do_not_specialize=["num_items"])
+@triton.jit(do_not_specialize=["length"])
 def forward(
     scores: tl.tensor,  # (T, h)
     values: tl.tensor,  # (T, h, d)
     mask: tl.tensor,  # (T,); not read unless is_masked
     log_decay: tl.tensor,  # (T, h); not read unless is_decaying
-    bounds: tl.tensor,  # (n + 1,) int64
     m: tl.tensor,  # (n, h) float64, the initial states
     u: tl.tensor,  # (n, h)
     w: tl.tensor,  # (n, h, d)
@@ -33,7 +32,7 @@ def forward(
     final_w: tl.tensor,  # (n, h, d)
     gates: tl.tensor,  # (T, h) float64: the weight of the newest item in its prefix
     forgets: tl.tensor,  # (T, h) float64: the weight of all before it
-    num_items: tl.tensor,  # T
+    length: tl.tensor,  # of a sequence
     heads: tl.tensor,
     width: tl.tensor,
     is_masked: tl.constexpr,
@@ -42,7 +41,7 @@ def forward(
     block_width: tl.constexpr,
 ) -> None:
     """Scan forward in time."""
-    row, head, start, stop = _sequence(bounds, num_items, heads)
+    row, head, start, stop = _sequence(length, heads)
     column, is_column = _columns(width, block_width)
     is_first_column_block = tl.program_id(1) == 0
     step = tl.arange(0, block_length)
@@ -110,21 +109,20 @@ def forward(
         tl.store(final_u + row, total)
 
 
-@triton.jit(do_not_specialize=["num_items"])
+@triton.jit(do_not_specialize=["length"])
 def backward(
     grad_outputs: tl.tensor,  # (T, h, d)
     values: tl.tensor,  # (T, h, d)
     outputs: tl.tensor,  # (T, h, d)
     gates: tl.tensor,  # (T, h) float64
     forgets: tl.tensor,  # (T, h) float64
-    bounds: tl.tensor,  # (n + 1,) int64
     first_outputs: tl.tensor,  # (n, h, d) float64, what the initial states read
     carry: tl.tensor,  # (n, h, d) float64: G beyond the last item; becomes G before the first one
     carry_sum: tl.tensor,  # (width blocks, n, h) float64: H likewise, a share of it per block of width
     grad_scores: tl.tensor,  # (width blocks, T, h) float64, shares
     grad_values: tl.tensor,  # (T, h, d)
     grad_log_decay: tl.tensor,  # (width blocks, T, h) float64, shares; not written unless is_decaying
-    num_items: tl.tensor,  # T
+    length: tl.tensor,  # of a sequence
     heads: tl.tensor,
     width: tl.tensor,
     is_decaying: tl.constexpr,
@@ -132,7 +130,7 @@ def backward(
     block_width: tl.constexpr,
 ) -> None:
     """Scan backward in time: G_k = do_k + f_{k+1} G_{k+1}, H_k = do_k·o_k + f_{k+1} H_{k+1}."""
-    row, head, start, stop = _sequence(bounds, num_items, heads)
+    row, head, start, stop = _sequence(length, heads)
     column, is_column = _columns(width, block_width)
     share = tl.program_id(1).to(tl.int64)
     state_share = share * tl.num_programs(0) + row
@@ -171,7 +169,7 @@ def backward(
         grad_value = tl.where(gate[:, None] == 0.0, 0.0, gate[:, None] * g)
         tl.store(grad_values + cell, grad_value.to(grad_values.dtype.element_ty), mask=is_cell)
         grad_score = tl.where(gate == 0.0, 0.0, gate * (tl.sum(g * value, axis=1) - h))
-        shared_item = share * num_items * heads + item
+        shared_item = share * tl.num_programs(0) * length + item
         tl.store(grad_scores + shared_item, grad_score, mask=is_inside)
         if is_decaying:
             is_later = position > start
@@ -192,16 +190,11 @@ def backward(
 
 
 @triton.jit
-def _sequence(bounds: tl.tensor, num_items: tl.tensor, heads: tl.tensor) -> tuple[tl.tensor, ...]:
-    """Return this program's row of (n, h), its head, and where its sequence begins and ends.
-
-    Bounds on a GPU are not checked; clamping keeps wrong ones inside the tensors.
-    """
+def _sequence(length: tl.tensor, heads: tl.tensor) -> tuple[tl.tensor, ...]:
+    """Return this program's row of (n, h), its head, and where its sequence begins and ends."""
     row = tl.program_id(0).to(tl.int64)
-    sequence = row // heads
-    start = tl.maximum(tl.load(bounds + sequence), 0)
-    stop = tl.minimum(tl.load(bounds + sequence + 1), num_items)
-    return row, row % heads, start, stop
+    start = row // heads * length
+    return row, row % heads, start, start + length
 
 
 @triton.jit

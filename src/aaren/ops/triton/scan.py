@@ -20,46 +20,44 @@ BLOCK_LENGTH = 16
 MAX_BLOCK_WIDTH = 32
 
 
-def forward(items: Items, initial: ScanState | None, results: Sequence[Tensor]) -> None:
+def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
     """Scan forward in time; see `kernel_operator`."""
-    scores, values, mask, log_decay, bounds = items
-    initial = initial or ScanState.empty(tuple(results[1].shape), values.shape[3], device=values.device)
+    scores, values, mask, log_decay = items
     switches = {"is_masked": mask is not None, "is_decaying": log_decay is not None}
     unread = [scores if x is None else x for x in (mask, log_decay)]
-    tensors = (scores, values, *unread, _sequence_bounds(bounds, values), *initial, *results)
+    tensors = (scores, values, *unread, *initial, *results)
     _launch("forward", values, initial.m.numel(), tensors, switches)
 
 
 def backward(
     grads: Sequence[Any],
     items: Items,
-    initial: ScanState | None,
+    initial: ScanState,
     saved: Sequence[Tensor],
-    results: Sequence[Any],  # Any: None where nothing was given
+    results: Sequence[Any],  # Any: None where log_decay is
 ) -> None:
     """Scan backward in time."""
     *for_kernel, final_u = saved
     grad_scores, grad_values, grad_log_decay, *grad_state = results
-    values, bounds = items.values, _sequence_bounds(items.bounds, items.values)
-    empty = ScanState.empty(tuple(final_u.shape), values.shape[3], device=values.device)
-    grad_u, grad_w = (zeros if x is None else x for x, zeros in zip(grads[1:], empty[1:], strict=True))
+    values = items.values
+    grad_u, grad_w = (
+        torch.zeros_like(part) if x is None else x for x, part in zip(grads[1:], initial[1:], strict=True)
+    )
     # Dot products over the width come out in shares, one per block of width, and are summed here: the same
     # bits in every run, as atomic additions would not be.
     num_shares = _num_width_blocks(values.shape[3])
     score_shares, decay_shares = (final_u.new_empty(num_shares, *grad_scores.shape) for _ in range(2))
-    first_outputs = read(initial or empty)
+    first_outputs = read(initial)
     carry = grad_w * final_u.unsqueeze(-1)
     sum_shares = final_u.new_zeros(num_shares, *final_u.shape)
     sum_shares[0] = -grad_u * final_u
-    given = (grads[0], values, *for_kernel, bounds, first_outputs, carry, sum_shares)
+    given = (grads[0], values, *for_kernel, first_outputs, carry, sum_shares)
     found = (score_shares, grad_values, decay_shares)
     is_decaying = grad_log_decay is not None
     _launch("backward", values, final_u.numel(), (*given, *found), {"is_decaying": is_decaying})
     grad_scores.copy_(score_shares.sum(0))
     if is_decaying:
         grad_log_decay.copy_(decay_shares.sum(0))
-    if initial is None:
-        return
     # The initial state is a token in front. `carry`, G before the first item, is the gradient of its value
     # w / u; with H before the first item that of its score m + log u is carry·value - H, which is dm.
     is_empty, carry_sum = initial.u == 0, sum_shares.sum(0)
@@ -84,12 +82,12 @@ def _launch(
         )
     if num_rows == 0:
         return
-    batch, length, heads, width = values.shape
+    length, heads, width = values.shape[1:]
     # Triton launches on the current device.
     with torch.cuda.device(values.device) if values.is_cuda else nullcontext():
         getattr(kernels, name)[num_rows, _num_width_blocks(width)](
             *tensors,
-            num_items=batch * length,
+            length=length,
             heads=heads,
             width=width,
             block_length=BLOCK_LENGTH,
@@ -106,9 +104,3 @@ def _block_width(width: int) -> int:
 def _num_width_blocks(width: int) -> int:
     """Return how many blocks cover the head's width; one for none, since sums have no width."""
     return max(-(-width // _block_width(width)), 1)
-
-
-def _sequence_bounds(bounds: Tensor | None, values: Tensor) -> Tensor:
-    """Return where sequences begin and end on the flat time axis, (n + 1,)."""
-    batch, length = values.shape[:2]
-    return torch.arange(batch + 1, device=values.device) * length if bounds is None else bounds
