@@ -1,7 +1,6 @@
 """Downloads against a real server on loopback that breaks off, hides sizes and changes its files."""
 
 import hashlib
-import importlib.util
 import io
 import multiprocessing
 import threading
@@ -19,9 +18,9 @@ import pytest
 
 from aaren.datasets.catalogue import lookup
 from aaren.datasets.dataset import Dataset
-from aaren.datasets.fetch import fetch, fetch_minari
+from aaren.datasets.fetch import fetch
 from aaren.datasets.verify import verify
-from aaren.errors import DataError, MissingDependencyError
+from aaren.errors import DataError
 from aaren.files import download as downloading
 from aaren.files import folders
 from aaren.files.archive import read_bytes
@@ -363,13 +362,3 @@ def test_two_processes_fetching_at_once_do_not_damage_it(server: Server, home: P
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert (home / "forecasting" / "numbers.csv").read_bytes() == CONTENT
     assert len(server.requests) == 2  # one broken, one resumed; the second process fetched nothing
-
-
-def test_minari_says_what_it_lacks() -> None:
-    pytest.importorskip("minari")
-    if importlib.util.find_spec("huggingface_hub") is not None:
-        pytest.skip("huggingface_hub is installed, so Minari could download")
-    with pytest.raises(
-        MissingDependencyError, match=r"mujoco/hopper/medium-v0 needs: pip install 'minari\[hf\]'"
-    ):
-        fetch_minari("mujoco/hopper/medium-v0")

@@ -327,11 +327,6 @@ def test_equal_returns_are_told(fitted: AarenPolicy) -> None:
     assert "all recorded returns are equal" in AarenPolicy(updates=2, width=16).fit(episodes).table()
 
 
-def test_the_earlier_name_of_the_table_warns(fitted: AarenPolicy) -> None:
-    with pytest.warns(DeprecationWarning, match=r"summary\(\) is called table\(\)"):
-        assert fitted.summary() == fitted.table()
-
-
 def test_a_damaged_folder_is_named(fitted: AarenPolicy, tmp_path: Path) -> None:
     folder = fitted.save(tmp_path)
     for text in ("", "{}", "[]"):

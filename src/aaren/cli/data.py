@@ -3,10 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,9 +105,7 @@ def show(
 
 @app.command()
 def fetch(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAMES", help="Datasets, settings, or Minari ids (with a slash).")
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="NAMES", help="Datasets or settings.")],
     any_checksum: Annotated[
         bool, typer.Option("--any-checksum", help="Accept a file that changed at its source.")
     ] = False,
@@ -116,7 +113,6 @@ def fetch(
     """Download datasets from their official sources; what is on disk already is kept."""
     from aaren.datasets.catalogue import select
     from aaren.datasets.fetch import fetch as fetch_dataset
-    from aaren.datasets.fetch import fetch_minari
     from aaren.datasets.verify import verify as verify_dataset
 
     def fetch_row(row: "Dataset") -> None:
@@ -128,15 +124,10 @@ def fetch(
             talk.print(f"  {escape(line)}", soft_wrap=True)
 
     talk = Console(stderr=True, highlight=False)
-    registered = tuple(name for name in names if "/" not in name)
-    jobs: list[Callable[[], object]] = [
-        partial(fetch_row, row) for row in (select(registered) if registered else ())
-    ]
-    jobs += [partial(fetch_minari, name) for name in names if "/" in name]
     failures = 0
-    for job in jobs:
+    for row in select(tuple(names)):
         try:
-            job()
+            fetch_row(row)
         except AarenError as error:  # the others may still come
             failures += 1
             talk.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.numbers import offsets_from_lengths
-from aaren.errors import DataError, MissingDependencyError, require_extra
+from aaren.errors import DataError, require_extra
 from aaren.files import folders, npz
 from aaren.files.archive import (
     content_sha256,
@@ -120,23 +120,6 @@ def trust(dataset: Dataset, arrived: Mapping[str, str] | None = None) -> None:
         if not is_known or set(others) - set(dataset.sha256):
             with suppress(OSError):  # a closed disk
                 record_checksums(path, {**others, name: content_sha256(path)})
-
-
-def fetch_minari(dataset_id: str) -> str:
-    """Download a dataset of Minari, such as `mujoco/hopper/medium-v0`, into Minari's own folder."""
-    minari = require_extra("minari", extra="rl", purpose=f"fetching the Minari dataset {dataset_id}")
-    try:
-        minari.download_dataset(dataset_id)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"fetching the Minari dataset {dataset_id} needs: pip install 'minari[hf]'"
-        ) from error
-    except Exception as error:  # its remotes raise errors of their own libraries
-        raise UnreachableError(
-            f"cannot get the Minari dataset {dataset_id}: {error}. Without a network: run "
-            f"`minari download {dataset_id}` elsewhere and copy its folder into ~/.minari/datasets."
-        ) from error
-    return dataset_id
 
 
 def by_hand(dataset: Dataset, target: Path) -> str:

@@ -334,11 +334,6 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             lines.append(f"  {self.verdict()}")
         return "\n".join(lines)
 
-    def summary(self) -> str:
-        """Return `table()`, which is its name in all estimators."""
-        warnings.warn("AarenPolicy.summary() is called table().", DeprecationWarning, stacklevel=2)
-        return self.table()
-
     def verdict(self) -> str:
         """Say whether the policy or the clone collected more, beyond two standard errors."""
         check_is_fitted(self, "model_")
