@@ -1,1 +1,0 @@
-"""`aaren check`: is this installation correct on this device, and how fast?"""
