@@ -3,6 +3,10 @@
     python benchmarks/identity.py write before.json     # in the environment of the old commit
     python benchmarks/identity.py write after.json      # in that of the new one
     python benchmarks/identity.py compare before.json after.json
+    python benchmarks/identity.py stamp after.json results 2027-01-31  # runs since then
+
+`stamp` writes identity.json, which says for each setting and model what this code computes, into a folder of
+results, and into the lines of runs that ended since the date. The report calls all other runs stale.
 
 Compared are outputs, final states and gradients of every mixer (same seed, every bit), metrics and weights of
 one smoke run of every setting and model, and the tables that `aaren report` draws from the committed records.
@@ -15,9 +19,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -166,10 +172,39 @@ def compare(before: Path, after: Path) -> int:
     return len(different)
 
 
+def identities(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return one digest per setting and model, of the smoke runs that succeeded."""
+    return {
+        name: hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
+        for name, run in content["smoke"].items()
+        if isinstance(run, dict)
+    }
+
+
+def stamp(content: Mapping[str, Any], results: Path, since: str) -> int:
+    """Write the digests into a folder of results, and into its runs since then; return how many those are."""
+    from aaren.engine.record import parse_record  # here, because older commits do not have it
+    from aaren.files.atomic import write_text
+    from aaren.lab.records import IDENTITIES, RUNS
+
+    digests, count = identities(content), 0
+    (results / IDENTITIES).write_text(json.dumps(digests, indent=1) + "\n")
+    for path in results.glob(f"*/{RUNS}"):
+        records = [parse_record(line) for line in path.read_text().splitlines()]
+        for index, record in enumerate(records):
+            digest = digests.get(f"{record.setting} {record.cell['model']}")
+            if record.date >= since and digest is not None:
+                records[index], count = replace(record, identity=digest), count + 1
+        write_text(path, "".join(f"{record.to_json()}\n" for record in records))
+    return count
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["compare"] and len(sys.argv) == 4:
         sys.exit(1 if compare(Path(sys.argv[2]), Path(sys.argv[3])) else 0)
-    if sys.argv[1:2] == ["write"] and len(sys.argv) == 3:
+    if sys.argv[1:2] == ["stamp"] and len(sys.argv) == 5:
+        print(stamp(json.loads(Path(sys.argv[2]).read_text()), Path(sys.argv[3]), sys.argv[4]), "runs")
+    elif sys.argv[1:2] == ["write"] and len(sys.argv) == 3:
         torch.set_num_threads(1)
         content = {"modules": modules(), "report": report_tables(), "smoke": smoke_runs()}
         Path(sys.argv[2]).write_text(json.dumps(content, indent=1))

@@ -3,14 +3,16 @@ import multiprocessing
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import identity
 from aaren.engine.config import RunConfig
 from aaren.engine.run import train
 from aaren.errors import DataError
-from aaren.lab.records import append, collect
+from aaren.lab.records import append, collect, is_stale, read_identities
 
 
 @pytest.fixture
@@ -114,3 +116,25 @@ def test_a_folder_that_is_named_twice(runs: Path) -> None:
     found = collect(runs, runs / "toy")
     assert len(found.records) == 1
     assert found.problems == []
+
+
+def test_a_run_is_stale_unless_todays_code_computes_what_its_own_did(runs: Path) -> None:
+    (record,) = collect(runs).records
+    name = f"{record.setting} {record.cell['model']}"
+    assert is_stale(record, {name: "abc"})
+    known = replace(record, identity="abc")
+    assert not is_stale(known, {name: "abc"})
+    assert is_stale(known, {name: "def"})
+    assert is_stale(known, {})
+
+
+def test_runs_since_a_date_are_stamped(runs: Path) -> None:
+    append(runs / "toy" / "good")
+    (record,) = collect(runs).records
+    shutil.rmtree(runs / "toy" / "good")
+    content = {"smoke": {f"{record.setting} {record.cell['model']}": {"metrics": 1.0}, "toy broken": ["x"]}}
+    assert identity.stamp(content, runs, "2999") == 0
+    assert identity.stamp(content, runs, record.date) == 1
+    identities = read_identities(runs)
+    assert len(identities) == 1
+    assert not is_stale(collect(runs).records[0], identities)

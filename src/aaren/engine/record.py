@@ -101,6 +101,8 @@ class RunRecord:
     higher_is_better: list[str] = field(default_factory=list)  # of the reports
     protocol: int = 1  # see `Setting.protocol`
     machine: Mapping[str, Json] = field(default_factory=machine)
+    # What `benchmarks/identity.py` computed for this model and setting with the run's code; None: not known.
+    identity: str | None = None
 
     def to_json(self) -> str:
         """Return the record as one line of JSON."""
@@ -155,10 +157,10 @@ def parse_record(text: str) -> RunRecord:
             "Read it with the version that wrote it."
         )
     hints = {item.name: item.type for item in fields(RunRecord)}
-    missing = sorted(hints.keys() - content.keys())
+    missing = sorted(hints.keys() - content.keys() - {"identity"})
     if missing:
         raise DataError(f"it is an incomplete record: it lacks {', '.join(missing)}.")
-    values = {name: content[name] for name in hints}
+    values = {name: content[name] for name in hints if name in content}
     strange = sorted(name for name, value in values.items() if not _fits(value, hints[name]))
     if not strange:
         # A metric that was not finite is null; nothing else of these is.

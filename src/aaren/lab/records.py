@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aaren.engine.record import RunRecord, parse_record, read_record
+from aaren.engine.record import RunRecord, parse_json, parse_record, read_record
 from aaren.engine.run import RECORD
 from aaren.errors import DataError
 from aaren.fields import flatten
 from aaren.files.lock import locked_file
 from aaren.lab.published import MODELS
 
-RUNS = "runs.jsonl"
+RUNS, IDENTITIES = "runs.jsonl", "identity.json"
 # Keys that do not tell cells of a table apart: how a run was computed and kept, not what.
 NOT_OF_CELL = ("changed", "engine.threads", "engine.checkpoint_seconds", "engine.predictions")
 _ACCOUNTS = ("training", "evaluation", "saving")
@@ -109,6 +109,25 @@ def append(folder: Path) -> None:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+
+
+def read_identities(*folders: Path) -> dict[str, str]:
+    """Read what today's code computes for each "SETTING MODEL", as `benchmarks/identity.py` wrote it."""
+    identities: dict[str, str] = {}
+    for path in (folder / IDENTITIES for folder in folders):
+        try:
+            content = parse_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            identities |= {name: digest for name, digest in content.items() if isinstance(digest, str)}
+    return identities
+
+
+def is_stale(record: RunRecord, identities: Mapping[str, str]) -> bool:
+    """Tell whether a run's code computed other numbers than today's, or nobody knows."""
+    name = f"{record.setting} {record.cell.get('model')}"
+    return record.identity is None or record.identity != identities.get(name)
 
 
 def wall_seconds(record: RunRecord) -> float:

@@ -16,7 +16,7 @@ from aaren.engine.experiment import Json
 from aaren.engine.record import RunRecord
 from aaren.errors import DataError
 from aaren.lab import published
-from aaren.lab.records import Problem, collect, data_digest
+from aaren.lab.records import Problem, collect, data_digest, read_identities
 from aaren.report.names import (
     PAIR,
     PROFILES,
@@ -126,6 +126,7 @@ class Results:
     rows: list[Row]
     problems: list[Problem]
     benches: dict[str, BenchRecord] = field(default_factory=dict)
+    identities: dict[str, str] = field(default_factory=dict)  # see `aaren.lab.records.is_stale`
     superseded: list[RunRecord] = field(default_factory=list)  # of an older protocol than their row's newest
 
     def settings(self) -> list[str]:
@@ -181,7 +182,13 @@ def read_results(*folders: Path) -> Results:
                 continue
             if benches.setdefault(kind, found) is not found:
                 problems.append(Problem(path=path, reason="the benchmark of a folder named before it counts"))
-    return Results(rows=rows, problems=problems, benches=benches, superseded=superseded)
+    return Results(
+        rows=rows,
+        problems=problems,
+        benches=benches,
+        superseded=superseded,
+        identities=read_identities(*folders),
+    )
 
 
 def require_results(folders: list[Path]) -> Results:

@@ -10,7 +10,7 @@ from aaren.datasets.catalogue import lookup
 from aaren.engine.record import RunRecord
 from aaren.lab.margins import WORDS
 from aaren.lab.published import PublishedCell
-from aaren.lab.records import core_seconds
+from aaren.lab.records import core_seconds, is_stale
 from aaren.lab.statistics import Interval, Summary, bootstrap_difference
 from aaren.report.comparison import (
     OUTCOMES,
@@ -285,6 +285,7 @@ def runs_table(results: Results, setting: str) -> Table:
             *_numbers("seed", "number", "epochs"),
             _text("ended by"),
             *_numbers("minutes", "parameters"),
+            _text("code"),
             _text("command"),
         ],
     )
@@ -304,6 +305,7 @@ def runs_table(results: Results, setting: str) -> Table:
                     Cell(text=record.ended_by.replace("_", " "), key=record.ended_by),
                     Cell(text=f"{minutes:.1f}", key=minutes),
                     Cell(text=f"{record.parameters:,}", key=record.parameters),
+                    Cell.of("stale" if is_stale(record, results.identities) else "today's"),
                     Cell.of(record.command, is_code=True),
                 )
     return table
