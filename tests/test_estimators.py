@@ -1,6 +1,5 @@
 """The four estimators as siblings: what is the same in all of them."""
 
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -100,14 +99,3 @@ def test_copies(fitted: Any, tmp_path: Path) -> None:
     for copied in (pickle.loads(pickle.dumps(fitted)), type(fitted).load(fitted.save(tmp_path))):
         np.testing.assert_array_equal(answer(copied), answer(fitted))
         assert copied.get_params() == fitted.get_params()
-
-
-@quiet
-@pytest.mark.parametrize("name", ["AarenEventForecaster"])
-def test_estimators_saved_with_the_earlier_name_of_the_seed_are_read(fitted: Any, tmp_path: Path) -> None:
-    path = fitted.save(tmp_path) / "estimator.json"
-    text = path.read_text()
-    assert "random_state" in text
-    path.write_text(text.replace('"random_state"', '"seed"'))
-    assert type(fitted).load(tmp_path).random_state == 1
-    assert json.loads(path.read_text())["format_version"] == fitted.format_version

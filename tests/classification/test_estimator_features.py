@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from aaren import AarenClassifier
 from aaren.classification import BlendedClassifier, FeatureClassifier
 from aaren.errors import ConfigError, DataError
+from aaren.files.checksums import read_files, write_files
 from support.wave_classifier import ragged, small, waves
 
 
@@ -264,6 +265,6 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     swung = np.sin(np.outer(np.where(np.arange(20) % 2, 0.9, 0.3), np.arange(12)))
     folder = AarenClassifier(size="small").fit(swung, np.arange(20) % 2).save(tmp_path)
     for text in ("", "{}", "[]", '{"settings": {"width": 8}}'):
-        (folder / "estimator.json").write_text(text)
+        write_files(folder, {**read_files(folder), "estimator.json": text.encode()})
         with pytest.raises(DataError, match=r"damaged or incomplete AarenClassifier .* Save it again"):
             AarenClassifier.load(folder)

@@ -23,6 +23,7 @@ def test_a_run_leaves_everything(toy_run: ToyRun, tmp_path: Path) -> None:
     record = train(toy_run(predictions=True), tmp_path, command="aaren train ...")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         ".lock",
+        "checksums.json",
         "curve.jsonl",
         "model",
         "predictions.safetensors",

@@ -11,6 +11,7 @@ from sklearn.base import clone as unfitted_copy
 
 from aaren import AarenPolicy
 from aaren.errors import ConfigError, DataError, ShapeError
+from aaren.files.checksums import read_files, write_files
 from aaren.rl.data import Trajectories, generate
 from aaren.rl.episodes import read_episodes
 from aaren.rl.model import Steps
@@ -330,6 +331,6 @@ def test_equal_returns_are_told(fitted: AarenPolicy) -> None:
 def test_a_damaged_folder_is_named(fitted: AarenPolicy, tmp_path: Path) -> None:
     folder = fitted.save(tmp_path)
     for text in ("", "{}", "[]"):
-        (folder / "estimator.json").write_text(text)
+        write_files(folder, {**read_files(folder), "estimator.json": text.encode()})
         with pytest.raises(DataError, match=r"damaged or incomplete AarenPolicy .* Save it again"):
             AarenPolicy.load(folder)

@@ -9,11 +9,11 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import safetensors.torch
@@ -72,9 +72,9 @@ from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import RunStatus
 from aaren.engine.progress import Observer, choose_observer
 from aaren.errors import ConfigError, DataError, MissingDependencyError, require_extra, unknown_name
-from aaren.files.atomic import write_bytes, write_text
+from aaren.files.checksums import read_files, write_files
 from aaren.nn.conv import Conv
-from aaren.stream.saved import load_model, save_model
+from aaren.stream.saved import load_model, model_files
 from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
@@ -398,7 +398,6 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
                 f"Fit with y.astype(str)."
             )
         self.model_.preprocessing = self._learned()
-        folder = save_model(self.model_, folder)
         settings = {**self.get_params(), "random_state": saved_random_state(self.random_state)}
         described = {
             "settings": {name: _plain(value) for name, value in settings.items()},
@@ -411,12 +410,15 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
             "held_out": self.held_out_,
             "gain": self.gain_ if self.held_out_ else None,
         }
-        (folder / LEFT_OUT_FILE).unlink(missing_ok=True)  # of a model that was saved here before
+        files = {
+            **model_files(self.model_),
+            ESTIMATOR_FILE: (json.dumps(described, indent=2) + "\n").encode(),
+        }
         if self.left_out_ is not None:
             tensors = {name: getattr(self.left_out_, name).contiguous() for name in LeftOut.__slots__}
-            write_bytes(folder / LEFT_OUT_FILE, safetensors.torch.save(tensors))
-        write_text(folder / ESTIMATOR_FILE, json.dumps(described, indent=2) + "\n")
-        return folder
+            files[LEFT_OUT_FILE] = safetensors.torch.save(tensors)
+        write_files(Path(folder), files)
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> "AarenClassifier":
@@ -429,10 +431,11 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
                 f"AarenClassifier.save wrote; for that of a run use AarenClassifier.from_run."
             )
         with reading(folder, cls.__name__):
-            return cls._from_description(json.loads(path.read_text(encoding="utf-8")), folder)
+            return cls._from_description(folder, read_files(folder, ESTIMATOR_FILE))
 
     @classmethod
-    def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenClassifier":
+    def _from_description(cls, folder: Path, files: Mapping[str, bytes]) -> "AarenClassifier":
+        described = json.loads(files[ESTIMATOR_FILE])
         estimator = cls(**described["settings"])
         estimator.model_ = cast("Model", load_model(folder))
         found = described["classes"]
@@ -442,12 +445,11 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         estimator.n_iter_ = described["num_iterations"]
         if described["num_features"] is not None:
             estimator.n_features_in_ = described["num_features"]
-        estimator.held_out_ = described.get("held_out", {})  # not there in those of earlier versions
-        estimator.gain_ = tuple(described.get("gain") or (math.nan, math.nan))
-        left_out = folder / LEFT_OUT_FILE
+        estimator.held_out_ = described["held_out"]
+        estimator.gain_ = tuple(described["gain"] or (math.nan, math.nan))
         estimator.left_out_ = None
-        if left_out.is_file():
-            estimator.left_out_ = LeftOut(**safetensors.torch.load(left_out.read_bytes()))
+        if LEFT_OUT_FILE in files:
+            estimator.left_out_ = LeftOut(**safetensors.torch.load(files[LEFT_OUT_FILE]))
         return estimator
 
     @classmethod
@@ -456,13 +458,11 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
 
         It takes raw values and scales them as TRAIN was scaled.
         """
-        from aaren.engine.run import MODEL, PREPROCESSING
-        from aaren.engine.use import open_run
+        from aaren.engine.use import open_run, read_model
 
         folder = Path(folder)
         run, _ = open_run(folder)
-        model = load_model(folder / MODEL)
-        learned = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
+        model, learned = read_model(folder)
         if not isinstance(model, Model) or learned["is_normalised_across_channels"]:
             raise ConfigError(
                 f"the run in {folder} ({' '.join(map(str, run.cell().values()))}) is no trained classifier "

@@ -162,13 +162,14 @@ class FeatureClassifier(nn.Module):
         self.register_buffer("span_ends", torch.arange(config.num_spans))  # the last step of each span
         # No buffers: constants that never change, whatever dtype the model is given.
         kernels = [[2.0 if tap in places else -1.0 for tap in range(TAPS)] for places in POSITIONS]
-        self._pattern = torch.tensor(kernels)  # (kernels, taps), oldest first
         lags = [config.reach - d * (TAPS - 1 - tap) for d in config.dilations for tap in range(TAPS)]
-        self._lags = torch.tensor(lags).view(-1, TAPS)  # places in the window of a step
-        counts = torch.tensor(config.num_thresholds).repeat_interleave(len(POSITIONS))
-        self._sources = torch.arange(len(counts)).repeat_interleave(counts)  # the kernel of each threshold
+        with torch.device("cpu"):  # also in a model that is built on "meta"
+            self._pattern = torch.tensor(kernels)  # (kernels, taps), oldest first
+            self._lags = torch.tensor(lags).view(-1, TAPS)  # places in the window of a step
+            counts = torch.tensor(config.num_thresholds).repeat_interleave(len(POSITIONS))
+            self._sources = torch.arange(len(counts)).repeat_interleave(counts)  # kernels of the thresholds
+            self._weight_steps = torch.tensor(ACTIVITY_WEIGHTS, dtype=torch.float64).diff()
         self._folded_kernels: list[Tensor] = []
-        self._weight_steps = torch.tensor(ACTIVITY_WEIGHTS, dtype=torch.float64).diff()
         heads = config.num_spans + 1  # the last one: from `length` on, and for complete series
         self.weight = nn.Parameter(torch.zeros(heads, config.num_classes, config.num_features))
         self.bias = nn.Parameter(torch.zeros(heads, config.num_classes))

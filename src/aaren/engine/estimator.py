@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from aaren.errors import AarenError, ConfigError, DataError, unknown_name
+from aaren.files.checksums import read_files
 
 DESCRIPTION, STATE = "estimator.json", "state.bin"  # files of a saved estimator, beside its model
 RENAMED = {"seed": "random_state"}  # settings that were called otherwise, as in saved estimators
@@ -62,17 +63,20 @@ class Estimator(Settings):
         if not (folder / DESCRIPTION).is_file():
             raise DataError(f"no saved {cls.__name__} in {folder}: {DESCRIPTION} is missing.")
         with reading(folder, cls.__name__):
-            described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+            files = read_files(folder, DESCRIPTION)
+            described = json.loads(files[DESCRIPTION])
             version = described["format_version"]
             if version != cls.format_version:
                 raise DataError(
                     f"{folder}: format version {version}; this aaren reads {cls.format_version}. Upgrade: "
                     f"pip install -U aaren; or fit and save again."
                 )
-            return cls._from_description(described, folder)
+            return cls._from_description(described, folder, files)
 
     @classmethod
-    def _from_description(cls, described: Mapping[str, Any], folder: Path) -> Self:
+    def _from_description(
+        cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
+    ) -> Self:
         """Make the estimator again from what `save` wrote."""
         raise NotImplementedError
 
@@ -147,15 +151,6 @@ def require_known(settings: Iterable[str], known: Iterable[str]) -> None:
             if RENAMED.get(name) in names:
                 raise ConfigError(f"the setting {name!r} is called {RENAMED[name]!r}: {RENAMED[name]}=...")
             raise unknown_name("setting", name, names)
-
-
-def rename_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a saved estimator under today's names.
-
-    >>> rename_settings({"width": 8, "seed": 1})
-    {'width': 8, 'random_state': 1}
-    """
-    return {RENAMED.get(name, name): value for name, value in settings.items()}
 
 
 def draw_seed(random_state: RandomState) -> int:

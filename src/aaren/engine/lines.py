@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from aaren.engine.record import strict_json
-from aaren.engine.run import MODEL, PREPROCESSING
 from aaren.engine.setting import find_setting
-from aaren.engine.use import open_run
+from aaren.engine.use import open_run, read_model
 from aaren.errors import AarenError, ConfigError, DataError, unknown_name
 from aaren.stream.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
@@ -74,9 +73,7 @@ class LineOptions:
 def open_rows(folder: Path) -> RowPath:
     """Return the way from raw rows to answers of a finished run."""
     config, _record = open_run(folder)
-    setting = find_setting(config.setting)
-    preprocessing = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
-    return setting.stream_rows(setting.load_model(folder / MODEL).eval(), preprocessing)
+    return find_setting(config.setting).stream_rows(*read_model(folder))
 
 
 class Lines:

@@ -29,6 +29,7 @@ from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, UnwritableError
 from aaren.fields import to_mapping
 from aaren.files.atomic import write_text
+from aaren.files.checksums import write_files
 from aaren.files.lock import locked
 
 if TYPE_CHECKING:
@@ -207,7 +208,9 @@ def _finish(
         if hasattr(model, "preprocessing"):
             model.preprocessing = cast("Any", dict(experiment.preprocessing()))
         setting.save_model(model.to("cpu"), folder / MODEL)
-        write_text(folder / PREPROCESSING, strict_json(record.preprocessing, indent=1) + "\n")
+        learned = strict_json(record.preprocessing, indent=1) + "\n"
+        saved = [f"{MODEL}/{path.name}" for path in (folder / MODEL).iterdir() if path.is_file()]
+        write_files(folder, {PREPROCESSING: learned.encode()}, others=saved)
         write_text(folder / CURVE, _curve_lines(status))
         record.write(folder / RECORD)
     checkpoint.remove(folder / CHECKPOINTS)

@@ -1,5 +1,6 @@
 """Use a finished run: evaluate it again, also for several values of a key, or predict from new data."""
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -8,17 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from aaren.engine.config import RunConfig, from_record, override, read_toml
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
 from aaren.engine.loop import evaluate
 from aaren.engine.record import RunRecord, now, read_record
-from aaren.engine.run import CONFIG, MODEL, RECORD, writing
+from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, writing
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.fields import flatten, to_mapping
 from aaren.files.atomic import replacing
+from aaren.files.checksums import read_files
 
 _OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as settings call them
 
@@ -38,7 +41,7 @@ def evaluate_run(
     with repeatable(config.engine, seed=config.seed):
         experiment = setting.open(config.task, seed=config.seed)
         _warn_of_other_meaning(folder, config, record, experiment)
-        model = setting.load_model(folder / MODEL)
+        model, _preprocessing = read_model(folder)
         return record, evaluate(experiment, model, chosen, experiment.plan.moment(record.updates))
 
 
@@ -53,12 +56,12 @@ def predict_run(folder: Path, *, source: Path, target: Path) -> None:
     if not os.path.isfile(source):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
         raise DataError(f"no file {source}: --data needs the new data to predict from.")
     _require_writable(folder, source, target)
-    config, record = open_run(folder)
+    config, _record = open_run(folder)
     setting = find_setting(config.setting)
     with repeatable(config.engine, seed=config.seed), torch.no_grad():
-        model = setting.load_model(folder / MODEL).eval()
+        model, preprocessing = read_model(folder)
         with replacing(target) as temporary:
-            setting.predict(model, config.task, record.preprocessing, source=source, target=temporary)
+            setting.predict(model, config.task, preprocessing, source=source, target=temporary)
 
 
 def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
@@ -70,6 +73,13 @@ def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
     if record.status != "finished":
         raise DataError(f"the run in {folder} failed ({record.error}): there is no model to use.")
     return config, record
+
+
+def read_model(folder: Path) -> tuple[nn.Module, dict[str, Json]]:
+    """Return the model of a finished run, for evaluation, and what it learned from its data."""
+    setting = find_setting(open_run(folder)[0].setting)
+    preprocessing = json.loads(read_files(folder, PREPROCESSING)[PREPROCESSING])
+    return setting.load_model(folder / MODEL).eval(), preprocessing
 
 
 class Sweep(NamedTuple):

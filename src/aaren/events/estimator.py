@@ -25,7 +25,6 @@ from aaren.engine.estimator import (
     Estimator,
     RandomState,
     draw_seed,
-    rename_settings,
     require_levels,
     require_whole,
     saved_random_state,
@@ -60,7 +59,7 @@ from aaren.events.likelihood import explain
 from aaren.events.live import EventSession
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences, Times
-from aaren.files.atomic import write_bytes, write_text
+from aaren.files.checksums import CHECKSUMS_FILE, write_files
 from aaren.files.stdio import write_line
 from aaren.nn.conv import Conv
 from aaren.stream.saved import load_model, save_model
@@ -69,7 +68,7 @@ from aaren.stream.whole import WholeStep
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-MODEL, PREPROCESSING = "model", "preprocessing.json"
+MODEL = "model"  # its folder
 OURS, BASELINE = "AarenEventForecaster", "markov"
 DAY, WEEK = 86_400.0, 604_800.0  # seconds: the periods of dates
 FEWEST_TURNS = 2.0  # of a period within the data, or it cannot be told from chance
@@ -428,15 +427,20 @@ class AarenEventForecaster(Estimator):
             "gain": list(self.gain_),
             "num_updates": self.num_updates_,
         }
+        self.model_.preprocessing = self._learned()
         save_model(self.model_, folder / MODEL)
-        write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
-        write_text(folder / PREPROCESSING, json.dumps(self._learned(), indent=1) + "\n")
-        write_text(folder / DESCRIPTION, json.dumps(described, indent=1) + "\n")
+        files = {
+            STATE: self.state_.to_bytes(fingerprint=self.model_.fingerprint()),
+            DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
+        }
+        write_files(folder, files, others=[f"{MODEL}/{CHECKSUMS_FILE}"])
         return folder
 
     @classmethod
-    def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenEventForecaster":
-        found = cls(**rename_settings(described["settings"]))
+    def _from_description(
+        cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
+    ) -> "AarenEventForecaster":
+        found = cls(**described["settings"])
         model = load_model(folder / MODEL)
         if not isinstance(model, EventModel):
             raise DataError(f"{folder}: expected an EventModel; got a {type(model).__name__}.")
@@ -453,7 +457,7 @@ class AarenEventForecaster(Estimator):
         gain, error = described["gain"]
         found.gain_, found.num_updates_ = (float(gain), float(error)), int(described["num_updates"])
         found.state_ = EventState.from_bytes(
-            (folder / STATE).read_bytes(), like=model.init_state(1), fingerprint=model.fingerprint()
+            files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
         )
         if len(found.sequences_) != len(found.state_.time):
             raise DataError(

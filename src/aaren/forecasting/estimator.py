@@ -24,7 +24,7 @@ from aaren.engine.estimator import (
     require_whole,
 )
 from aaren.errors import ConfigError, DataError, require_extra
-from aaren.files.atomic import write_bytes, write_text
+from aaren.files.checksums import write_files
 from aaren.files.stdio import write_line
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
 from aaren.forecasting.fitting import History, fit_base, replay
@@ -42,7 +42,7 @@ from aaren.forecasting.lagged import LagForecaster, LagState
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import Choice, window_moments
 from aaren.forecasting.whole import lag_step
-from aaren.stream.saved import load_model, save_model
+from aaren.stream.saved import load_model, model_files
 from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
@@ -377,15 +377,20 @@ class AarenForecaster(Estimator, LiveSeries):
             "held_out": self.held_out_,
             "choice": [self.choice_.profile, self.choice_.weights],
         }
-        folder = save_model(self.model_, folder)
-        write_bytes(folder / STATE, self.state_.to_bytes(fingerprint=self.model_.fingerprint()))
+        files = {
+            **model_files(self.model_),
+            STATE: self.state_.to_bytes(fingerprint=self.model_.fingerprint()),
+            DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
+        }
         if self.sums_ is not None:
-            write_bytes(folder / SUMS, self.sums_.tobytes())
-        write_text(folder / DESCRIPTION, json.dumps(described, indent=1) + "\n")
-        return folder
+            files[SUMS] = self.sums_.tobytes()
+        write_files(Path(folder), files)
+        return Path(folder)
 
     @classmethod
-    def _from_description(cls, described: Mapping[str, Any], folder: Path) -> "AarenForecaster":
+    def _from_description(
+        cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
+    ) -> "AarenForecaster":
         parameters = described["parameters"]
         found = cls(**{**parameters, **{name: tuple(parameters[name]) for name in ("covariates", "static")}})
         groups = described["groups"]
@@ -412,14 +417,14 @@ class AarenForecaster(Estimator, LiveSeries):
         }
         found._ahead, found._slots_ahead = {}, {}
         found.unfitted_, found.sums_ = np.array(described["unfitted"], dtype=np.int64), None
-        if (folder / SUMS).is_file() and found.refit_every:
+        if SUMS in files:
             p = model.config.lag_steps
-            found.sums_ = np.frombuffer((folder / SUMS).read_bytes()).reshape(len(ids), p, p).copy()
+            found.sums_ = np.frombuffer(files[SUMS]).reshape(len(ids), p, p).copy()
         found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
         profile, weights = described["choice"]
         found.choice_ = Choice(profile=profile, weights=weights, scores={})
         found.state_ = LagState.from_bytes(
-            (folder / STATE).read_bytes(), like=model.init_state(1), fingerprint=model.fingerprint()
+            files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
         )
         if len(ids) != model.config.num_series or len(set(ids)) != len(ids):
             raise DataError(f"{folder}: a model of {model.config.num_series} series and {len(ids)} ids.")

@@ -25,7 +25,7 @@ from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.progress import Observer, choose_observer, duration
 from aaren.errors import ConfigError, DataError, MissingDependencyError, unknown_name
-from aaren.files.atomic import write_text
+from aaren.files.checksums import CHECKSUMS_FILE, read_files, write_files
 from aaren.rl.data import Trajectories
 from aaren.rl.environments import Outcome, Player, Simulator, describe_actions, expects, is_built_in
 from aaren.rl.episodes import read_episodes
@@ -33,7 +33,7 @@ from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.rl.references import ClonePolicy, fit_clone
 from aaren.rl.session import Actions, PolicySession, SessionPlayer
 from aaren.rl.training import ReturnLadder, WindowExperiment
-from aaren.stream.saved import load_model, save_model
+from aaren.stream.saved import load_model, model_files, save_model
 from aaren.stream.session import Item
 from aaren.stream.whole import WholeStep
 
@@ -353,7 +353,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def save(self, folder: str | Path) -> Path:
         """Write the fitted policy and its clone into a folder, made if need be; nothing is pickled."""
         check_is_fitted(self, "model_")
-        folder = save_model(self.model_, folder)
+        folder = Path(folder)
         save_model(self.clone_, folder / CLONE_FOLDER)
         settings = {**self.get_params(), "random_state": saved_random_state(self.random_state)}
         described = {
@@ -375,7 +375,11 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 for who, found in self.comparison_.items()
             },
         }
-        write_text(folder / ESTIMATOR_FILE, json.dumps(described, indent=2) + "\n")
+        files = {
+            **model_files(self.model_),
+            ESTIMATOR_FILE: (json.dumps(described, indent=2) + "\n").encode(),
+        }
+        write_files(folder, files, others=[f"{CLONE_FOLDER}/{CHECKSUMS_FILE}"])
         return folder
 
     @classmethod
@@ -388,7 +392,9 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 f"no policy in {folder}: {path.name} is missing. Give the folder that AarenPolicy.save wrote."
             )
         with reading(folder, cls.__name__):
-            return cls._from_description(json.loads(path.read_text(encoding="utf-8")), folder)
+            return cls._from_description(
+                json.loads(read_files(folder, ESTIMATOR_FILE)[ESTIMATOR_FILE]), folder
+            )
 
     @classmethod
     def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenPolicy":

@@ -1,12 +1,12 @@
 """Models on disk: a folder with `config.json` (what it is) and `model.safetensors` (its weights).
 
 Self-describing: `load_model` needs the folder alone. Nothing is unpickled and no code comes from it: only the
-classes listed here are built. A checksum ties the two files together, so that a half-written folder is
-detected.
+classes listed by the settings are built. `checksums.json` (`aaren.files.checksums`) covers every file of the
+folder; what was saved is compared with it, and the config with the weights, before anything is built.
 """
 
-import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -17,16 +17,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from aaren.datasets.settings import DataSetting, find_setting, setting_names
-from aaren.errors import ConfigError, DataError, unknown_name
+from aaren.errors import AarenError, ConfigError, DataError, unknown_name
 from aaren.fields import build, faults_error
-from aaren.files.atomic import write_bytes, write_text
+from aaren.files.checksums import read_files, write_files
 from aaren.nn import FoldedAttention
 from aaren.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-PREPROCESSING_FILE = "preprocessing.json"
 
 
 class ModelClass(Protocol):
@@ -46,6 +45,12 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
     and one with parts that its config does not describe (adapters, hooks, quantised or pruned layers).
     Weights that layers share are written for each of them: loaded, they are equal and no longer one.
     """
+    write_files(Path(folder), model_files(model))
+    return Path(folder)
+
+
+def model_files(model: nn.Module) -> dict[str, bytes]:
+    """Return the files of a model by name, for `write_files`, together with what else is saved with it."""
     name = type(model).__name__
     if cast("object", _model_class(name)) is not type(model):
         raise ConfigError(f"{name} is the name of another model that can be saved: rename the class.")
@@ -54,25 +59,23 @@ def save_model(model: nn.Module, folder: str | Path) -> Path:
             f"this {name} is folded, for inference alone (as all models that sessions hold are), and could "
             f"not be loaded again. Save the model that was folded."
         )
-    _require_as_built(model, _build(cast("ModelClass", type(model)), model.config))
+    _require_as_built(model, _build(cast("ModelClass", type(model)), model.config, device="meta"))
     tensors = {
         key: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for key, value in model.state_dict().items()
     }
-    weights = safetensors.torch.save(tensors)
     described = {
         "format_version": FORMAT_VERSION,
         "aaren_version": __version__,
         "class": name,
         "config": asdict(model.config),  # type: ignore[call-overload]  # every model that can be saved has one
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
     if getattr(model, "preprocessing", None) is not None:
         described["preprocessing"] = dict(cast("Any", model.preprocessing))
-    folder = Path(folder)
-    write_bytes(folder / WEIGHTS_FILE, weights)
-    write_text(folder / CONFIG_FILE, json.dumps(described, indent=2) + "\n")
-    return folder
+    return {
+        WEIGHTS_FILE: safetensors.torch.save(tensors),
+        CONFIG_FILE: (json.dumps(described, indent=2) + "\n").encode(),
+    }
 
 
 def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.Module:
@@ -81,38 +84,64 @@ def load_model(folder: str | Path, *, device: torch.device | str = "cpu") -> nn.
     The scales and names that its run learned, if any, are its `preprocessing`: its stream takes raw rows.
     """
     folder = Path(folder)
-    described = _read_description(folder / CONFIG_FILE)
+    if not (folder / CONFIG_FILE).is_file():
+        raise DataError(
+            f"no model in {folder}: {CONFIG_FILE} is missing. Give the folder that save_model wrote, or "
+            f"`model` in a run's folder."
+        )
+    files = read_files(folder, CONFIG_FILE, WEIGHTS_FILE)
+    described = _read_description(folder / CONFIG_FILE, files[CONFIG_FILE])
     model_class = _model_class(str(described.get("class", "")))
     config = _read_config(folder / CONFIG_FILE, model_class.config_type, described.get("config"))
-    tensors = _read_weights(folder / WEIGHTS_FILE, str(described.get("weights_sha256", "")))
-    model = _build(model_class, config)
-    try:
-        model.load_state_dict(tensors, strict=True, assign=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{folder}: weights and config do not belong together: {reason}") from error
+    tensors = _read_weights(folder / WEIGHTS_FILE, files[WEIGHTS_FILE])
+    _require_sizes(folder, model_class, config, tensors)
+    model = _build(model_class, config, device="cpu")
+    model.load_state_dict(tensors, strict=True, assign=True)
+    preprocessing = described.get("preprocessing")
+    if preprocessing is not None and not isinstance(preprocessing, dict):
+        raise DataError(f"{folder}: expected scales and names of a run; got {preprocessing!r}.")
     if hasattr(model, "preprocessing"):
-        model.preprocessing = _read_preprocessing(folder, described)
+        model.preprocessing = cast("Any", preprocessing)
     return model.to(device).eval()
 
 
-def _read_preprocessing(folder: Path, described: dict[str, Any]) -> Any:  # Any: a mapping, or None
-    """Return what a run learned outside its model: kept with it or, of earlier versions, beside it."""
-    found, beside = described.get("preprocessing"), folder.parent / PREPROCESSING_FILE
-    if found is None and beside.is_file():
-        try:
-            found = json.loads(beside.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{beside}: the scales of the run cannot be read ({error}).") from error
-    if found is not None and not isinstance(found, dict):
-        raise DataError(f"{folder}: expected scales and names of a run; got {type(found).__name__}.")
-    return found
-
-
-def _build(model_class: ModelClass, config: object) -> nn.Module:
+def _build(model_class: ModelClass, config: object, *, device: str) -> nn.Module:
     # The first weights are drawn only to be overwritten.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with torch.random.fork_rng(devices=[]), torch.device(device):
         return model_class(config)
+
+
+def _require_sizes(
+    folder: Path, model_class: ModelClass, config: object, tensors: Mapping[str, Tensor]
+) -> None:
+    """Raise unless a config describes exactly these weights, before memory is taken for what it describes."""
+    most = max(_numbers_of_layers(asdict(config)), default=0)  # type: ignore[call-overload]  # a dataclass
+    if most > len(tensors):  # each has a weight at least
+        reason = f"{most} layers and {len(tensors)} weights"
+    else:
+        try:
+            sizes = {
+                name: tuple(value.shape)
+                for name, value in _build(model_class, config, device="meta").state_dict().items()
+            }
+        except AarenError:
+            raise
+        except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise DataError(f"{folder}: no model can be built from {CONFIG_FILE} ({error}).") from error
+        stored = {name: tuple(value.shape) for name, value in tensors.items()}
+        wrong = next((name for name in {**sizes, **stored} if sizes.get(name) != stored.get(name)), None)
+        if wrong is None:
+            return
+        reason = f"{wrong} is {sizes.get(wrong)} by the config and {stored.get(wrong)} among the weights"
+    raise DataError(f"{folder}: weights and config do not belong together: {reason}. Save the model again.")
+
+
+def _numbers_of_layers(values: Mapping[str, object]) -> Iterator[int]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers_of_layers(value)
+        elif name.endswith("layers") and isinstance(value, int):
+            yield value
 
 
 def _require_as_built(model: nn.Module, fresh: nn.Module) -> None:
@@ -155,23 +184,16 @@ def _read_config(path: Path, config_type: type, values: object) -> object:
     return config
 
 
-def _read_description(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise DataError(
-            f"no model in {path.parent}: {path.name} is missing. Give the folder that save_model wrote, or "
-            f"`model` in a run's folder."
-        )
+def _read_description(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        described = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not JSON ({error}).") from error
-    if not isinstance(described, dict) or not isinstance(described.get("format_version"), int):
-        raise DataError(f"{path}: not the description of a model; expected what save_model wrote.")
-    if described["format_version"] > FORMAT_VERSION:
+    if not isinstance(described, dict) or described.get("format_version") != FORMAT_VERSION:
+        version = described.get("format_version") if isinstance(described, dict) else None
         raise DataError(
-            f"{path}: format version {described['format_version']}, written by aaren "
-            f"{described.get('aaren_version', '?')}; this aaren ({__version__}) reads up to "
-            f"{FORMAT_VERSION}. Upgrade: pip install -U aaren."
+            f"{path}: format version {version}; this aaren ({__version__}) reads {FORMAT_VERSION}. Save the "
+            f"model again, or upgrade: pip install -U aaren."
         )
     return cast("dict[str, Any]", described)
 
@@ -186,12 +208,7 @@ def _model_class(name: str) -> ModelClass:
     return cast("ModelClass", getattr(known[name].package, name))
 
 
-def _read_weights(path: Path, digest: str) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise DataError(f"no weights: {path} is missing.")
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise DataError(f"{path}: damaged, or of another model than {CONFIG_FILE} beside it: save it again.")
+def _read_weights(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(content)
     except SafetensorError as error:

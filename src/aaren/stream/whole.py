@@ -4,6 +4,7 @@ What a run learned outside its model (scales, names, classes) is the model's `pr
 puts it there, and both the model's `stream()` and its `whole_step()` apply it.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, runtime_checkable
@@ -50,8 +51,9 @@ class Scaled(Generic[StateT]):
         return self.model.init_state(batch_size)
 
     def fingerprint(self) -> str:
-        """Return the name of the weights."""
-        return self.model.fingerprint()
+        """Return the name of the weights and scales."""
+        scales = torch.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
+        return hashlib.sha256(self.model.fingerprint().encode() + scales).hexdigest()[:16]
 
     def step(
         self, item: Tensor, state: StateT, *, mask: Tensor | None = None, **extras: Tensor
