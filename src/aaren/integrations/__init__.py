@@ -1,1 +1,1 @@
-"""Streams of a model inside other engines: a pure step over bytes, Spark Structured Streaming, Ray."""
+"""Streams of a model inside other engines: a pure step over bytes, Spark Structured Streaming."""
