@@ -58,7 +58,7 @@ def check(device: str, *, json_file: Path | None = None) -> bool:
     place = find_device(device)
     console = Console(highlight=False)
     with console.status("checking"):
-        checks = list(run_checks(place))
+        checks = [*check_backends(place), *check_mixers(place)]
     console.print(errors_table(checks, place))
     for row in checks:
         if row.reason:
@@ -119,14 +119,18 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def run_checks(device: torch.device) -> Iterator[Check]:
-    """Check every backend and mixer in every dtype of the device."""
+def check_backends(device: torch.device) -> Iterator[Check]:
+    """Compare every backend with the definition, in every dtype of the device."""
     for name in BACKENDS:
         home = HOMES.get(name, device.type)
         if home != device.type:
             yield Check(name=name, verdict="skipped", reason=f"runs on {home} only")
         else:
             yield attempt(name, SCAN_LIMITS, partial(backend_error, name, device), device)
+
+
+def check_mixers(device: torch.device) -> Iterator[Check]:
+    """Compare two layers of every mixer with the same in float64, in every dtype of the device."""
     for name in (*MIXERS, "aaren, decay"):
         yield attempt(name, MIXER_LIMITS, partial(mixer_error, name, device), device)
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from aaren.demo.figure import draw
 from aaren.demo.run import NEXT, _Bars, _Finished, render
-from aaren.demo.tasks import MIXERS, TASKS, Line, Section, _trained_network, _void
+from aaren.demo.tasks import MIXERS, TASKS, Line, Section, _trained_network
 
 
 def section(**more: object) -> Section:
@@ -73,17 +73,6 @@ def test_a_figure_has_its_lines_and_band() -> None:
     assert picture.count("<polygon") == 1
     assert "seen" in picture
     assert "told" in picture
-
-
-class _Watch:
-    def __init__(self, shares: dict[str, float] | None) -> None:
-        self.shares = lambda: shares
-
-
-def test_times_are_void_on_a_busy_machine_only() -> None:
-    assert _void(_Watch({"share_before": 0.0, "share_during": 0.04})) == ""
-    assert _void(_Watch(None)) == ""  # where the system does not tell
-    assert "31%" in _void(_Watch({"share_before": 0.0, "share_during": 0.31}))
 
 
 def test_the_time_that_is_left_shrinks_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
