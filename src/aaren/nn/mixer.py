@@ -239,7 +239,9 @@ def frozen_copy(module: ModuleT) -> ModuleT:
 def require_plain(module: nn.Module, linear: Iterable[str] = ()) -> None:
     """Raise if a part has hooks or parametrizations, or if a child named in `linear` is no plain layer."""
     for name, part in module.named_modules():
-        is_changed = (isinstance(part, nn.Linear) or name in linear) and not is_plain(part)
+        is_ours = type(part).__module__.startswith("aaren.")  # a head that has a linear layer's weights
+        is_linear = name in linear or (isinstance(part, nn.Linear) and not is_ours)
+        is_changed = is_linear and not is_plain(part)
         if is_changed or part._forward_hooks or part._forward_pre_hooks or is_parametrized(part):
             raise ConfigError(
                 f"fold needs plain layers; {name or 'the module'} ({type(part).__name__}) is or has an "
