@@ -7,7 +7,7 @@ from support.scan_cases import make_case
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("scale", [1.0, 1e4, -1e4])
-def test_the_short_way_is_the_definition(dtype: torch.dtype, scale: float, rng: torch.Generator) -> None:
+def test_a_step_is_an_update(dtype: torch.dtype, scale: float, rng: torch.Generator) -> None:
     short = long = ScanState.empty((2, 3), 4, dtype=dtype)
     for _ in range(20):
         score = scale * torch.randn(2, 3, generator=rng)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, unknown_name
-from aaren.ops.checks import check_devices, check_floating, check_mask, check_state, full_precision
+from aaren.ops.checks import check_devices, check_mask, check_state, full_precision
 from aaren.ops.chunked import sum_seen
-from aaren.ops.state import ScanState, default_state_dtype, join, read, settle_empty
+from aaren.ops.state import ScanState, check_floating, default_state_dtype, join, read, settle_empty
 
 METHODS = ("parallel", "recurrent", "block")
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from aaren.errors import ShapeError, StateError
-from aaren.ops.state import Items, ScanState, may_read
-from aaren.shapes import LogDecay, Scores
+from aaren.ops.state import Items, ScanState, check_floating
 
 
 def check_scan(items: Items, initial_state: ScanState | None) -> None:
@@ -32,18 +31,15 @@ def check_scan(items: Items, initial_state: ScanState | None) -> None:
     batch, length, heads, width = values.shape
     others = {"values": values, "mask": mask, "log_decay": log_decay}
     check_mask(mask, (batch, length), "(b, t)")
-    if log_decay is not None:
-        _check_log_decay(log_decay, scores)
+    if log_decay is not None and log_decay.shape != scores.shape:
+        raise ShapeError(
+            f"log_decay must be (b, t, h) like scores, {tuple(scores.shape)}; got {tuple(log_decay.shape)}. "
+            f"Expand it: log_decay.expand(b, t, h)."
+        )
     if initial_state is not None:
         check_state(initial_state, (batch, heads), width)
         others["initial_state"] = initial_state.w
     check_devices("scores", scores, others)
-
-
-def check_floating(name: str, tensor: Tensor) -> None:
-    """Raise unless the tensor is of floating point."""
-    if not tensor.is_floating_point():
-        raise ShapeError(f"{name} must be floating point; got {tensor.dtype}. Convert with {name}.float().")
 
 
 def check_mask(mask: Tensor | None, shape: tuple[int, ...], letters: str) -> None:
@@ -85,20 +81,6 @@ def check_devices(name: str, tensor: Tensor, others: dict[str, Tensor | None]) -
                 f"{other_name} must be on the device of {name}, {tensor.device}; got {other.device}. "
                 f"Move it with .to({str(tensor.device)!r})."
             )
-
-
-def _check_log_decay(log_decay: LogDecay, scores: Scores) -> None:
-    if log_decay.shape != scores.shape:
-        raise ShapeError(
-            f"log_decay must be (b, t, h) like scores, {tuple(scores.shape)}; got {tuple(log_decay.shape)}. "
-            f"Expand it: log_decay.expand(b, t, h)."
-        )
-    check_floating("log_decay", log_decay)
-    if may_read(log_decay) and bool((log_decay > 0).any()):
-        raise ShapeError(
-            f"log_decay must be <= 0 everywhere, the logarithm of a factor up to 1; its largest entry is "
-            f"{log_decay.max().item():g}. Negate it, or pass -softplus(x)."
-        )
 
 
 def full_precision(device_type: str) -> AbstractContextManager[object]:

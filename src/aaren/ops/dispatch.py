@@ -12,7 +12,15 @@ from aaren.ops import chunked, naive, scans
 from aaren.ops.checks import check_scan, full_precision
 from aaren.ops.cpu import library
 from aaren.ops.kernel_operator import ENGINES, scan_with
-from aaren.ops.state import Items, Scan, ScanState, default_state_dtype, is_transformed, settle_empty
+from aaren.ops.state import (
+    Items,
+    Scan,
+    ScanState,
+    default_state_dtype,
+    is_transformed,
+    settle_decay,
+    settle_empty,
+)
 from aaren.shapes import LogDecay, Mask, Scores, Values
 
 BACKENDS: dict[str, Scan] = {
@@ -43,12 +51,13 @@ def scan_attention(
     """Attend to every prefix at once: output k is softmax(scores[:k + 1]) @ values[:k + 1].
 
     Args:
-        scores: (b, t, h); -inf is a masked item; +inf, as NaN, makes NaN of its output and all later ones.
+        scores: (b, t, h); -inf is an item without weight, whatever its value; +inf, as NaN, makes NaN of its
+            output and all later ones.
         values: (b, t, h, d).
-        mask: (b, t) bool, True = real. A masked item changes nothing; the output there is that of the prefix
-            so far, and 0 while the prefix is empty.
-        log_decay: (b, t, h), <= 0: before item k, masked or not, all that came earlier is weighed down by
-            exp(log_decay[:, k]); -inf forgets it.
+        mask: (b, t) bool, True = real. A masked item is the identity: no item, no decay, gradients of 0. The
+            output there is that of the prefix so far, and 0 while the prefix is empty.
+        log_decay: (b, t, h), <= 0: before item k is taken in, all that came earlier is weighed down by
+            exp(log_decay[:, k]); -inf resets to nothing.
         initial_state: what came before, from an earlier call or from `update`; default: nothing.
         backend: naive, recurrent, hillis_steele, ladner_fischer, chunked (any device), fused (CPU), triton
             (CUDA, experimental), or auto: fused on a CPU, chunked elsewhere, under torch.func or forward-mode
@@ -68,6 +77,9 @@ def scan_attention(
     """
     items = Items(scores, values, mask, log_decay)
     check_scan(items, initial_state)
+    if log_decay is not None:
+        hidden = None if mask is None else ~mask.unsqueeze(-1)
+        items = items._replace(log_decay=settle_decay(log_decay, hidden))
     if backend == "auto":
         backend = choose_backend(values.device.type)
     if backend not in BACKENDS:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from aaren.errors import ConfigError, ShapeError
-from aaren.ops.tracing import RECORDER
+from aaren.ops.tracing import RECORDER, is_traced
 from aaren.shapes import LogDecay, Mask, Scores, TokenMask, Values
 
 Target: TypeAlias = torch.dtype | torch.device | str | int  # what a tensor's `to` takes
@@ -164,6 +164,19 @@ def decay(state: ScanState, log_decay: Tensor) -> ScanState:
     return ScanState(m, torch.where(is_kept, state.u, 0.0), torch.where(is_kept.unsqueeze(-1), state.w, 0.0))
 
 
+def settle_decay(log_decay: Tensor, hidden: Tensor | None) -> Tensor:
+    """Return log_decay with 0 where items are hidden; raise ShapeError if it is positive anywhere else."""
+    check_floating("log_decay", log_decay)
+    if hidden is not None:
+        log_decay = log_decay.masked_fill(hidden, 0.0)
+    if may_read(log_decay) and bool((log_decay > 0).any()):
+        raise ShapeError(
+            f"log_decay must be <= 0 everywhere, the logarithm of a factor up to 1; its largest entry is "
+            f"{log_decay.max().item():g}. Negate it, or pass -softplus(x)."
+        )
+    return log_decay
+
+
 def read(state: ScanState) -> Tensor:
     """Return the attention output of all items seen so far, (..., h, d); 0 where there were none."""
     is_empty = (state.u == 0).unsqueeze(-1)
@@ -192,8 +205,8 @@ def update(
         state: over streams (..., h).
         score: (..., h), the item's score under the constant query.
         value: (..., h, d).
-        mask: (..., h) or broadcastable, bool; a stream with False keeps its state bit for bit.
-        log_decay: (..., h), <= 0; applied to the state before the item, whether the item is masked or not.
+        mask: (..., h) or broadcastable, bool; a stream with False keeps its state bit for bit, without decay.
+        log_decay: (..., h), <= 0; applied to the state before the item, also before one of score -inf.
 
     >>> state = ScanState.empty((1,), 1)
     >>> for score, value in [(0.0, 1.0), (0.0, 2.0), (-torch.inf, 9.0)]:
@@ -203,7 +216,7 @@ def update(
     """
     _check_item(state, score, value, mask, log_decay)
     if log_decay is not None:
-        state = decay(state, log_decay)
+        state = decay(state, settle_decay(log_decay, None if mask is None else ~mask))
     score = score.to(state.m.dtype)
     taken = join(settle_empty(state), leaf(score, value, mask))
     # Not even the sign of a zero changes where there is no item.
@@ -222,24 +235,24 @@ def step(
 ) -> tuple[Tensor, ScanState]:
     """Take in one item per stream as layers do: `update`, then `read`; return the output and the new state.
 
-    What streams run. An eager step costs calls, not arithmetic, so an item without mask and decay, whose
-    score is finite, goes a way of few calls. The mask is (b,): where False, even the decay waits.
+    What streams run. An eager step costs calls, not arithmetic: without mask and decay there are few of them.
+    The mask is (b,).
     """
     recorder = None if torch.compiler.is_compiling() else RECORDER.get()
     if recorder is not None:
         return recorder.scan(state, score, value, mask, log_decay)
     if mask is None and log_decay is None:
         dtype = state.m.dtype
-        score, value = score.to(dtype), value.to(dtype)
+        score = score.to(dtype)
+        value = torch.where((score != -torch.inf).unsqueeze(-1), value.to(dtype), 0.0)
         before = state.m.masked_fill(state.u == 0, torch.finfo(dtype).min)  # as `settle_empty`
         m = torch.maximum(before, score).detach()
         kept, taken = torch.exp(before - m), torch.exp(score - m)
         u = torch.addcmul(taken, state.u, kept)
         w = torch.addcmul(value * taken.unsqueeze(-1), state.w, kept.unsqueeze(-1))
-        return w / u.unsqueeze(-1), ScanState(m, u, w)  # u > 0: the item just taken in weighs something
+        state = ScanState(m, u, w)
+        return read(state), state
     is_real = None if mask is None else mask.unsqueeze(-1)
-    if log_decay is not None and is_real is not None:
-        log_decay = log_decay.masked_fill(~is_real, 0.0)
     state = update(state, score, value, mask=is_real, log_decay=log_decay)
     return read(state), state
 
@@ -264,6 +277,12 @@ def _check_item(
             raise ShapeError(f"mask must broadcast to {tuple(streams)}; got {tuple(mask.shape)}.")
 
 
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise unless the tensor is of floating point."""
+    if not tensor.is_floating_point():
+        raise ShapeError(f"{name} must be floating point; got {tensor.dtype}. Convert with {name}.float().")
+
+
 def is_transformed() -> bool:
     """Tell whether torch.func or forward-mode differentiation is at work.
 
@@ -275,4 +294,4 @@ def is_transformed() -> bool:
 def may_read(tensor: Tensor) -> bool:
     """Tell whether the numbers in a tensor may be read: not on an accelerator, nor in a trace."""
     is_plain = type(tensor) in PLAIN and tensor.device.type == "cpu"
-    return is_plain and not torch.compiler.is_compiling() and not is_transformed()
+    return is_plain and not is_traced() and not is_transformed()

@@ -37,5 +37,12 @@ def require(fine: Tensor, *, code: int = BAD_INPUT) -> None:
 
 
 def is_traced() -> bool:
-    """Tell whether what runs now will be repeated with other numbers, so that it may not depend on these."""
-    return torch.compiler.is_compiling() or RECORDER.get() is not None  # compilers know no context variables
+    """Tell whether what runs now may be repeated with other numbers, so that it must not depend on these.
+
+    So it is under torch.compile, torch.export, torch.jit.trace, make_fx and fake tensors, and while a step is
+    recorded. (Other dispatch modes are not told apart.)
+    """
+    if torch.compiler.is_compiling():  # first: compilers know nothing of what follows
+        return True
+    is_in_mode = torch._C._len_torch_dispatch_stack() > 0
+    return is_in_mode or torch.jit.is_tracing() or RECORDER.get() is not None
