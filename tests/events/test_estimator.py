@@ -1,6 +1,7 @@
 """AarenEventForecaster: frames in, dates and names out, live sessions, oddities found."""
 
 import re
+from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import torch
 from aaren.errors import ConfigError, DataError
 from aaren.events import AarenEventForecaster
 from aaren.events.fitting import EventFit, divide, fit_markov, shrink_correction, terms, windows
-from aaren.events.frames import Columns, as_frame, find_resolution, guess_columns, read_events
+from aaren.events.frames import Clock, Columns, as_frame, find_resolution, guess_columns, read_events
 from aaren.events.likelihood import explain
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences
@@ -367,3 +368,75 @@ def test_what_a_network_adds_is_kept_only_where_it_helps() -> None:
     assert (after >= before).all()
     assert after[0] > chain[0].mean() + 0.5
     assert after[1] >= chain[1].mean() - 0.01
+
+
+def events_of(times: object) -> pd.DataFrame:
+    return pd.DataFrame({"time": times, "kind": ["a", "b", "a"]})
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [1j, 2, 3],
+        np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False]),
+        [1.0, 2.0, np.inf],
+        [1.0, 2.0, 1e300],
+        [-(2**63), 0, 2**63 - 1],
+        [True, False, True],
+        ["now", "today", "now"],
+        ["2026-01-01", "now", "2026-01-03"],
+        ["2026-01-01", "-1", "2026-01-03"],
+        ["2026-01-01", True, "2026-01-03"],
+        ["9999-01-01", "9999-01-02", "9999-01-03"],
+        np.array(["2026-01-01", "2026-01-02", "5000-01-01"], dtype="datetime64[us]"),
+    ],
+)
+def test_times_that_would_be_misread_are_refused(times: object) -> None:
+    with pytest.raises(DataError, match="time"):
+        AarenEventForecaster().fit(events_of(times))
+
+
+@pytest.mark.parametrize("column", ["sequence", "kind"])
+@pytest.mark.parametrize("names", [[[1], [2], [1]], [1j, 2, 1j], [{}, {}, {}]])
+def test_names_that_cannot_be_looked_up_are_refused(column: str, names: object) -> None:
+    with pytest.raises(DataError, match=column):
+        AarenEventForecaster().fit(pd.DataFrame({"time": [1.0, 2.0, 3.0], column: names}))
+
+
+def test_a_column_of_events_stands_once() -> None:
+    frame = pd.DataFrame([[1, 2, "a"], [2, 3, "b"]], columns=["time", "time", "kind"])
+    with pytest.raises(DataError, match="'time' is there twice"):
+        AarenEventForecaster().fit(frame)
+    with pytest.raises(DataError, match="different columns"):
+        AarenEventForecaster(time="time", kind="time").fit(events_of([1.0, 2.0, 3.0]))
+
+
+def test_the_number_of_a_row_names_no_sequence() -> None:
+    frame = pd.DataFrame({"id": range(40), "time": np.arange(40.0), "kind": ["a", "b"] * 20})
+    columns, said = guess_columns(frame, sequence=None, time=None, kind=None)
+    assert columns == Columns(time="time", kind="kind")
+    assert "no column of sequences found among 'id'" in said
+    assert (
+        guess_columns(frame.assign(id=[1, 2] * 20), sequence=None, time=None, kind=None)[0].sequence == "id"
+    )
+
+
+@pytest.mark.parametrize("moment", ["now", True, "-1", "9999-01-01Z", datetime(9999, 1, 1, tzinfo=UTC)])
+def test_a_session_takes_dates_only(fitted: AarenEventForecaster, moment: object) -> None:
+    session = fitted.stream()
+    for take in (lambda: session.push(moment, "order"), lambda: fitted.predict(now=moment)):
+        with pytest.raises(DataError):
+            take()
+
+
+def test_a_length_of_time_is_not_its_bare_number() -> None:
+    clock = Clock(is_date=True)
+    assert clock.duration(np.timedelta64(7, "D")) == 7 * 86_400.0
+    for length in (np.timedelta64("NaT"), True, "-1", np.inf):
+        with pytest.raises(DataError):
+            clock.duration(length)
+    with pytest.raises(DataError):
+        Clock(is_date=False).duration(np.timedelta64(7, "D"))
+    for moment in (True, np.nan, np.inf, 1e300, "1e400", 1j):
+        with pytest.raises(DataError):
+            Clock(is_date=False).read_one(moment)

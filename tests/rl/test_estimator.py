@@ -70,6 +70,17 @@ def test_episodes_come_in_many_forms(tmp_path: Path) -> None:
         ({"actions": np.zeros((12, 1))}, "all must be of one environment"),
         ({"actions": np.array(["left"] * 12)}, "episode 1: actions are text, such as .left.; number them"),
         ({"actions": np.full(12, -1)}, "expected whole numbers from 0; got -1"),
+        ({"observations": 3.0}, "episode 1: one observation"),
+        ({"terminated": []}, "episode 1: terminated is empty"),
+        ({"observations": np.full((12, 3), 1j)}, "episode 1: observations: expected real numbers"),
+        ({"observations": np.ma.masked_all((12, 3))}, "episode 1: observations: some values are masked"),
+        ({"actions": list(np.ma.array([0, 1] * 6, mask=[1] + [0] * 11))}, "episode 1: actions: .* masked"),
+        ({"rewards": np.ma.array(np.ones(12), mask=[1] + [0] * 11)}, "episode 1: rewards: .* masked"),
+        ({"terminated": np.ma.array([True], mask=[True])}, "episode 1: terminated: .* masked"),
+        (
+            {"observations": np.r_[np.zeros(35), 9.97e36].reshape(12, 3)},
+            "observations, row 23: 9.97e.36 in column 2",
+        ),
     ],
 )
 def test_episodes_that_are_wrong_are_named(change: dict[str, Any], message: str) -> None:

@@ -34,6 +34,8 @@ def as_iso(column: "pandas.Series", *, where: str, cure: str) -> "pandas.Series"
     ['2026-02-01 10:00', '2026-02-13 09:30']
     """
     given = column.dropna()
+    for text in filter(is_moment, given):
+        raise DataError(f"{where}: {text!r} is no date: it means another one every day.")
     first = given.iloc[0] if len(given) else None
     if not isinstance(first, str):
         return column
@@ -62,6 +64,15 @@ def as_iso(column: "pandas.Series", *, where: str, cure: str) -> "pandas.Series"
         for text, part in zip(column, parts, strict=True)
     ]
     return type(column)(texts, index=column.index, name=column.name, dtype=object)
+
+
+def is_moment(value: object) -> bool:
+    """Tell whether pandas would read this as the time at which it reads.
+
+    >>> is_moment("Now"), is_moment("2026-01-31")
+    (True, False)
+    """
+    return isinstance(value, str) and value.strip().lower() in ("now", "today")
 
 
 def refuse_unordered(given: object, *, name: str) -> None:

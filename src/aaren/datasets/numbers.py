@@ -82,7 +82,15 @@ def narrow(values: NDArray[np.generic], *, name: str, cure: str = "") -> NDArray
     return found
 
 
+def refuse_masked(values: object, *, name: str) -> None:
+    """Raise for masked values, which numpy would read as what lies behind the mask."""
+    parts = values if isinstance(values, list | tuple) else [values]
+    if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
+        raise DataError(f"{name}: some values are masked. Leave them out, or fill them: array.filled(...).")
+
+
 def _array(values: ArrayLike, name: str) -> NDArray[np.generic]:
+    refuse_masked(values, name=name)
     try:
         return np.asarray(values)
     except (ValueError, OverflowError) as error:  # lists of different lengths

@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from aaren.datasets.dates import is_moment
 from aaren.datasets.numbers import LARGEST_WHOLE, Integers, offsets_from_lengths, reals, wholes
 from aaren.errors import DataError, require_extra
 from aaren.events.sequences import MAX_MARKS, EventSequences, Times, first_fault
@@ -375,8 +376,12 @@ def _read_csv(path: Path) -> dict[str, Column]:
         try:
             # Text everywhere and blank lines kept: a row's number gives its line, and a fault shows its text.
             frame = pandas.read_csv(content, dtype=str, keep_default_na=False, skip_blank_lines=False)
+            content.seek(0)  # pandas gives a second column of one name another one
+            names = pandas.read_csv(content, dtype=str, keep_default_na=False, header=None, nrows=1).iloc[0]
         except pandas.errors.EmptyDataError:
             raise DataError(f"{path}: the file is empty. Its first line should name the columns.") from None
+    for name in names[(names != "") & names.duplicated()][:1]:
+        raise DataError(f"{path}: the column {name!r} is there twice. Give every column a name of its own.")
     if not isinstance(frame.index, pandas.RangeIndex):
         raise DataError(f"{path}: its rows have more values than the first line names columns.")
     table = {str(name): frame[name].to_numpy(dtype=object, na_value="") for name in frame.columns}
@@ -413,6 +418,11 @@ def _times(column: Column, name: str, place: Location) -> tuple[Times, str]:
     read_dates = partial(pandas.to_datetime, format="ISO8601", utc=True, errors="coerce")
     numbers = np.full(len(column), np.nan)
     is_date = isinstance(column[0], pandas.Timestamp)
+    is_wrong = [isinstance(value, bool) or is_moment(value) for value in column]  # pandas reads both as times
+    for row in np.flatnonzero(is_wrong)[:1]:
+        raise DataError(
+            f"{place.say(row)}: expected a date or a number in column {name!r}; got {column[row]!r}."
+        )
     if not is_date:
         numbers = _column_numbers(column, name, place)
         is_date = bool(np.isnan(numbers[0])) and not pandas.isna(read_dates(column[:1])[0])

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,9 @@ KIND_NAMES = (
 ROUND = 1e-3  # how far, of a resolution, times may lie from its multiples
 FEW_GAPS = 20
 FEWEST_OF_A_KIND = 5  # events on average, where a column of text is guessed to hold kinds
+LARGEST_INTEGER = 2.0**62  # the difference of two such times is still an int64
+IN_RANGE = "a finite time that float32, or its whole number int64, can hold"
+FIRST_DATE, LAST_DATE = "1677-09-22", "2262-04-11"  # that int64 counts in nanoseconds since 1970
 FINE = 1e-3  # a resolution below so much of the median gap does not matter
 
 
@@ -83,13 +86,19 @@ class Clock:
         """Turn a column into numbers, (rows,) float64; without a name it is one time, not a column."""
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
         what, name = (f"{column.iloc[0]}" if name is None else f"column {name!r}"), name or TIME
+        _refuse_no_times(column, name)
         if not self.is_date:
             numbers = pandas.to_numeric(column, errors="coerce")
             is_wrong = numbers.isna() | (column.dtype.kind in "mM")  # to_numeric would count nanoseconds
             _refuse_missing(column, is_wrong, name, "a number, as those that were fitted")
-            if numbers.dtype.kind in "iu":
+            values = np.asarray(numbers, dtype=np.float64)
+            whole = numbers.dtype.kind in "iu"
+            _refuse_missing(
+                column, ~(np.abs(values) <= (LARGEST_INTEGER if whole else LARGEST)), name, IN_RANGE
+            )
+            if whole:
                 return np.asarray(numbers.to_numpy() - np.int64(self.origin), dtype=np.float64)
-            return np.asarray(numbers, dtype=np.float64) - float(self.origin)
+            return values - float(self.origin)
         if column.dtype.kind in "iuf":
             raise DataError(f"{what} holds numbers, but the model was fitted on dates. Give dates.")
         dates = read_dates(column, name)
@@ -100,12 +109,14 @@ class Clock:
                 f"{what}: times {given}; the model was fitted on times {wanted}. Use "
                 f"tz_localize({self.zone!r}) first."
             )
-        return (_nanoseconds(dates) - np.int64(self.origin)) / 1e9
+        return (_nanoseconds(dates, name) - np.int64(self.origin)) / 1e9
 
     def read_one(self, value: object) -> float:
         """Turn one time into a number."""
-        if not self.is_date and isinstance(value, Real):
+        if not self.is_date and _is_number(value) and abs(float(value)) <= LARGEST:
             return float(value) - float(self.origin)
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value.item()
         pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
         return float(self.read(pandas.Series([value]), None)[0])
 
@@ -126,13 +137,13 @@ class Clock:
 
     def duration(self, value: object) -> float:
         """Read a length of time: a number, or where there are dates a Timedelta or a text such as "7D"."""
-        if not isinstance(value, bool) and isinstance(value, Real):
+        if _is_number(value):
             found = float(value)
         elif self.is_date:
             pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
             try:
                 found = float(pandas.Timedelta(value).total_seconds())
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 raise DataError(f"{value!r} is no length of time ({error}). Give seconds or '7D'.") from error
         else:
             raise DataError(f"times are numbers here, and so are lengths of time; got {value!r}.")
@@ -168,13 +179,13 @@ def as_frame(given: Frame) -> "pandas.DataFrame":
         if isinstance(frame.index, pandas.DatetimeIndex):
             frame = frame.rename_axis(index=frame.index.name or TIME).reset_index()
     elif isinstance(given, Mapping):
-        frame = pandas.DataFrame(given) if _are_columns(given) else _of_sequences(pandas, given)
+        frame = _of_columns(pandas, given) if _are_columns(given) else _of_sequences(pandas, given)
     elif isinstance(given, str | bytes):
         raise DataError(f"expected a frame of events; got the text {given[:80]!r}. Read files with pandas.")
     elif isinstance(given, np.ndarray | pandas.Series | pandas.DatetimeIndex) and given.ndim == 1:
         frame = pandas.DataFrame({TIME: given})
     elif isinstance(given, Sequence) and len(given):
-        if np.ndim(cast("Any", given[0])) == 0:
+        if _axes(given[0]) == 0:
             frame = pandas.DataFrame({TIME: given})
         elif all(_is_event(one) for one in given):
             frame = pandas.DataFrame(list(given), columns=[TIME, KIND])
@@ -187,6 +198,8 @@ def as_frame(given: Frame) -> "pandas.DataFrame":
         )
     if not len(frame):
         raise DataError("there are no events: the frame has no rows.")
+    for name in frame.columns[frame.columns.duplicated()][:1]:
+        raise DataError(f"the column {name!r} is there twice. Give every column a name of its own.")
     return frame
 
 
@@ -198,6 +211,9 @@ def guess_columns(
     for word, name in (("sequence", sequence), ("time", time), ("kind", kind)):
         if name is not None and name not in frame.columns:
             raise DataError(f"no column {name!r}, which {word}= names; there are {_listed(frame.columns)}.")
+    names = [name for name in (sequence, time, kind) if name is not None]
+    if len(set(names)) < len(names):
+        raise DataError(f"sequence=, time= and kind= must name different columns; got {_listed(names)}.")
     taken = {name for name in (sequence, time, kind) if name is not None}
     guessed = []
     found_time = time
@@ -217,6 +233,8 @@ def guess_columns(
     found_sequence = sequence
     if sequence is None:
         found_sequence = _find(frame, SEQUENCE_NAMES, taken)
+        if found_sequence is not None and _differs_in_every_row(frame[found_sequence]):
+            found_sequence = None  # the number of a row or an event: no sequence would have a gap
         if found_sequence is None:
             found_sequence = _find_by_order(
                 frame, found_time, taken | {kind} | {_find(frame, KIND_NAMES, taken)}
@@ -258,6 +276,10 @@ def _find_by_order(frame: "pandas.DataFrame", time: Hashable, taken: set[Hashabl
         and frame.groupby(name, dropna=False)[time].is_monotonic_increasing.all()
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _differs_in_every_row(column: "pandas.Series") -> bool:
+    return len(column) > 1 and not _are_no_names(column).any() and column.nunique() == len(column)
 
 
 def _are_names(pandas: ModuleType, column: "pandas.Series") -> bool:
@@ -303,6 +325,7 @@ def read_events(
     if columns.sequence is not None:
         column = frame[columns.sequence]
         _refuse_missing(column, column.isna(), columns.sequence, "the name of its sequence")
+        _refuse_missing(column, _are_no_names(column), columns.sequence, "a name, text or a number")
         found, labels = pandas.factorize(column)
         codes, names = found.astype(np.int64), tuple(_plain(label) for label in labels)
     marks, kinds = _read_kinds(frame, columns, kinds)
@@ -406,12 +429,13 @@ def find_zone(name: str | None) -> str | None:
 
 def _make_clock(column: "pandas.Series", name: Hashable) -> Clock:
     pandas = require_extra("pandas", extra="data", purpose=PURPOSE)
+    _refuse_no_times(column, name)
     if pandas.api.types.is_timedelta64_dtype(column):
         raise DataError(
             f"column {name!r} holds lengths of time, such as {column.iloc[0]}; times are dates or numbers. "
             f"Choose a unit: frame[{name!r}].dt.total_seconds()."
         )
-    is_number = pandas.api.types.is_numeric_dtype(column) and not pandas.api.types.is_bool_dtype(column)
+    is_number = pandas.api.types.is_numeric_dtype(column)
     if not is_number and not pandas.api.types.is_datetime64_any_dtype(column):
         numbers = pandas.to_numeric(column, errors="coerce")
         is_number = not numbers.isna().iloc[0]
@@ -430,7 +454,8 @@ def _make_clock(column: "pandas.Series", name: Hashable) -> Clock:
         return Clock(is_date=False, origin=int(first) if numbers.dtype.kind in "iu" else float(first))
     dates = read_dates(column, name)
     zone = dates.dt.tz
-    origin = int(_nanoseconds(pandas.Series([dates.min().normalize()]))[0])
+    _nanoseconds(dates, name)  # refuses dates that do not fit
+    origin = int(_nanoseconds(pandas.Series([dates.min().normalize()]), name)[0])
     unit = "ns" if getattr(dates.dt, "unit", "ns") == "ns" else "us"
     return Clock(is_date=True, origin=origin, zone=_name_zone(zone), unit=unit)
 
@@ -446,9 +471,11 @@ def _name_zone(zone: datetime.tzinfo | None) -> str | None:
         ) from None
 
 
-def _nanoseconds(dates: "pandas.Series") -> Integers:
-    """Return nanoseconds since 1970 in UTC."""
+def _nanoseconds(dates: "pandas.Series", name: Hashable) -> Integers:
+    """Return nanoseconds since 1970 in UTC, or raise for dates that they cannot count."""
     plain = dates.dt.tz_convert("UTC").dt.tz_localize(None) if dates.dt.tz is not None else dates
+    is_outside = (plain < FIRST_DATE) | (plain > LAST_DATE)
+    _refuse_missing(dates, is_outside, name, f"a date from {FIRST_DATE} to {LAST_DATE}")
     return cast("Integers", plain.to_numpy(dtype="datetime64[ns]").astype(np.int64))
 
 
@@ -462,9 +489,15 @@ def _read_kinds(
     _refuse_missing(
         column, column.isna(), columns.kind, "a kind (fillna('other') makes those without one a kind)"
     )
+    _refuse_missing(column, _are_no_names(column), columns.kind, "a kind, text or a number")
     if kinds is None:
         found = [_plain(value) for value in pandas.unique(column)]
-        kinds = tuple(sorted(found, key=lambda value: (isinstance(value, str), value)))
+        try:
+            kinds = tuple(sorted(found, key=lambda value: (isinstance(value, str), value)))
+        except TypeError as error:
+            raise DataError(
+                f"column {columns.kind!r}: kinds cannot be put in order ({error}). Use astype(str)."
+            ) from error
     codes = pandas.Index(list(kinds), dtype=object).get_indexer(column.astype(object).map(_plain))
     for row in np.flatnonzero(codes < 0)[:1]:
         raise DataError(
@@ -486,27 +519,53 @@ def _is_event(given: object) -> bool:
     return (
         isinstance(given, tuple | list)
         and len(given) == 2
-        and np.ndim(given[0]) == 0
+        and _axes(given[0]) == 0
         and isinstance(given[1], str)
         and not isinstance(given[0], str)
     )
+
+
+def _axes(given: object) -> int:
+    """Return how many axes an array of this would have; -1: its parts have different lengths."""
+    try:
+        return np.ndim(cast("Any", given))
+    except ValueError:
+        return -1
+
+
+def _is_number(value: object) -> TypeGuard[Real]:
+    """Tell whether this is a real number: no flag, and no numpy.timedelta64, which counts any unit."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
+
+
+def _are_no_names(column: "pandas.Series") -> NDArray[np.bool_]:
+    """Mark complex numbers and what cannot be looked up, such as lists."""
+    if column.dtype.kind not in "Oc":
+        return np.zeros(len(column), dtype=bool)
+    return np.array([isinstance(value, complex) or not isinstance(value, Hashable) for value in column])
 
 
 def _usual(name: Hashable) -> str:
     return str(name).strip().lower().replace(" ", "_")
 
 
+def _of_columns(pandas: Any, given: Mapping[Hashable, object]) -> "pandas.DataFrame":  # Any: the module
+    try:
+        return pandas.DataFrame(given)
+    except ValueError as error:
+        raise DataError(f"the dictionary makes no table: {error}.") from error
+
+
 def _of_sequences(pandas: Any, given: Mapping[Hashable, object]) -> "pandas.DataFrame":  # Any: the module
     parts = []
     for name, sequence in given.items():
         times, kinds = sequence, None
-        if isinstance(sequence, tuple) and len(sequence) == 2 and np.ndim(sequence[0]) == 1:
+        if isinstance(sequence, tuple) and len(sequence) == 2 and _axes(sequence[0]) == 1:
             times, kinds = sequence
-        if np.ndim(cast("Any", times)) != 1:
+        if _axes(times) != 1:
             raise DataError(
                 f"sequence {name!r}: expected an array of times or a pair (times, kinds); got "
-                f"{type(sequence).__name__} of shape {np.shape(cast('Any', sequence))}. Of events (time, "
-                f"kind) make such a pair: tuple(zip(*events))."
+                f"{type(sequence).__name__}. Of events (time, kind) make such a pair: tuple(zip(*events))."
             )
         columns = {SEQUENCE: [name] * len(cast("Any", times)), TIME: times}
         if kinds is not None:
@@ -525,6 +584,13 @@ def _find(frame: "pandas.DataFrame", names: Sequence[str], taken: set[Hashable])
     """Return the first column with one of these names."""
     known = {_usual(name): name for name in reversed(frame.columns) if name not in taken}
     return next((known[name] for name in names if name in known), None)
+
+
+def _refuse_no_times(column: "pandas.Series", name: Hashable) -> None:
+    """Raise for flags and complex numbers, which pandas would read as numbers."""
+    kinds = (bool, np.bool_, complex)
+    is_wrong = column.map(lambda value: isinstance(value, kinds)) if column.dtype.kind in "Obc" else [False]
+    _refuse_missing(column, is_wrong, name, "a date or a number")
 
 
 def _refuse_missing(

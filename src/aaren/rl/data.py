@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MIN_STEPS = 2  # a trajectory of one step shows no consequence of an action
 STD_FLOOR = 1e-6
+FILL_VALUE, FILL_FACTOR = 1e9, 1e6  # above the first, so many times as far from the median as most others
 ARRAYS = ("observations", "actions", "rewards", "terminals", "timeouts")
 
 
@@ -88,6 +89,9 @@ class Trajectories:
             for row in np.flatnonzero(~is_good)[:1]:
                 fault = f"not a finite number that float32 can hold ({array[row]})"
                 raise DataError(f"{self.name}: {label}, row {row}: {fault}.")
+        _refuse_fill_values(self.observations, f"{self.name}: observations")
+        if self.num_actions is None:
+            _refuse_fill_values(self.actions, f"{self.name}: actions")
         if not self.state_size or not self.action_size:
             raise DataError(
                 f"{self.name}: observations and actions need at least one number; got observations "
@@ -494,6 +498,19 @@ def _episodes(dataset_id: str, dataset: "MinariDataset") -> dict[str, list[NDArr
     if not parts["rewards"]:
         raise DataError(f"Minari dataset {dataset_id}: it holds no episode.")
     return parts
+
+
+def _refuse_fill_values(values: NDArray[np.generic], name: str) -> None:
+    """Raise for a number by which, were its column scaled by it, all others would be the same."""
+    for column in np.flatnonzero((np.abs(values) > FILL_VALUE).any(axis=0)):
+        numbers = np.asarray(values[:, column], dtype=np.float64)
+        distances = np.abs(numbers - np.median(numbers))
+        row = int(distances.argmax())
+        if distances[row] > FILL_FACTOR * np.quantile(distances, 0.9):
+            raise DataError(
+                f"{name}, row {row}: {numbers[row]:g} in column {column}, where other numbers are about "
+                f"{np.median(numbers):g}: it seems to stand for a missing value. Leave the episode out."
+            )
 
 
 def _single_precision(values: NDArray[np.generic]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.datasets import catalogue as registry
-from aaren.datasets.numbers import flags, numeric
+from aaren.datasets.numbers import flags, numeric, refuse_masked
 from aaren.errors import DataError, unknown_name
 from aaren.rl import data as recorded
 from aaren.rl.data import Trajectories
@@ -90,9 +90,15 @@ def _read_episode(episode: object, name: str) -> dict[str, NDArray[Any]]:
     given["actions"] = _as_numbers(given["actions"], name)
     seen, acted, earned = (numeric(given[key], name=f"{name}: {key}") for key in PARTS)
     steps = len(earned) if earned.ndim == 1 else -1
-    if seen.ndim == 1 and seen.dtype.kind != "O":
+    if seen.ndim == 1:
         seen = seen[:, None]  # observations of one number
-    if steps < 1 or len(acted) != steps or len(seen) not in (steps, steps + 1):
+    if (
+        steps < 1
+        or not seen.ndim
+        or not acted.ndim
+        or len(acted) != steps
+        or len(seen) not in (steps, steps + 1)
+    ):
         raise DataError(
             f"{name}: one observation, action and reward per step are needed (one more observation, the "
             f"last, will do); got observations {seen.shape}, actions {acted.shape}, rewards {earned.shape}."
@@ -106,7 +112,10 @@ def _read_episode(episode: object, name: str) -> dict[str, NDArray[Any]]:
                 f"out, or end it before."
             )
     ended = given.get("terminations", given.get("terminated", given.get("terminal", False)))
-    is_terminal = bool(flags(np.atleast_1d(np.asarray(ended)), name=f"{name}: terminated")[-1])
+    flagged = flags(ended, name=f"{name}: terminated").reshape(-1)
+    if not len(flagged):
+        raise DataError(f"{name}: terminated is empty; True or False is needed, or one for every step.")
+    is_terminal = bool(flagged[-1])
     last = np.arange(steps) == steps - 1
     acted = acted[:, 0] if acted.ndim == 2 and acted.dtype.kind in "iu" and acted.shape[1] == 1 else acted
     return {
@@ -120,6 +129,7 @@ def _read_episode(episode: object, name: str) -> dict[str, NDArray[Any]]:
 
 def _as_numbers(actions: Any, name: str) -> Any:  # Any: whatever holds them
     """Return actions of two kinds, True and False, as 0 and 1; say what to do with names."""
+    refuse_masked(actions, name=f"{name}: actions")
     try:
         found = np.asarray(actions)
     except ValueError:  # of several lengths, which `numeric` reports
