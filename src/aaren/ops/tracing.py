@@ -45,4 +45,4 @@ def is_traced() -> bool:
     if torch.compiler.is_compiling():  # first: compilers know nothing of what follows
         return True
     is_in_mode = torch._C._len_torch_dispatch_stack() > 0
-    return is_in_mode or torch.jit.is_tracing() or RECORDER.get() is not None
+    return is_in_mode or torch._C._is_tracing() or RECORDER.get() is not None
