@@ -52,13 +52,6 @@ def test_every_model_has_every_profile_and_context(model: str, context: str) -> 
         assert (found.model, found.context) == (model, context)
 
 
-def test_long_windows_keep_the_tokens_of_a_batch() -> None:
-    plain, long = task(), task(assignments=["context=long"])
-    assert long.train_steps == 100
-    assert long.batch_size * long.train_steps <= plain.batch_size * plain.train_steps
-    assert long.batch_size == 3
-
-
 def test_unknown_names_are_said() -> None:
     with pytest.raises(ConfigError, match="unknown model 'dt'"):
         task(model="dt")

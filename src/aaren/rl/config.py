@@ -8,7 +8,7 @@ from aaren.errors import ConfigError, too_small
 from aaren.rl.model import DecisionModelConfig
 
 ModelName: TypeAlias = Literal["aaren", "transformer", "behaviour", "random"]
-ContextName: TypeAlias = Literal["window", "carried", "reset", "long"]
+ContextName: TypeAlias = Literal["window", "carried", "reset"]
 REFERENCES = ("behaviour", "random")  # nothing to train
 
 
@@ -35,9 +35,8 @@ class RlConfig:
     max_trajectories: int | None = None  # only the first so many
     model: ModelName = "aaren"
     network: RlNetworkConfig = field(default_factory=RlNetworkConfig)
-    context: ContextName = "window"  # what the policy sees while it acts; long: trained for it, then carried
+    context: ContextName = "window"  # what the policy sees while it acts
     context_steps: int = 20  # K: steps of a window, in training and acting, and between resets
-    long_steps: int = 100  # steps of a training window under context=long
     sampling: Literal["trajectory", "length"] = "trajectory"  # each equally likely, or in proportion
     asks_for: Literal["published", "best"] = "published"  # best: the best return of the data
     target_return: float | None = None  # none: as asks_for says; where nothing is published, the best
@@ -60,7 +59,7 @@ class RlConfig:
         faults = []
         if bool(self.dataset) == bool(self.data_file):
             faults.append("name either a dataset or a data_file")
-        faults += too_small(self, context_steps=1, long_steps=1, warm_up=1, batch_size=1, updates=1)
+        faults += too_small(self, context_steps=1, warm_up=1, batch_size=1, updates=1)
         faults += too_small(self, evaluations=1, episodes=1)
         for name in ("max_trajectories", "episode_steps", "return_scale"):
             value = getattr(self, name)
@@ -74,16 +73,6 @@ class RlConfig:
     def is_reference(self) -> bool:
         """Tell whether there is nothing to train."""
         return self.model in REFERENCES
-
-    @property
-    def train_steps(self) -> int:
-        """Return how many steps a training window has."""
-        return self.long_steps if self.context == "long" else self.context_steps
-
-    @property
-    def acting_context(self) -> str:
-        """Return the context by the name that sessions know it by."""
-        return "carried" if self.context == "long" else self.context
 
     def model_config(
         self, *, state_size: int, action_size: int, actions: str, return_scale: float, target_return: float

@@ -61,7 +61,7 @@ class RlExperiment(PolicyExperiment):
         self.failures: list[dict[str, Json]] = []
         self.training = TrajectoryBatches(
             data,
-            context_steps=config.train_steps,
+            context_steps=config.context_steps,
             batch_size=config.batch_size,
             sampling=config.sampling,
             return_scale=self.scales.return_scale,
@@ -137,7 +137,7 @@ class RlExperiment(PolicyExperiment):
         session = model.stream(
             self.config.episodes,
             target_return=self.scales.target_return,
-            context=self.config.acting_context,
+            context=self.config.context,
             context_steps=self.config.context_steps,
             engine="torch",  # whose last bits the records were made with
         )
@@ -165,7 +165,7 @@ class RlExperiment(PolicyExperiment):
             "target_return": self.scales.target_return,
             "return_scale": self.scales.return_scale,
             "context": self.config.context,
-            "train_steps": self.config.train_steps,
+            "train_steps": self.config.context_steps,
             "is_regenerated": self.config.dataset.endswith("-regen"),
             "stands_for": row.stands_for if row else "",
             "remark": row.remark if row else "",

@@ -33,7 +33,7 @@ def preset(
         model: A `ModelName`.
         profile: paper, cpu or smoke.
         data_file: An npz or D4RL HDF5 file of the user's own, or the id of a Minari dataset.
-        context: window, carried, reset or long: what the policy sees while it acts.
+        context: window, carried or reset: what the policy sees while it acts.
     """
     if context not in CONTEXTS:
         raise unknown_name("context", context, CONTEXTS)
@@ -47,8 +47,6 @@ def preset(
         task = _cpu(task)
     elif profile == "smoke":
         task = _smoke(task)
-    if context == "long":  # about as many tokens in a batch as without
-        task = replace(task, batch_size=max(1, task.batch_size * task.context_steps // task.long_steps))
     return task
 
 
@@ -72,10 +70,7 @@ def grid(profile: str) -> tuple[CellGroup, ...]:
     return (
         CellGroup(datasets=(*made, *published), models=(*both, *references), seedless=("behaviour",)),
         CellGroup(datasets=mixed, models=both, sweeps=("target_scale=0.25,0.5,0.75,1,1.25",)),
-        CellGroup(
-            datasets=seen, models=both, sweeps=("context=window,carried,reset",)
-        ),  # of the same weights
-        CellGroup(datasets=seen, models=both, choices=(("context=long",),)),
+        CellGroup(datasets=seen, models=both, sweeps=("context=window,carried,reset",)),
     )
 
 
@@ -100,7 +95,6 @@ def _smoke(task: RlConfig) -> RlConfig:
         network=RlNetworkConfig(width=16, num_heads=2, num_layers=1),
         optimiser=OptimiserConfig(name="adamw", learning_rate=3e-3, weight_decay=1e-4),
         context_steps=5,
-        long_steps=20,
         warm_up=5,
         batch_size=16,
         updates=30,
