@@ -385,9 +385,11 @@ def holding(out: Path, settings: Sequence[str], shard: tuple[int, int]) -> Itera
         for setting in settings:
             folder = out / LOCK_FOLDER / setting
             try:
-                stack.enter_context(locked(folder, is_shared=parts > 1))
-                if parts > 1:
-                    stack.enter_context(locked(folder / f"{part}-of-{parts}"))
+                stack.enter_context(locked(folder / f"{part}-of-{parts}"))
+                for other in folder.glob("*-of-*"):
+                    if not other.name.endswith(f"-of-{parts}"):
+                        with locked(other):  # raises if a grid that is divided otherwise holds it
+                            pass
             except InUseError as error:
                 raise StateError(
                     f"another grid of {setting} runs in {out} (process {error.holder}). Wait for it, end it, "
