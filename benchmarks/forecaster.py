@@ -139,7 +139,6 @@ def base_rows(opened: Opened, horizon: int) -> list[dict[str, Any]]:
             "mse": squared_error(model.weight.numpy(), judge),
             "profile": fitted.choice.profile,
             "weights": fitted.choice.weights,
-            "spread": model.config.spread,
             "cpu_seconds": round(seconds, 1),
             **intervals(model, opened),
         }
@@ -318,9 +317,7 @@ def lines(record: BenchRecord) -> list[Line]:
                 **{field: number(base, field) for field in ("coverage_80", "coverage_95", "crps")},
                 naive_crps=number(naive, "crps"),
                 base=f"{base['weights']}, profile {base['profile']}",
-                spread=str(
-                    base.get("spread", "level, not chosen")
-                ),  # of parts from before there was a choice
+                spread=str(base.get("spread", "root-level")),  # of records from when it was chosen
             )
         )
     return sorted(found, key=lambda line: (_place(line.dataset), line.horizon))

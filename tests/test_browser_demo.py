@@ -22,7 +22,7 @@ PATIENCE = 120_000  # milliseconds, for a machine that does other things too
 
 
 NAMES = ("machines", "sensor", "strokes")
-MOST_CODE = 60_000  # bytes beside the weights
+MOST_CODE = 62_000  # bytes of a module beside its weights
 
 
 def read_script(name: str) -> tuple[dict[str, Any], bytes]:

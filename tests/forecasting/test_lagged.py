@@ -10,7 +10,7 @@ import torch
 from aaren.errors import ConfigError, ShapeError
 from aaren.forecasting.fitting import History, fit_base, replay
 from aaren.forecasting.lagged import LEAST_SPREAD, LagForecaster, LagForecasterConfig
-from aaren.forecasting.residuals import Residuals, choose_spread, set_student_quantiles, steady_spread
+from aaren.forecasting.residuals import Residuals, set_student_quantiles
 from aaren.forecasting.ridge import (
     choose,
     fit_joint,
@@ -268,35 +268,20 @@ def test_the_step_can_be_traced(model: LagForecaster) -> None:
         state = state_after
 
 
-@pytest.mark.parametrize("kind", sorted(LEAST_SPREAD))
-def test_intervals_are_relative_to_what_goes_with_the_errors(kind: str) -> None:
-    noise, parts = np.random.default_rng(0), []
-    for _ in range(3):
-        spreads = {name: noise.uniform(0.2, 2.0, size=400) for name in ("level", "change")}
-        spreads |= {f"root-{name}": np.sqrt(some) for name, some in spreads.items()}
-        spreads["fixed"] = np.ones(400)
-        parts.append([Residuals(noise.normal(size=(400, 2)) * spreads[kind][:, None], spreads)])
-    assert choose_spread(parts) == kind
-    assert choose_spread(parts[:1]) == "level"  # nothing to judge by
-
-
-def test_the_root_of_a_spread_lies_half_way_to_a_fixed_one() -> None:
+def test_residuals_are_relative_to_the_root_of_a_spread() -> None:
     model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=2, lag_steps=8))
     lags = torch.randn(5, 1, 8, dtype=torch.float64)
-    for kind in ("level", "change"):
-        torch.testing.assert_close(model.spread(lags, f"root-{kind}").square(), model.spread(lags, kind))
-    still = torch.zeros(1, 1, 8, dtype=torch.float64)
-    for kind, least in LEAST_SPREAD.items():
-        assert float(model.spread(still, kind)) == pytest.approx(least)
+    torch.testing.assert_close(model.spread(lags).square(), lags.std(-1, correction=0))
+    assert float(model.spread(torch.zeros(1, 1, 8, dtype=torch.float64))) == pytest.approx(LEAST_SPREAD)
 
 
 def test_few_residuals_make_wide_intervals_that_grow_with_the_horizon() -> None:
     """Quantiles read from a handful, most of which overlap, would hold far less than they say."""
-    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=6, lag_steps=4, spread="fixed"))
+    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=6, lag_steps=4))
     noise, widths = np.random.default_rng(0), {}
     for count in (1, 12, 99):
         errors = np.sqrt(np.arange(1, 7)) * noise.choice([-1.0, 1.0], size=count)[:, None]  # a random walk
-        set_student_quantiles(model, [Residuals(errors, {"fixed": np.ones(count)})])
+        set_student_quantiles(model, [Residuals(errors, np.ones(count))])
         widths[count] = (model.quantiles[0, :, -2] - model.quantiles[0, :, 1]).numpy()
     normal = 2 * 1.96 * np.sqrt(np.arange(1, 7))
     np.testing.assert_allclose(widths[99], normal, rtol=0.08)
@@ -305,25 +290,23 @@ def test_few_residuals_make_wide_intervals_that_grow_with_the_horizon() -> None:
 
 
 def test_the_scale_of_a_series_with_few_residuals_lies_between_its_own_and_that_of_all() -> None:
-    model = LagForecaster(LagForecasterConfig(num_series=3, horizon_steps=2, lag_steps=4, spread="fixed"))
+    model = LagForecaster(LagForecasterConfig(num_series=3, horizon_steps=2, lag_steps=4))
     sizes, nothing = (np.full((10, 2), 0.5), np.full((10, 2), 2.0)), np.zeros((0, 2))
-    given = [Residuals(some, {"fixed": np.ones(len(some))}) for some in (*sizes, nothing)]
+    given = [Residuals(some, np.ones(len(some))) for some in (*sizes, nothing)]
     set_student_quantiles(model, given)
     small, large, unknown = (model.quantiles[:, 0, -2] - model.quantiles[:, 0, 1]).tolist()
     assert 4 * 0.5 < small < large < 4 * 2.0 * 1.3
     assert unknown > 1.5 * small  # the scale of all, and wide, as nothing else is known
 
 
-def test_few_residuals_are_relative_to_changes_unless_rows_stand_still() -> None:
-    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=2, lag_steps=4, spread="change"))
+def test_a_row_that_stood_still_is_no_reason_for_huge_intervals() -> None:
+    model = LagForecaster(LagForecasterConfig(num_series=1, horizon_steps=2, lag_steps=4))
     widths, noise = [], np.random.default_rng(0)
-    for still in (0, 1, 5):
-        change = np.where(np.arange(30) < still, 0.002, noise.uniform(0.5, 1.5, size=30))
-        given = Residuals(noise.normal(size=(30, 2)), {"change": change, "fixed": np.ones(30)})
-        assert steady_spread([given]) == ("fixed" if still == 5 else "change")
-        set_student_quantiles(model, [given])
+    for still in (0, 1):
+        spreads = np.where(np.arange(30) < still, LEAST_SPREAD / 100, noise.uniform(0.5, 1.5, size=30))
+        set_student_quantiles(model, [Residuals(noise.normal(size=(30, 2)), spreads)])
         widths.append(float(model.quantiles[0, 0, -2] - model.quantiles[0, 0, 1]))
-    assert widths[1] < 3 * widths[0]  # the error of a row that stood still is no reason for huge intervals
+    assert widths[1] < 3 * widths[0]
 
 
 def test_covariates_are_taken_away_and_put_back() -> None:

@@ -30,7 +30,7 @@ from aaren.classification import Classifier, ClassifierConfig, FeatureClassifier
 from aaren.errors import StateError
 from aaren.events import EventModel, EventModelConfig
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
-from aaren.forecasting.lagged import LEAST_SPREAD, LagForecaster, LagForecasterConfig
+from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.conv import Conv
 from aaren.nn.state import EncoderState
@@ -222,7 +222,6 @@ def lagged(draw: st.DrawFn) -> Case:
         joint_steps=draw(st.sampled_from([0, 3])),
         is_shared=draw(TRUTHS),
         clock=draw(st.sampled_from(["none", "week", "weekday", "month", "quarter"])),
-        spread=draw(st.sampled_from(sorted(LEAST_SPREAD))),
     )
     model = LagForecaster(config).eval()
     with torch.no_grad():

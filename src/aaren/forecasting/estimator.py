@@ -66,8 +66,6 @@ class AarenForecaster(Estimator, LiveSeries):
         fill: "error" refuses missing rows and values; "interpolate" puts in what lies between the
             neighbours, "seasonal" what was there a season before.
         covariates: columns that are known of the future too, such as prices or holidays.
-        static: columns of a long frame that say what kind of series it is, such as a region: series that
-            agree in them may share their weights. Make classes of numbers first, with `pandas.cut`.
         refit_every: rows after which `update` and `push` fit the base again, from running sums; 0: never.
         id_column: a long frame's column of names.
         time_column: of dates, or of whole numbers.
@@ -85,7 +83,7 @@ class AarenForecaster(Estimator, LiveSeries):
     '2024-05-01'
     """
 
-    format_version = 6
+    format_version = 7
 
     def __init__(
         self,
@@ -94,7 +92,6 @@ class AarenForecaster(Estimator, LiveSeries):
         lag_steps: int = 336,
         fill: Fill = "error",
         covariates: Sequence[str] = (),
-        static: Sequence[str] = (),
         refit_every: int = 0,
         id_column: str = "unique_id",
         time_column: str = "ds",
@@ -105,7 +102,6 @@ class AarenForecaster(Estimator, LiveSeries):
         self.lag_steps = lag_steps
         self.fill = fill
         self.covariates = covariates
-        self.static = static
         self.refit_every = refit_every
         self.id_column = id_column
         self.time_column = time_column
@@ -121,7 +117,7 @@ class AarenForecaster(Estimator, LiveSeries):
                 series, of any lengths.
         """
         settings = self._settings()
-        panel = read_frame(frame, replace(self._columns(), static=tuple(self.static)), fill=self.fill)
+        panel = read_frame(frame, self._columns(), fill=self.fill)
         self._warn_of_unused(frame, panel)
         series = panel.series
         horizon, longest = settings["horizon"], max(len(rows.values) for rows in series.values())
@@ -138,7 +134,6 @@ class AarenForecaster(Estimator, LiveSeries):
         clock, slot_seconds = self._clock(series)
         self.panel_ = replace(panel, series={})  # its form; the rows are in the state
         self.series_ = tuple(series)
-        self.groups_ = _groups(panel)
         ends = [len(rows.values) for rows in series.values()]
         fit_ends = [max(1, min(int(FITTED_SHARE * end), end - horizon)) for end in ends]
         history = self._history(series, clock, slot_seconds)
@@ -179,13 +174,12 @@ class AarenForecaster(Estimator, LiveSeries):
 
     def _warn_of_unused(self, frame: object, panel: Panel) -> None:
         """Warn of columns of a long frame that nothing names: elsewhere they would count as inputs."""
-        used = {self.id_column, self.time_column, self.target_column, *self.covariates, *self.static}
+        used = {self.id_column, self.time_column, self.target_column, *self.covariates}
         unused = [name for name in getattr(frame, "columns", ()) if name not in used]
         if unused and panel.layout == "long":
             warnings.warn(
                 f"column(s) {', '.join(map(repr, unused[:8]))} are not used. Name those that are known of "
-                f"the future too in covariates=, those that say what kind of series it is in static=, or "
-                f"drop them.",
+                f"the future too in covariates=, or drop them.",
                 stacklevel=3,
             )
 
@@ -226,8 +220,7 @@ class AarenForecaster(Estimator, LiveSeries):
         h = self.horizon if h is None else require_whole("h", h)
         step_size = h if step_size is None else require_whole("step_size", step_size)
         require_whole("n_windows", n_windows)
-        columns = replace(self._columns(), static=tuple(self.static))
-        panel = read_frame(frame, columns, fill=self.fill)
+        panel = read_frame(frame, self._columns(), fill=self.fill)
         self._warn_of_unused(frame, panel)
         long = replace(panel, layout="long")
         model = type(self)(**self.get_params())
@@ -362,9 +355,7 @@ class AarenForecaster(Estimator, LiveSeries):
                 **self.get_params(),
                 **self._settings(),
                 "covariates": list(self.covariates),
-                "static": list(self.static),
             },
-            "groups": self.groups_,
             "layout": self.panel_.layout,
             "id_type": self.panel_.id_type,
             "time_zone": _name_zone(self.panel_.time_zone),
@@ -392,9 +383,7 @@ class AarenForecaster(Estimator, LiveSeries):
         cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
     ) -> "AarenForecaster":
         parameters = described["parameters"]
-        found = cls(**{**parameters, **{name: tuple(parameters[name]) for name in ("covariates", "static")}})
-        groups = described["groups"]
-        found.groups_ = None if groups is None else [int(group) for group in groups]
+        found = cls(**{**parameters, "covariates": tuple(parameters["covariates"])})
         model = load_model(folder)
         if not isinstance(model, LagForecaster):
             raise DataError(f"{folder}: expected a LagForecaster; got a {type(model).__name__}.")
@@ -446,7 +435,6 @@ class AarenForecaster(Estimator, LiveSeries):
             covariates=[cast("NDArray[np.float64]", some.covariates) for some in rows]
             if self.covariates
             else None,
-            groups=self.groups_,
             is_table=is_table,
             clock=clock,
             slot_seconds=slot_seconds,
@@ -469,8 +457,6 @@ class AarenForecaster(Estimator, LiveSeries):
             frame[column] = np.concatenate(
                 [cast("NDArray[np.float64]", rows.covariates)[:, place] for rows in series.values()]
             )
-        for place, column in enumerate(self.static):
-            frame[column] = [panel.static[name][place] for name, rows in series.items() for _ in rows.values]
         return frame
 
     def _tell(self, line: str) -> None:
@@ -483,18 +469,11 @@ class AarenForecaster(Estimator, LiveSeries):
         settings = self._numbers({"horizon": 1, "lag_steps": 2, "refit_every": 0}, {}, faults)
         if self.fill not in ("error", "interpolate", "seasonal"):
             faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
-        for name in ("covariates", "static"):
-            if isinstance(getattr(self, name), str):
-                faults.append(f"{name} must be a list of columns; got {getattr(self, name)!r}")
+        if isinstance(self.covariates, str):
+            faults.append(f"covariates must be a list of columns; got {self.covariates!r}")
         if faults:
             raise ConfigError("; ".join(faults) + ".")
         return settings
-
-
-def _groups(panel: Panel) -> list[int] | None:
-    """Number the kinds of series; None: no static features were given."""
-    kinds = {kind: place for place, kind in enumerate(dict.fromkeys(panel.static.values()))}
-    return [kinds[panel.static[name]] for name in panel.series] if kinds else None
 
 
 def _listed(covariates: NDArray[np.float64] | None) -> list[list[float]] | None:

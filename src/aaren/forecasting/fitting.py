@@ -5,7 +5,7 @@ Nothing is chosen on rows that were fitted: the base by rolling origins, the qua
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,12 +16,10 @@ from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig, LagStat
 from aaren.forecasting.residuals import (
     FEW_RESIDUALS,
     Residuals,
-    choose_spread,
     join_residuals,
     measure_residuals,
     set_quantiles,
     set_student_quantiles,
-    steady_spread,
 )
 from aaren.forecasting.ridge import (
     JOINT_STEPS,
@@ -51,7 +49,6 @@ class History:
     series: Sequence[Numbers]  # raw, (rows,) each
     slots: Sequence[NDArray[np.int64]]  # of the clock, (rows,) each
     covariates: Sequence[Numbers] | None = None  # (rows, k) each
-    groups: Sequence[int] | None = None  # of each series, counted from 0; series of one may share weights
     is_table: bool = False  # rows of all series belong together
     clock: str = "none"
     slot_seconds: int = 3600
@@ -127,7 +124,6 @@ def fit_base(
             lag_steps=lag_steps,
             horizon_steps=horizon_steps,
             can_join=can_join,
-            groups=history.groups,
             seasons=list(history.seasons.values()),
         )
 
@@ -171,7 +167,7 @@ def fit_base(
             model.profile.copy_(torch.from_numpy(profile[np.arange(config.num_slots) % count]))
             rest = [v - profile[some, place] for place, (v, some) in enumerate(zip(rest, slots, strict=True))]
             known = [some[:end] for some, end in zip(rest, ends, strict=True)]
-        weights = fit_weights(window_moments(known, lag_steps, horizon_steps), base, history.groups)
+        weights = fit_weights(window_moments(known, lag_steps, horizon_steps), base)
         model.weight.copy_(torch.from_numpy(weights))
         if model.joint is not None:
             joint = fit_joint(np.stack(known, axis=1), weights, config.joint_steps)[joined]
@@ -192,7 +188,6 @@ def fit_base(
         held_out = compare(model, rest, series, fit_ends, judge_ends, history.seasons)
         residuals = [join_residuals(some) for some in zip(*parts, strict=True)]
         if max(len(some.errors) for some in residuals) >= FEW_RESIDUALS:
-            model.config = replace(config, spread=choose_spread(parts))
             set_quantiles(model, residuals)
         else:  # forecast from every row, as it would have been, as far as the truth is known
             parts = []
@@ -200,7 +195,6 @@ def fit_base(
                 rest = solve(model, ends)
                 parts.append(measure_residuals(model, rest, ends, nexts, judge_ends))
             residuals = [join_residuals(some) for some in zip(*parts, strict=True)]
-            model.config = replace(config, spread=steady_spread(residuals))
             set_student_quantiles(model, residuals)
             solve(model, fit_ends)
         # The weights are now those of the third origin, for which the rows after it are new.

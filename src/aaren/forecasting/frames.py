@@ -10,7 +10,7 @@ numbers. Series are known by their ids as they are: 1 and "1" are two.
 import datetime
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -44,7 +44,6 @@ class Columns:
     time: Hashable = "ds"
     value: Hashable = "y"
     covariates: tuple[Hashable, ...] = ()  # columns that are known of the future too
-    static: tuple[Hashable, ...] = ()  # columns of a long frame that say what kind of series it is
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -64,7 +63,6 @@ class Panel:
     series: Mapping[SeriesId, SeriesRows]
     id_type: str  # of a long frame's column of ids, as pandas calls it
     time_zone: datetime.tzinfo | None  # None: dates without one, or whole numbers
-    static: Mapping[SeriesId, tuple[Hashable, ...]] = field(default_factory=dict)  # by id; empty: none
 
 
 def read_frame(
@@ -112,17 +110,11 @@ def read_frame(
     repeated = [name for name in dict.fromkeys(used) if list(frame.columns).count(name) > 1]
     if repeated:
         raise DataError(f"the frame has several columns {repeated[0]!r}. Keep one, or give them other names.")
-    for setting in ("covariates", "static"):
-        for name in getattr(columns, setting):
-            if name not in frame.columns:
-                raise DataError(
-                    f"no column {name!r}, which {setting}= names; there are {_listed(frame.columns)}."
-                )
-    if columns.static and not is_long:
-        raise DataError(
-            f"static= names columns of a long frame ({columns.series}, {columns.time}, {columns.value}); "
-            f"this one is wide. Bring it into the long layout: frame.melt({columns.time!r})."
-        )
+    for name in columns.covariates:
+        if name not in frame.columns:
+            raise DataError(
+                f"no column {name!r}, which covariates= names; there are {_listed(frame.columns)}."
+            )
     times, time_zone = read_times(frame[columns.time], columns)
     reader = _Reader(frame, times, columns, fill, time_zone, after or {})
     if not is_long:
@@ -152,15 +144,8 @@ def read_frame(
     order = pandas.Series(np.arange(len(frame))).groupby(ids.to_numpy(dtype=object), sort=True)
     for name, places in order:
         reader.read(name, places.to_numpy(), columns.value, f"series {name!r}")
-        reader.read_static(name, places.to_numpy())
     reader.raise_faults()
-    return Panel(
-        layout="long",
-        series=reader.series,
-        id_type=str(ids.dtype),
-        time_zone=time_zone,
-        static=reader.static if columns.static else {},
-    )
+    return Panel(layout="long", series=reader.series, id_type=str(ids.dtype), time_zone=time_zone)
 
 
 def write_frame(
@@ -239,7 +224,6 @@ class _Reader:
         self.frame, self.times, self.columns = frame, times, columns
         self.fill, self.time_zone, self.after = fill, time_zone, after
         self.series: dict[SeriesId, SeriesRows] = {}
-        self.static: dict[SeriesId, tuple[Hashable, ...]] = {}
         self.faults: list[str] = []
 
     def read(self, name: SeriesId, rows: NDArray[np.int64], column: Hashable, title: str) -> None:
@@ -293,19 +277,6 @@ class _Reader:
                 )
         except DataError as error:
             self.faults.append(str(error))
-
-    def read_static(self, name: SeriesId, rows: NDArray[np.int64]) -> None:
-        """Read what is the same in all rows of a series."""
-        found = []
-        for column in self.columns.static:
-            values = self.frame[column].iloc[rows].drop_duplicates()
-            if len(values) > 1 or values.isna().any():
-                self.faults.append(
-                    f"series {name!r}: the static column {column!r} must have one value, the same in all of "
-                    f"its rows; got {', '.join(map(repr, values.tolist()[:3]))}."
-                )
-            found.append(values.iloc[0])
-        self.static[name] = tuple(found)
 
     def raise_faults(self) -> None:
         """Report everything that was wrong, a line each."""

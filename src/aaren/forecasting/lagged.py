@@ -42,13 +42,7 @@ LOWER, UPPER = ([PROBABILITIES.index(p) for p in some] for some in ((0.1, 0.025)
 MOST_TRACKED = 12  # steps of the horizon
 MOST_PENDING = 16  # forecasts kept until their truth comes
 RATE = 0.003  # of the scales, per row; truth comes a horizon late, and a faster one under-covers
-LEAST_SPREAD = {  # of every kind, in standard deviations of the training rows or their roots
-    "level": 0.05,
-    "change": 0.002,
-    "root-level": 0.05**0.5,
-    "root-change": 0.002**0.5,
-    "fixed": 1.0,
-}
+LEAST_SPREAD = 0.05**0.5  # root of a standard deviation, in those of the training rows
 CHUNK = 256  # rows whose forecasts are made at once
 
 
@@ -64,7 +58,6 @@ class LagForecasterConfig:
     clock: str = "none"  # what a row's place in the calendar is counted by
     slot_seconds: int = 3600  # between two slots of the clock "week"
     time_zone: str = ""  # whose clocks; empty: as dates are given
-    spread: str = "level"  # what residuals are relative to: see LagForecaster.spread
     num_covariates: int = 0  # numbers that are known of every row, future ones too
 
     def __post_init__(self) -> None:
@@ -72,8 +65,6 @@ class LagForecasterConfig:
         require_at_least(self, num_series=1, horizon_steps=1, lag_steps=2, joint_steps=0, slot_seconds=1)
         if self.clock not in CLOCKS:
             raise unknown_name("clock", self.clock, CLOCKS)
-        if self.spread not in LEAST_SPREAD:
-            raise unknown_name("spread", self.spread, LEAST_SPREAD)
         if self.joint_steps > self.lag_steps:
             raise ConfigError(
                 f"joint_steps must be at most lag_steps, {self.lag_steps}; got {self.joint_steps}."
@@ -431,20 +422,13 @@ class LagForecaster(nn.Module):
             found = found + (seen @ self.joint).view(found.shape)
         return found + last
 
-    def spread(self, lags: Tensor, kind: str | None = None) -> Tensor:
+    def spread(self, lags: Tensor) -> Tensor:
         """Return what residuals are relative to, (b, series) of lags (b, series, lag steps), never quite 0.
 
-        "level" is the standard deviation of the last rows, "change" the root mean square of their changes
-        from row to row, which stay alike where levels wander, "fixed" is 1. The roots of the first two are
-        half way to "fixed": restless times last, but not for ever. The default is the config's.
+        It is the root of the standard deviation of the last rows, half way between that and a constant:
+        volatility persists, then reverts.
         """
-        kind = kind or self.config.spread
-        if kind == "fixed":
-            return torch.ones_like(lags[..., 0])
-        of = kind.removeprefix("root-")
-        squares = lags.diff(dim=-1).square().mean(-1) if of == "change" else lags.var(-1, correction=0)
-        found = squares.clamp(min=LEAST_SPREAD[of] ** 2).sqrt()
-        return found if of == kind else found.sqrt()
+        return lags.var(-1, correction=0).clamp(min=LEAST_SPREAD**4).sqrt().sqrt()
 
     def stream(self, batch_size: int | None = None, *, engine: str = "auto") -> "LagSession":
         """Open a session that holds the state: push raw rows, read forecasts.
@@ -563,8 +547,7 @@ class LagForecaster(nn.Module):
         self, value: Tensor, kept: Tensor, align: Callable[[Tensor], Tensor] = lambda some: some
     ) -> Tensor:
         """Return errors of kept forecasts in half widths of the unscaled intervals, (..., tracked, 2)."""
-        least = LEAST_SPREAD[self.config.spread]
-        error = ((value - kept[..., 0]) / kept[..., 1].clamp(min=least)).unsqueeze(-1)
+        error = ((value - kept[..., 0]) / kept[..., 1].clamp(min=LEAST_SPREAD)).unsqueeze(-1)
         low, high = align(self.quantiles[..., LOWER]), align(self.quantiles[..., UPPER])
         return (error - (low + high) / 2).abs() / ((high - low) / 2 + 1e-12)
 

@@ -60,7 +60,6 @@ class LiveSeries:
     _slots_ahead: dict[np.generic, int]  # and places in the calendar
     refit_every: int
     choice_: Choice
-    groups_: list[int] | None  # of each series, by its static features
     sums_: NDArray[np.float64] | None  # (series, p, p) over all windows, for refits
     unfitted_: NDArray[np.int64]  # (series,) rows since the last
 
@@ -376,7 +375,7 @@ class LiveSeries:
         seen = np.concatenate([lags[..., :-1] - lags[..., -1:], np.ones_like(lags[..., :1])], axis=-1)
         self.sums_ = self.sums_ + np.einsum("nsp,nsq->spq", seen, seen)
         name = self.choice_.weights.partition("+")[0]
-        shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name, self.groups_)
+        shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name)
         model.weight.add_(torch.from_numpy(shift))
 
     def _scaled(

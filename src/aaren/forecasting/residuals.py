@@ -1,56 +1,33 @@
 """Measure the residuals of forecasts of unseen rows, and make quantiles of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from aaren.forecasting.lagged import LEAST_SPREAD, PROBABILITIES, LagForecaster
+from aaren.forecasting.lagged import PROBABILITIES, LagForecaster
 from aaren.forecasting.ridge import Numbers
 
-SPREAD_WINDOWS = 300  # by which a spread is chosen, of each series and part
 FEW_RESIDUALS = 100  # of a series; fewer are joined by those of others
 MOST_RESIDUALS = 4000  # windows of each origin whose residuals make the quantiles
 DRAWN_WEIGHT = 4.0  # residuals' worth by which the scale of a series is drawn to that of all
 LEAST_FREEDOM = 3.0  # of Student's distribution
 LEAST_STEADY = 0.2  # of the median of a series' spreads: smaller ones are of rows that stand still
-MOST_STILL = 0.1  # of the rows, if residuals are relative to changes
 NORMAL = np.array([NormalDist().inv_cdf(p) for p in PROBABILITIES])
 
 
 class Residuals(NamedTuple):
-    """Errors of a series' forecasts of unseen rows, and every kind of spread of the rows before them."""
+    """Errors of a series' forecasts of unseen rows, and the spread of the rows before each."""
 
     errors: Numbers  # (n, tracked)
-    spreads: Mapping[str, Numbers]  # (n,) each
+    spreads: Numbers  # (n,)
 
-    def relative(self, kind: str) -> Numbers:
+    @property
+    def relative(self) -> Numbers:
         """Return the errors in spreads."""
-        return self.errors / self.spreads[kind][:, None]
-
-
-def choose_spread(parts: Sequence[Sequence[Residuals]]) -> str:
-    """Return the spread whose quantiles, taken from earlier parts, have the least CRPS on the next ones.
-
-    Args:
-        parts: residuals of each series after each rolling origin, in the order of time.
-    """
-    scores: dict[str, list[float]] = {kind: [] for kind in LEAST_SPREAD}
-    for place in range(1, len(parts)):
-        known = [join_residuals(some) for some in zip(*parts[:place], strict=True)]
-        for kind, found in scores.items():
-            losses = []
-            for before, now in zip(known, parts[place], strict=True):
-                if len(before.errors) and len(now.errors):
-                    some = slice(None, None, max(1, len(now.errors) // SPREAD_WINDOWS))
-                    table = np.quantile(before.relative(kind), PROBABILITIES, axis=0).T
-                    said = table * now.spreads[kind][some, None, None]
-                    losses.append(mean_crps(said, now.errors[some]))
-            if losses:
-                found.append(np.log(np.mean(losses) + 1e-12))
-    return min(scores, key=lambda kind: float(np.mean(scores[kind] or [0.0])))  # a tie: the first
+        return self.errors / self.spreads[:, None]
 
 
 def mean_crps(found: Numbers, truth: Numbers) -> float:
@@ -61,7 +38,7 @@ def mean_crps(found: Numbers, truth: Numbers) -> float:
 
 def set_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) -> None:
     """Set the quantiles of each series from its residuals; few ones are joined by the others'."""
-    relative = [some.relative(model.config.spread) for some in residuals]
+    relative = [some.relative for some in residuals]
     pooled = np.concatenate(relative) if len(relative) else np.zeros((0, 1))
     for place, some in enumerate(relative):
         chosen = some if len(some) >= FEW_RESIDUALS else np.concatenate([some, pooled])
@@ -78,13 +55,12 @@ def set_student_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) 
     so that n residuals of step k say less than n.
 
     Args:
-        model: whose spread is chosen.
+        model: whose quantiles to set.
         residuals: of each series; NaN where the truth of a step has not come yet.
     """
     steps = np.array(model.config.tracked_steps, dtype=np.float64)
-    kind = model.config.spread
     squares = [
-        (some.errors / _not_still(some.spreads[kind])[:, None]) ** 2 if len(some.errors) else some.errors
+        (some.errors / _not_still(some.spreads)[:, None]) ** 2 if len(some.errors) else some.errors
         for some in residuals
     ]
     counts = np.array([np.isfinite(some).sum(0) for some in squares])  # (series, tracked)
@@ -103,17 +79,6 @@ def set_student_quantiles(model: LagForecaster, residuals: Sequence[Residuals]) 
         freedom = np.maximum(counts[place, 0] / np.sqrt(steps), LEAST_FREEDOM)
         table = NORMAL * _widening(freedom) * np.sqrt(scale * growth)[:, None]
         model.quantiles[place] = torch.from_numpy(table)
-
-
-def steady_spread(residuals: Sequence[Residuals]) -> str:
-    """Return what few residuals, too few to choose by, are relative to.
-
-    That is "change", which follows series that grow, unless rows often stand still: errors in such units
-    would be huge.
-    """
-    changes = [some.spreads["change"] for some in residuals if len(some.errors)]
-    still = [change < LEAST_STEADY * np.median(change) for change in changes]
-    return "fixed" if still and np.concatenate(still).mean() > MOST_STILL else "change"
 
 
 def _not_still(spread: Numbers) -> Numbers:
@@ -162,10 +127,10 @@ def measure_residuals(
             origins = origins[np.linspace(0, len(origins) - 1, MOST_RESIDUALS).astype(np.int64)]
         if not len(origins):
             nothing = np.zeros((0, len(tracked)))
-            found.append(Residuals(nothing, dict.fromkeys(LEAST_SPREAD, nothing[:, 0])))
+            found.append(Residuals(nothing, nothing[:, 0]))
             continue
         past = np.arange(-config.lag_steps + 1, 1)
-        spreads = {kind: np.empty(len(origins)) for kind in LEAST_SPREAD}
+        spreads = np.empty(len(origins))
         forecasts = np.empty((len(origins), len(tracked)))
         for part in np.array_split(np.arange(len(origins)), max(1, len(origins) // 512)):
             if model.joint is None:
@@ -179,8 +144,7 @@ def measure_residuals(
                 said = model.forecast_lags(lags)[:, place, tracked - 1]
                 lags = lags[:, place]
             forecasts[part] = said.numpy()
-            for kind, spread in spreads.items():
-                spread[part] = model.spread(lags, kind).numpy()
+            spreads[part] = model.spread(lags).numpy()
         known = column if known_ends is None else column[: known_ends[place]]
         ahead = origins[:, None] + tracked
         truth = np.where(ahead < len(known), known[np.minimum(ahead, len(known) - 1)], np.nan)
@@ -192,5 +156,5 @@ def join_residuals(parts: Sequence[Residuals]) -> Residuals:
     """Return the residuals of several parts of one series as one."""
     return Residuals(
         np.concatenate([some.errors for some in parts]),
-        {kind: np.concatenate([some.spreads[kind] for some in parts]) for kind in LEAST_SPREAD},
+        np.concatenate([some.spreads for some in parts]),
     )

@@ -3,8 +3,8 @@
 Features are the lags minus the last value, and 1; targets are the horizon minus the last value, so that a
 level that drifts needs no window to be divided by. Sums over *all* windows come from a recursion along
 diagonals, which costs the square of a window's length and not the number of windows. What is fitted (nothing:
-the last value or the last season; one set of weights for all series, one per group or series drawn to the
-shared one, all columns as inputs) and which profile of the calendar is taken away first is chosen by the mean
+the last value or the last season; one set of weights for all series, or one per series drawn to the shared
+one, all columns as inputs) and which profile of the calendar is taken away first is chosen by the mean
 log error over three rolling origins: one held-out part alone chooses wrongly on series that wander.
 """
 
@@ -23,7 +23,7 @@ JOINT_STEPS = 168  # lags of every column where all columns are inputs of each
 JOINT_SERIES = 6  # columns, at most, for that: its cost grows with their square
 JOINT_MARGIN = 0.01  # of the error that all columns as inputs must save, at every origin
 SHARED_RIDGE, BIAS_RIDGE = 1e-2, 1e-6  # relative to the mean square of the features
-DRAWN = {"series": 1.0, "series-0.1": 0.1, "group": 0.1}  # how strongly each is drawn to the shared weights
+DRAWN = {"series": 1.0, "series-0.1": 0.1}  # how strongly each is drawn to the shared weights
 JOINT = {"joint": 1.0, "joint-0.1": 0.1, "joint-0.01": 0.01}  # ridge of what all columns add
 
 
@@ -139,13 +139,12 @@ def is_fixed(name: str) -> bool:
     return name == "last" or (name.startswith("season-") and "+" not in name)
 
 
-def fit_weights(moments: Moments, name: str, groups: Sequence[int] | None = None) -> Numbers:
+def fit_weights(moments: Moments, name: str) -> Numbers:
     """Return the named weights, (s or 1, p, h).
 
     Args:
         moments: of each series.
         name: one of `weight_names`.
-        groups: of each series, its group; those of "group" are equal within one.
     """
     if name == "last":
         return np.zeros((1, *moments.cross.shape[1:]))
@@ -155,12 +154,10 @@ def fit_weights(moments: Moments, name: str, groups: Sequence[int] | None = None
     if name == "shared":
         return shared
     errors = moments.cross - moments.features @ shared
-    return shared + _drawn(moments.features, errors, name, groups)
+    return shared + _drawn(moments.features, errors, name)
 
 
-def shift_weights(
-    features: Numbers, cross: Numbers, name: str, groups: Sequence[int] | None = None
-) -> Numbers:
+def shift_weights(features: Numbers, cross: Numbers, name: str) -> Numbers:
     """Return what new windows add to named weights, (s or 1, p, h): as if all had been fitted together.
 
     With sums G over all windows and a ridge R: (G + R)^-1 · (features of the new ones)ᵀ · (their errors).
@@ -170,40 +167,31 @@ def shift_weights(
         features: (s, p, p) sums over all windows.
         cross: (s, p, h) features times errors, of the new windows alone.
         name: of the weights, without what all columns add.
-        groups: of each series, its group.
     """
     if is_fixed(name):
         return np.zeros((1, *cross.shape[1:]))
     if name == "shared":
         gram = features.sum(0)
         return np.linalg.solve(gram + _penalty(gram, SHARED_RIDGE, BIAS_RIDGE), cross.sum(0))[None]
-    return _drawn(features, cross, name, groups)
+    return _drawn(features, cross, name)
 
 
-def _drawn(features: Numbers, cross: Numbers, name: str, groups: Sequence[int] | None) -> Numbers:
-    """Solve for each series, or for each group, by itself, drawn to 0; (s, p, h)."""
-    if name == "group":
-        places = np.array(groups)
-        features, cross = (
-            np.stack([some[places == group].sum(0) for group in range(places.max() + 1)])
-            for some in (features, cross)
-        )
+def _drawn(features: Numbers, cross: Numbers, name: str) -> Numbers:
+    """Solve for each series by itself, drawn to 0; (s, p, h)."""
     strength = DRAWN[name]
-    found = [
-        np.linalg.solve(gram + _penalty(gram, strength, strength), some)
-        for gram, some in zip(features, cross, strict=True)
-    ]
-    return np.stack([found[group] for group in groups or ()] if name == "group" else found)
+    return np.stack(
+        [
+            np.linalg.solve(gram + _penalty(gram, strength, strength), target)
+            for gram, target in zip(features, cross, strict=True)
+        ]
+    )
 
 
-def weight_names(
-    num_series: int, groups: Sequence[int] | None = None, seasons: Sequence[int] = ()
-) -> tuple[str, ...]:
+def weight_names(num_series: int, seasons: Sequence[int] = ()) -> tuple[str, ...]:
     """Return what can be fitted to so many series, the simplest first."""
-    has_groups = groups is not None and 1 < len(set(groups)) < num_series
-    drawn = [name for name in DRAWN if name != "group"] if num_series > 1 else []
+    drawn = list(DRAWN) if num_series > 1 else []
     repeated = (f"season-{season}" for season in seasons)
-    return ("last", *repeated, "shared", *(["group"] if has_groups else []), *drawn)
+    return ("last", *repeated, "shared", *drawn)
 
 
 def joint_features(values: Numbers, lag_steps: int, origins: NDArray[np.int64]) -> Numbers:
@@ -286,7 +274,6 @@ def choose(
     lag_steps: int,
     horizon_steps: int,
     can_join: bool = False,
-    groups: Sequence[int] | None = None,
     seasons: Sequence[int] = (),
 ) -> Choice:
     """Fit before each origin, judge until the next: the smallest mean log error; ties go to the simpler.
@@ -298,10 +285,9 @@ def choose(
         lag_steps: of the past.
         horizon_steps: of the future.
         can_join: rows of all series belong together, so that all may be inputs of each.
-        groups: of each series, its group; None: there are none.
         seasons: rows of those that may be repeated; longer ones than the past cannot be.
     """
-    names = weight_names(len(series), groups, [season for season in seasons if season <= lag_steps])
+    names = weight_names(len(series), [season for season in seasons if season <= lag_steps])
     scores: dict[tuple[str, str], list[float]] = {}
     unfitted: dict[int, float] = {}  # by origin the least error of what needs no fit, where others cannot be
     for kind, some in slots.items():  # "none" first
@@ -322,7 +308,7 @@ def choose(
                     continue
                 error = unfitted.get(origin, np.inf)  # of the best that needs no fit: scores stay comparable
                 if is_fixed(name) or moments.num_windows.sum():
-                    error = np.log(squared_error(fit_weights(moments, name, groups), judge) + 1e-12)
+                    error = np.log(squared_error(fit_weights(moments, name), judge) + 1e-12)
                 if is_fixed(name):
                     unfitted[origin] = min(error, unfitted.get(origin, np.inf))
                 scores.setdefault((kind, name), []).append(error)
@@ -345,7 +331,7 @@ def choose(
                 for found in joints.values():
                     found.append(alone[len(found)])
                 continue
-            weights = fit_weights(moments, name, groups)
+            weights = fit_weights(moments, name)
             steps = min(JOINT_STEPS, lag_steps)
             for joined, joint in fit_joint(values[: ends[0]], weights, steps).items():
                 error = joint_error(values[begin : nexts[0]], weights, joint, steps)
