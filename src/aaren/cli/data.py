@@ -18,8 +18,8 @@ from aaren.errors import AarenError, ConfigError
 
 if TYPE_CHECKING:
     from aaren.datasets.dataset import Dataset
+    from aaren.datasets.fetch import Progress
     from aaren.datasets.verify import Entry
-    from aaren.files.download import Progress
 
 
 app = typer.Typer(help="List, fetch, verify and make datasets.", no_args_is_help=True)

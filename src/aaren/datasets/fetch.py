@@ -1,6 +1,6 @@
 """Fetch a dataset from its official public source and convert it to the files that the readers expect.
 
-Downloads wait in `<folder>/.downloads`; only whole, checked files get their canonical names. Where the
+pooch downloads into `<folder>/.downloads`; only whole, checked files get their canonical names. Where the
 catalogue knows no checksum, the first one is trusted, noted beside the file and compared from then on. One
 process at a time fetches a dataset; a second one waits and then finds it there.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.numbers import offsets_from_lengths
-from aaren.errors import DataError, require_extra
+from aaren.errors import AarenError, DataError, require_extra
 from aaren.files import folders, npz
 from aaren.files.archive import (
     content_sha256,
@@ -30,9 +30,12 @@ from aaren.files.archive import (
     record_checksums,
     recorded_checksums,
 )
-from aaren.files.download import Progress, UnreachableError, download
 from aaren.files.lock import locked_file
 
+Progress: TypeAlias = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all if known
+RETRIES = 2
+TIMEOUT_SECONDS = 30.0
+CHUNK_BYTES = 1 << 13
 Converter: TypeAlias = Callable[[tuple[Path, ...], tuple[Path, ...], Mapping[str, Fact]], None]
 _INSIDE_AEON = {
     f"JapaneseVowels_{part}.ts": f"datasets/data/JapaneseVowels/JapaneseVowels_{part}.ts"
@@ -60,11 +63,7 @@ def on_disk(dataset: Dataset, *, or_shipped: bool = False) -> tuple[Path, ...]:
 
 
 def fetch(
-    dataset: Dataset,
-    *,
-    any_checksum: bool = False,
-    progress: Progress | None = None,
-    pause_seconds: float = 1.0,
+    dataset: Dataset, *, any_checksum: bool = False, progress: Progress | None = None
 ) -> tuple[Path, ...]:
     """Download a dataset unless it is there already, and return its files."""
     if present := on_disk(dataset):
@@ -77,33 +76,78 @@ def fetch(
             return present
         waiting = target.parent / ".downloads" / dataset.name
         known = {} if any_checksum else {**recorded_checksums(target), **dataset.sha256}
-        parts = []
-        for url in dataset.urls:
-            name = Path(urllib.parse.urlsplit(url).path).name
-            try:
-                parts.append(
-                    download(
-                        url,
-                        waiting / name,
-                        limit_bytes=dataset.limit_bytes,
-                        sha256=known.get(name, ""),
-                        progress=progress,
-                        pause_seconds=pause_seconds,
-                    )
-                )
-            except UnreachableError as error:
-                raise UnreachableError(f"{error}. {by_hand(dataset, target)}") from error
         try:
+            parts = tuple(
+                _download(url, waiting, known, dataset.limit_bytes, progress) for url in dataset.urls
+            )
             arrived = {part.name: file_sha256(part) for part in parts}
             with parsing(dataset.name, "what its official place should offer"):
                 convert = CONVERTERS[dataset.convert]
-                convert(
-                    tuple(parts), tuple(target.with_name(file) for file in dataset.files), dataset.options
-                )
+                convert(parts, tuple(target.with_name(file) for file in dataset.files), dataset.options)
+        except OSError as error:
+            raise DataError(f"cannot get {dataset.name}: {error}. {by_hand(dataset, target)}") from error
         finally:
             shutil.rmtree(waiting, ignore_errors=True)
         trust(dataset, arrived)
     return on_disk(dataset)
+
+
+class _Bar:
+    """The progress bar that pooch's downloader updates; it refuses what is too large or has no length."""
+
+    def __init__(self, name: str, limit_bytes: int, has_checksum: bool, progress: Progress | None) -> None:
+        self.total, self._done = 0, 0
+        self._name, self._limit, self._has_checksum, self._progress = (
+            name,
+            limit_bytes,
+            has_checksum,
+            progress,
+        )
+
+    def update(self, count: int) -> None:
+        """Take note of a chunk. The errors are none that pooch would try again after."""
+        if not (self.total or self._has_checksum):
+            raise AarenError(
+                f"{self._name}: the server does not say how long the file is, and no checksum is known: a "
+                f"truncated one could not be told from a whole one. Get it elsewhere."
+            )
+        self._done = min(self._done + count, self.total or self._limit + 1)
+        if max(self._done, self.total) > self._limit:
+            raise AarenError(f"{self._name} has more than the {self._limit:,} bytes expected: refused.")
+        if self._progress is not None:
+            self._progress(self._name, self._done, self.total or None)
+
+    def reset(self) -> None:
+        """Begin again."""
+        self._done = 0
+
+    close = reset
+
+
+def _download(
+    url: str, folder: Path, known: Mapping[str, str], limit_bytes: int, progress: Progress | None
+) -> Path:
+    pooch = require_extra("pooch", extra="data", purpose="`aaren data fetch`")
+    pooch.get_logger().setLevel("WARNING")
+    name = Path(urllib.parse.urlsplit(url).path).name
+    sha256 = known.get(name)
+    store = pooch.create(
+        folder, base_url="", registry={name: sha256}, urls={name: url}, retry_if_failed=RETRIES
+    )
+    downloader = pooch.HTTPDownloader(
+        progressbar=_Bar(name, limit_bytes, sha256 is not None, progress),
+        chunk_size=CHUNK_BYTES,
+        timeout=TIMEOUT_SECONDS,
+        headers={"Accept-Encoding": "identity"},  # of what is packed on the way, the length is not known
+    )
+    try:
+        return Path(store.fetch(name, downloader=downloader))
+    except OSError:  # requests' errors are; some of them are ValueErrors too
+        raise
+    except ValueError as error:
+        raise DataError(
+            f"{url}: {error} If its owner has changed the file and you trust it, add --any-checksum."
+        ) from error
 
 
 def trust(dataset: Dataset, arrived: Mapping[str, str] | None = None) -> None:
