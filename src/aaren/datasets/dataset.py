@@ -8,8 +8,6 @@ from aaren.errors import ConfigError
 
 Fact: TypeAlias = int | float | str
 
-MEGABYTE = 1_000_000
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
@@ -29,7 +27,7 @@ class Dataset:
     urls: tuple[str, ...] = ()  # the official files, for `aaren data fetch`
     convert: str = ""  # how the downloads become `files`, see aaren.datasets.fetch; empty: they are the files
     sha256: Mapping[str, str] = field(default_factory=dict)  # of a file's unpacked content
-    limit_bytes: int = 500 * MEGABYTE  # a larger download is refused
+    limit_bytes: int = 500_000_000  # a larger download is refused
     irregular: Mapping[str, int] = field(default_factory=dict)  # known oddities and how many of each
     options: Mapping[str, Fact] = field(default_factory=dict)  # how the setting's reader must read it
     stands_for: str = ""  # extras: the dataset of the paper that it is a part or a stand-in of
