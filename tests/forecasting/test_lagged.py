@@ -354,3 +354,10 @@ def test_few_and_many_lags_are_judged_by_the_same_rows() -> None:
         slots = {"none": [np.zeros(84, dtype=np.int64)]}
         scores[lags] = choose([values], slots, cuts, lag_steps=lags, horizon_steps=10)
     assert scores[6].scores["none", "last"] == pytest.approx(scores[24].scores["none", "last"])
+
+
+def test_no_rows_change_nothing(model: LagForecaster) -> None:
+    state = model.init_state(1)
+    forecasts, same = model(torch.zeros(1, 0, 2), state)
+    assert forecasts.shape == (1, 0, HORIZON, 2)
+    assert same is state

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.datasets.dates import as_iso, look_like_dates
+from aaren.datasets.numbers import refuse_masked
 from aaren.errors import DataError, require_extra
 from aaren.forecasting.calendar import Dates, every_date, find_clock, find_slots, is_regular, season_rows
 
@@ -31,6 +32,7 @@ Table: TypeAlias = (
     "pandas.DataFrame | pandas.Series | NDArray[np.generic] | Mapping[Any, Any] | Sequence[Any]"
 )
 MOST_FAULTS = 20  # told at once
+FILL_VALUE = 1e9  # times as far as nine of ten other values are from the median: no observation
 SECONDS_OF_AN_HOUR, LATEST_CHANGE = 3600, 3  # the hour at which clocks are set at the latest
 SAY_WHERE = "frame[{}].dt.tz_localize('Europe/Berlin'{})."
 FORECAST = "AarenForecaster"  # the column of a long forecast, named after the model as the field does
@@ -229,6 +231,15 @@ class _Reader:
     def read(self, name: SeriesId, rows: NDArray[np.int64], column: Hashable, title: str) -> None:
         """Read one series: the given rows of a column."""
         values = self._numbers(rows, column, title, may_miss=self.fill != "error")
+        fill_value = find_fill_value(values)
+        if fill_value is not None:
+            self.faults.append(
+                f"{title}, row {fill_value} ({self.columns.time} = "
+                f"{show_time(self.times[rows][fill_value], self.time_zone)}): {values[fill_value]:g} is more "
+                f"than {FILL_VALUE:g} times as large as the other values: a fill value? Make it missing "
+                f"first: frame.replace({values[fill_value]:g}, float('nan'))."
+            )
+            return
         covariates = [self._numbers(rows, some, title, may_miss=False) for some in self.columns.covariates]
         order = np.argsort(self.times[rows], kind="stable")
         stamps, values = self.times[rows][order], values[order]
@@ -256,7 +267,6 @@ class _Reader:
             given = given if given is None else given[kept]
         found = SeriesRows(times=stamps, values=values, covariates=given)
         known = self.after.get(name)
-        whole = found if known is None else _join(known, found)
         if known is not None and len(known.times) and not stamps[0] > known.times[-1]:
             self.faults.append(
                 f"series {name!r}: {show_time(stamps[0], self.time_zone)} is not after "
@@ -264,17 +274,7 @@ class _Reader:
             )
             return
         try:
-            if self.fill == "error":
-                require_regular(name, whole.times, time_zone=self.time_zone)
-                self.series[name] = found
-            else:
-                filled = fill_gaps(name, whole, self.fill, time_zone=self.time_zone)
-                first = 0 if known is None else int(np.searchsorted(filled.times, known.times[-1], "right"))
-                self.series[name] = SeriesRows(
-                    times=filled.times[first:],
-                    values=filled.values[first:],
-                    covariates=None if filled.covariates is None else filled.covariates[first:],
-                )
+            self.series[name] = without_gaps(name, found, known, self.fill, time_zone=self.time_zone)
         except DataError as error:
             self.faults.append(str(error))
 
@@ -290,6 +290,9 @@ class _Reader:
         self, rows: NDArray[np.int64], column: Hashable, title: str, *, may_miss: bool
     ) -> NDArray[np.float64]:
         values = self.frame[column].iloc[rows]
+        if self.pandas.api.types.is_complex_dtype(values):
+            self.faults.append(f"{title}: expected real numbers; got {values.dtype}.")
+            return np.zeros(len(values))
         numbers = np.asarray(self.pandas.to_numeric(values, errors="coerce"), dtype=np.float64)
         is_wrong = ~np.isfinite(numbers)
         if may_miss:
@@ -336,6 +339,45 @@ def _are_set_clocks(moments: NDArray[np.generic], times: NDArray[np.generic]) ->
     hours = moments.astype("datetime64[h]").astype(np.int64)
     is_sunday = (hours // 24 + 4) % 7 == 0  # 1970 began on a Thursday
     return bool((is_sunday & (hours % 24 <= LATEST_CHANGE)).all())
+
+
+def without_gaps(
+    name: SeriesId,
+    rows: SeriesRows,
+    known: SeriesRows | None,
+    fill: Fill,
+    *,
+    time_zone: datetime.tzinfo | None = None,
+) -> SeriesRows:
+    """Return new rows that follow on those known: gaps are filled, or refused where `fill` is "error"."""
+    whole = rows if known is None else _join(known, rows)
+    if fill == "error":
+        require_regular(name, whole.times, time_zone=time_zone)
+        return rows
+    filled = fill_gaps(name, whole, fill, time_zone=time_zone)
+    first = 0 if known is None else int(np.searchsorted(filled.times, known.times[-1], "right"))
+    return SeriesRows(
+        times=filled.times[first:],
+        values=filled.values[first:],
+        covariates=None if filled.covariates is None else filled.covariates[first:],
+    )
+
+
+def find_fill_value(values: NDArray[np.float64]) -> int | None:
+    """Return the row of a value that is too large to be an observation among the others; None: there is none.
+
+    >>> find_fill_value(np.array([3.0, 4.0, 9.97e36, 5.0]))
+    2
+    """
+    finite = values[np.isfinite(values)]
+    if len(finite) < 3:
+        return None
+    with np.errstate(over="ignore"):
+        sizes = np.sort(np.abs(finite))
+        usual = sizes[int(0.9 * (len(sizes) - 1))] or next((size for size in sizes if size), 0.0)
+        usual = sizes[len(sizes) // 2] if usual > FILL_VALUE * sizes[len(sizes) // 2] > 0 else usual
+        wrong = np.flatnonzero(np.abs(values) > FILL_VALUE * usual)
+    return int(wrong[0]) if len(wrong) else None
 
 
 def fill_gaps(
@@ -410,6 +452,7 @@ def join_series(
     """
     pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
     parts = []
+    refuse_masked(list(given.values()) if isinstance(given, Mapping) else list(given), name="series")
     for name, series in given.items() if isinstance(given, Mapping) else enumerate(given):
         if np.ndim(series) != 1 or not len(series):
             raise DataError(
@@ -437,7 +480,8 @@ def _as_frame(pandas: Any, given: Any, columns: Columns) -> Any:  # Any: pandas 
         given = pandas.DataFrame(given) if is_table else join_series(given, columns)
     elif isinstance(given, list | tuple) and len(given):
         given = join_series(given, columns) if np.ndim(given[0]) else np.asarray(given)
-    if isinstance(given, np.ndarray) and given.ndim in (1, 2) and given.dtype.kind in "biuf":
+    if isinstance(given, np.ndarray) and given.ndim in (1, 2) and given.dtype.kind in "biufc":
+        refuse_masked(given, name="the array")
         table = given[:, None] if given.ndim == 1 else given
         names = [columns.value] if given.ndim == 1 else list(range(table.shape[1]))
         given = pandas.DataFrame(table, columns=names)

@@ -204,6 +204,8 @@ class LagForecaster(nn.Module):
         b, t, size = rows.shape
         state = self.init_state(b, device=rows.device) if state is None else state
         wanted = torch.arange(t, device=rows.device) if positions is None else positions.to(rows.device)
+        if t == 0:
+            return rows.new_zeros((b, 0, self.config.horizon_steps, size), dtype=torch.float64), state
         if mask is None and _is_even(state.num_rows):
             along = self.along(rows, state, slots=slots, covariates=covariates)
             lags, places, state = along.lags, along.slots, along.state

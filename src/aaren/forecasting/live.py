@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.datasets.dates import refuse_unordered
+from aaren.datasets.numbers import reals
 from aaren.engine.estimator import require_levels, require_whole
-from aaren.errors import ConfigError, DataError, require_extra
+from aaren.errors import ConfigError, DataError, require_extra, unknown_name
 from aaren.forecasting.calendar import Dates, continue_dates, find_slots
 from aaren.forecasting.frames import (
+    FILL_VALUE,
     Columns,
     Fill,
     Panel,
@@ -31,15 +33,16 @@ from aaren.forecasting.frames import (
     read_times,
     show_time,
     usual_step,
+    without_gaps,
     write_frame,
 )
 from aaren.forecasting.lagged import LagForecaster, LagSession, LagState
 from aaren.forecasting.ridge import Choice, shift_weights
-from aaren.stream.session import largest
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
+MOST_HORIZONS = 100  # that `predict` goes on for by recursion
 KEPT_TIMES = 64  # of each series, to tell its step and continue its dates
 
 
@@ -86,6 +89,11 @@ class LiveSeries:
             )
         h = horizon if h is None else require_whole("h", h)
         levels = require_levels(levels)
+        if h > MOST_HORIZONS * horizon:
+            raise ConfigError(
+                f"h must be at most {MOST_HORIZONS} times the fitted horizon, {MOST_HORIZONS * horizon}; got "
+                f"{h}. Fit with a longer horizon."
+            )
         if h > horizon:
             warnings.warn(
                 f"h = {h} is beyond the fitted horizon of {horizon}: forecasts are fed back as if they had "
@@ -139,12 +147,18 @@ class LiveSeries:
             covariates: of this row.
         """
         self._require_fitted()
-        values = [row.get(name, math.nan) for name in self.series_] if isinstance(row, Mapping) else list(row)
+        if isinstance(row, Mapping):
+            unknown = next((name for name in row if name not in self.series_), None)
+            if unknown is not None:
+                raise unknown_name("series", str(unknown), map(str, self.series_))
+            values = [row.get(name, math.nan) for name in self.series_]
+        else:
+            values = list(row)
         if len(values) != len(self.series_):
             raise DataError(
                 f"a row has a value for each of the {len(self.series_)} series; got {len(values)}."
             )
-        given = np.asarray(values, dtype=np.float64)
+        given = reals(values, name="row")
         moment = None if when is None else self._time(when, next(iter(self.recent_.values())).times)
         new = {}
         for place, name in enumerate(self.series_):
@@ -163,6 +177,9 @@ class LiveSeries:
                 values=given[place : place + 1],
                 covariates=np.asarray(covariates, dtype=np.float64)[None] if len(covariates) else None,
             )
+            if moment is not None and time != self._next_time(name):
+                zone = self.panel_.time_zone
+                new[name] = without_gaps(name, new[name], self.recent_[name], self.fill, time_zone=zone)
         self._take_in(new)
         return self
 
@@ -401,7 +418,7 @@ class LiveSeries:
 
     def _require_near(self, name: SeriesId, place: int, rows: SeriesRows) -> None:
         mean, deviation = float(self.model_.mean[place]), float(self.model_.deviation[place])
-        reach = largest(torch.float32) * deviation
+        reach = FILL_VALUE * max(deviation, abs(mean))
         is_near = np.abs(rows.values / 2 - mean / 2) <= reach / 2  # halves: no overflow
         if not is_near.all():
             wrong = np.flatnonzero(~is_near)
