@@ -176,6 +176,39 @@ def test_files_that_do_not_belong_together_are_left_alone(rows: RowPath, tmp_pat
         stream_lines(rows, state, source)
 
 
+def test_an_old_output_beside_a_new_state_is_left_alone(rows: RowPath, tmp_path: Path) -> None:
+    source, out = write_input(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl"
+    stream_lines(rows, tmp_path / "old.db", source, out=out)
+    before = out.read_bytes()
+    for _ in range(2):  # the second time the state is there, and has taken in nothing
+        with pytest.raises(DataError, match="written beside another state"):
+            stream_lines(rows, tmp_path / "new.db", source, out=out)
+        assert out.read_bytes() == before
+    assert stream_lines(rows, tmp_path / "new.db", source, out=tmp_path / "new.jsonl") == 5
+    assert (tmp_path / "new.jsonl").read_bytes() == before
+    assert stream_lines(rows, tmp_path / "old.db", source, out=out) == 0
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": "a", "values": "x" * 10**6},
+        {"id": "a", "values": [1] * 10**6},
+        {"id": "a", "values": [1, "x" * 10**6]},
+        {"id": ["x" * 10**6], "values": [1, 2]},
+        {"x" * 10**6: 1},
+        "x" * 10**6,
+        {"id": "x" * 10**6, "values": [1, float("nan")]},
+    ],
+)
+def test_a_long_line_is_refused_in_few_words(rows: RowPath, tmp_path: Path, row: object) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(row))
+    with pytest.raises(DataError, match="line 0") as refused:
+        stream_lines(rows, tmp_path / "states.db", source)
+    assert len(str(refused.value)) < 1000
+
+
 def run_until_killed(rows: RowPath, folder: Path, source: Path, more_bytes: int) -> None:
     """Run in a process of its own, which is killed as soon as its output has grown by so much."""
     out = folder / "out.jsonl"

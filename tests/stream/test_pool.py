@@ -377,8 +377,19 @@ def test_one_bad_item_refuses_the_whole_push(pool: StreamPool) -> None:
         ([1], [[0.0, 0.0]], {}, "a key is text; got 1"),
         (["\ud800"], [[0.0, 0.0]], {}, "cannot be stored"),
         (["a"], [[0.0, 0.0]] * 2, {}, "items must be 1, one per key; got 2"),
-        (["a"], 7.0, {}, "items must be 1, one per key; got 7.0"),
+        (["a"], 7.0, {}, "items must be 1, one per key, in a list"),
+        (["a"], None, {}, "items must be 1, one per key"),
+        (["a"], "x", {}, "items must be 1, one per key"),
+        (["a"], {0: 1.0}, {}, "items must be 1, one per key"),
+        (["a"], ["x"], {}, "must be real numbers"),
+        (["a"], torch.zeros(1, 2, device="meta"), {}, "must be real numbers"),
+        (["a"], torch.zeros(1, 2).to_sparse(), {}, "must be real numbers"),
+        (None, [[0.0, 0.0]], {}, "keys are several"),
+        (3.0, [[0.0, 0.0]], {}, "keys are several"),
+        (b"a", [[0.0, 0.0]], {}, "keys are several"),
         (["a"], [[0.0, 0.0]], {"offset": -1}, "offset must be"),
+        (["a"], [[0.0, 0.0]], {"offset": 100}, r"pool\.commit\(100\)"),
+        (["a"], [[0.0, 0.0]], {"seq": 3}, "seq must be 1, one per key"),
         (["a"], [[0.0, 0.0]], {"offset": 2**63}, "offset must be"),
         (["a"], [[0.0, 0.0]], {"seq": [2**63]}, "seq must be"),
         (["a"], [[0.0, 0.0]], {"seq": [0.5]}, "seq must be"),
@@ -393,6 +404,42 @@ def test_what_cannot_be_pushed_is_refused(
     with pytest.raises(DataError, match=words):
         pool.push(keys, items, **options)
     assert len(pool) == 0
+
+
+def test_a_gap_in_the_input_is_refused_unless_it_is_committed(pool: StreamPool) -> None:
+    pool.push(["a"], rows(1), offset=0)
+    with pytest.raises(DataError, match="number 1; this push begins with 100, and the 99 items before it"):
+        pool.push(["a"], rows(1), offset=100)
+    assert pool.offset == 1
+    pool.commit(100)
+    assert pool.push(["a"], rows(1), offset=100)[0] is not None
+    assert pool.offset == 101
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda pool: pool.expire(-1), "would drop every stream"),
+        (lambda pool: pool.expire(float("nan")), "older_than must be"),
+        (lambda pool: pool.expire(None), "older_than must be"),
+        (lambda pool: pool.expire("1 h"), "older_than must be"),
+        (lambda pool: pool.expire(1, now="now"), "now must be"),
+        (lambda pool: pool.drop(None), "keys are several"),
+        (lambda pool: pool.drop([3]), "a key is text"),
+        (lambda pool: pool.get(3), "a key is text"),
+        (lambda pool: pool.keep_notes(None), "notes are bytes"),
+        (lambda pool: pool.keep_notes({"a": "text"}), "notes are bytes"),
+        (lambda pool: pool.commit("x"), "offset must be"),
+    ],
+)
+def test_what_a_pool_cannot_do_is_refused(
+    pool: StreamPool, call: Callable[[StreamPool], object], words: str
+) -> None:
+    pool.push(["a"], rows(1))
+    with pytest.raises(DataError, match=words) as refused:
+        call(pool)
+    assert len(str(refused.value)) < 300
+    assert len(pool) == 1
 
 
 def test_numbers_of_numpy_count_as_those_of_python(pool: StreamPool) -> None:
@@ -445,7 +492,7 @@ def test_streams_are_dropped_and_expire(tmp_path: Path) -> None:
         assert len(pool) == 3
         assert [key in pool for key in "abcdxy"] == [True, False, False, False, True, True]
         assert state_to_bytes(pool.get("a")) == anew
-        with pytest.raises(DataError, match="drop takes several keys"):
+        with pytest.raises(DataError, match="keys are several"):
             pool.drop("abc")
 
 
@@ -517,7 +564,7 @@ def test_a_file_that_cannot_be_opened_is_given_back(tmp_path: Path, monkeypatch:
     def fail(_: object) -> int:
         raise StateError("damaged")
 
-    monkeypatch.setattr("aaren.stream.store.StateStore.count", fail)
+    monkeypatch.setattr("aaren.stream.store.StateStore._read_facts", fail)
     for begin in (StreamPool, StreamPool.upgrade):
         with pytest.raises(StateError, match="damaged") as kept:
             begin(MODEL, tmp_path / "states.db")
@@ -546,6 +593,45 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_hard_link_does_not_evade_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    StreamPool(MODEL, path).close()
+    (tmp_path / "link.db").hardlink_to(path)
+    for name in ("states.db", "link.db"):
+        with pytest.raises(StateError, match="second name"):
+            StreamPool(MODEL, tmp_path / name)
+    (tmp_path / "link.db").unlink()
+    StreamPool(MODEL, path).close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_cannot_write_and_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "states.db"
+    with StreamPool(MODEL, path) as pool:
+        pool.push(["a"], rows(1))
+        pool.commit()
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            calls: list[Callable[[], object]] = [
+                lambda: pool.push(["b"], rows(1)), pool.commit, lambda: pool.get("a")
+            ]  # fmt: skip
+            for call in calls:
+                try:
+                    call()
+                except StateError as error:
+                    refused += "fork" in str(error)
+            pool.close()
+            del pool
+            os._exit(10 + refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 13
+        with pytest.raises(InUseError):
+            StreamPool(MODEL, path)
+        pool.push(["b"], rows(1))
+    with StreamPool(MODEL, path) as pool:
+        assert (len(pool), pool.offset) == (2, 2)
 
 
 def test_a_closed_pool_says_so(tmp_path: Path) -> None:

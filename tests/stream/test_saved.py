@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from aaren.classification.model import Classifier, ClassifierConfig
-from aaren.errors import ConfigError, DataError, StateError
+from aaren.errors import ConfigError, DataError, StateError, UnwritableError
 from aaren.events.distribution import Events
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.files.checksums import read_files, write_files
@@ -351,3 +351,9 @@ def test_other_scales_are_another_stream(tmp_path: Path) -> None:
     model.preprocessing = {**model.preprocessing, "mean": [51.0, -3.0]}
     with pytest.raises(StateError, match="fingerprint"):
         StreamPool(model, tmp_path / "states.db")
+
+
+@pytest.mark.parametrize("folder", ["/dev/null", "/dev/null/model", "a\0b"])
+def test_a_folder_that_cannot_be_made_is_refused(folder: str) -> None:
+    with pytest.raises(UnwritableError, match="cannot save into the folder"):
+        save_model(StreamingForecaster(StreamingForecasterConfig(num_series=1, width=8, num_heads=2)), folder)

@@ -12,7 +12,7 @@ from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.nn.checks import check_model_state
 from aaren.ops import ScanState
 from aaren.rl.model import DecisionModel, DecisionModelConfig
-from aaren.stream.session import count_streams
+from aaren.stream.session import Session, count_streams
 
 ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
 
@@ -82,7 +82,21 @@ def test_an_answer_that_is_not_finite_is_no_answer(model: StreamingForecaster) -
 
 
 @pytest.mark.parametrize(
-    "item", [["a", "b", "c"], [1.0, None, 2.0], [1.0, [2.0], 3.0], [1j, 0, 0], ["2024-01-01"] * 3, "abc"]
+    "item",
+    [
+        None,
+        object(),
+        {"a": 1},
+        b"x",
+        ROW.to_sparse(),
+        ROW.to("meta"),
+        ["a", "b", "c"],
+        [1.0, None, 2.0],
+        [1.0, [2.0], 3.0],
+        [1j, 0, 0],
+        ["2024-01-01"] * 3,
+        "abc",
+    ],
 )
 def test_items_are_real_numbers(model: StreamingForecaster, item: Any) -> None:
     session = model.stream()
@@ -202,3 +216,52 @@ def test_the_numbers_and_the_cure_are_said() -> None:
     check_model_state(state, ScanState, 3)
     with pytest.raises(StateError, match=r"of 3 streams; items for 1 came.*mask=False.*init_state\(1\)"):
         check_model_state(state, ScanState, 1)
+
+
+@pytest.mark.parametrize("blob", [None, 3, "text", [1], b"", b"AARENST\0", object()])
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_what_is_no_saved_state_is_refused(model: StreamingForecaster, engine: str, blob: Any) -> None:
+    session = model.stream(engine=engine)
+    session.push(ROW, marks=MARKS)
+    before = session.to_bytes()
+    with pytest.raises(StateError):
+        session.restore(blob)
+    session.restore(memoryview(before))
+    session.restore(bytearray(before))
+    assert session.to_bytes() == before
+
+
+def test_a_change_of_the_weights_in_place_changes_their_name(model: StreamingForecaster) -> None:
+    session = Session(model)
+    before = session.to_bytes()
+    for parameter in model.parameters():
+        parameter.data.mul_(2.0)  # which torch does not count
+    assert session.to_bytes() != before
+    with pytest.raises(StateError, match="Load the weights that made it"):
+        session.restore(before)
+    opened = model.stream()  # holds a copy of the weights as they are
+    opened.push(ROW, marks=MARKS)
+    held = opened.to_bytes()
+    for parameter in model.parameters():
+        parameter.data.mul_(2.0)
+    opened.restore(held)
+    with pytest.raises(StateError, match="Load the weights that made it"):
+        model.stream().restore(held)
+
+
+def test_native_sessions_name_the_weights_of_their_programs() -> None:
+    encoder = Encoder(EncoderConfig(width=8, num_heads=2, num_layers=1)).eval()
+    session = Session(encoder, engine="native")
+    item = torch.randn(8, generator=torch.Generator().manual_seed(0))
+    session.to_bytes()
+    for parameter in encoder.parameters():
+        parameter.data.mul_(2.0)
+    session.push(item)
+    name = encoder.fingerprint()
+    for parameter in encoder.parameters():
+        parameter.data.mul_(0.5)
+    answer = session.push(item)  # by the program, whose weights stay as they were
+    assert name.encode() in session.to_bytes()
+    anew = Session(encoder.fold(), engine="native")
+    anew.push(item)
+    assert not torch.equal(anew.push(item), answer)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import IO, Any
 
 from aaren.engine.record import strict_json
@@ -227,7 +228,7 @@ def stream_lines(
     try:
         lines = Lines(source, is_followed=is_followed)
         if out is not None:
-            target = _reopen(out, pool.committed, options.batch)
+            target = _reopen(out, pool, options.batch)
         begun = pool.committed
         for offset, batch in lines.batches(begun, options.batch):
             start = time.perf_counter()
@@ -255,10 +256,10 @@ def read_row(rows: RowPath, row: object, name: str, clock: str) -> tuple[str, An
         clock: of the field with the time.
     """
     if not isinstance(row, dict):
-        raise DataError(f"expected an object with fields; got {str(row)[:80]!r}.")
+        raise DataError(f"expected an object with fields; got {short(row)}.")
     key = field(row, name)
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise DataError(f"the key {name!r} must be text or a whole number; got {key!r}.")
+        raise DataError(f"the key {name!r} must be text or a whole number; got {short(key)}.")
     return (str(key), *rows.read(row, clock))
 
 
@@ -289,7 +290,7 @@ def _answer(
     except AarenError as error:
         if error.item is None:
             raise type(error)(f"lines from {offset} on: {error}") from error
-        place = f"line {offset + error.item}, stream {keys[error.item]!r}"
+        place = f"line {offset + error.item}, stream {short(keys[error.item])}"
         words = f"{place}: {error.__cause__} Nothing of its batch was taken in."
         raise type(error)(words) from error
     answers = []
@@ -318,15 +319,26 @@ def _write(answers: Sequence[str], target: IO[bytes] | None) -> None:
         os.fsync(target.fileno())
 
 
-def _reopen(out: Path, committed: int, batch: int) -> IO[bytes]:
-    """Open an output at its end, after cutting off what was written of a batch that was not committed."""
+def _reopen(out: Path, pool: StreamPool, batch: int) -> IO[bytes]:
+    """Open an output at its end, after cutting off what was written of a batch that was not committed.
+
+    Only answers that were written beside this state are cut off: it remembers the name of its output.
+    """
     target = out.open("a+b")
     try:
         size = target.seek(0, os.SEEK_END)
         if size:
             with mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                end = _end_of_committed(content, committed, batch, out)
+                end = _end_of_committed(content, pool.committed, batch, out)
+                is_whole = end == content.rfind(b"\n") + 1
+            if not is_whole and pool.fact("out") != out.name:
+                raise DataError(
+                    f"{out} holds answers to lines from {pool.committed} on, which --state has not taken in: "
+                    f"they were written beside another state. Name that state, or another file."
+                )
             target.truncate(end)
+        if pool.fact("out") != out.name:
+            pool.commit(out=out.name)
     except BaseException:
         target.close()
         raise

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from aaren.errors import DataError
+from aaren.errors import DataError, UnwritableError
 from aaren.files.atomic import write_bytes, write_text
 
 CHECKSUMS_FILE = "checksums.json"
@@ -24,6 +24,12 @@ def write_files(folder: Path, files: Mapping[str, bytes], *, others: Iterable[st
         files: content by name.
         others: names of files that are there already and belong to it too, such as "clone/checksums.json".
     """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise UnwritableError(
+            f"cannot save into the folder {str(folder)!r}: {error}. Name another."
+        ) from error
     for name, content in files.items():
         write_bytes(folder / name, content)
     whole = {**files, **{name: (folder / name).read_bytes() for name in others}}

@@ -207,6 +207,8 @@ def state_from_bytes(blob: bytes, *, like: TreeT, fingerprint: str = "") -> Tree
             device.
         fingerprint: the model's; "" accepts any.
     """
+    if not isinstance(blob, bytes | bytearray | memoryview):
+        raise StateError(f"a saved state is bytes, as to_bytes returned them; got {type(blob).__name__}.")
     name, payload = _checked(bytes(blob))
     if fingerprint and name != fingerprint:
         raise StateError(

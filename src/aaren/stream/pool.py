@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
+from reprlib import repr as short
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from aaren.errors import AarenError, ConfigError, DataError, StateError
 from aaren.stream.layout import WORD, StateLayout, Words, as_bytes, as_words
-from aaren.stream.session import Session
+from aaren.stream.session import Session, read_numbers
 from aaren.stream.store import Row, StateStore
 
 LEAVING_SHARE = 16  # when streams must make room, one in so many of those in memory leave together
@@ -71,7 +72,7 @@ class StreamPool:
         self._session = model.stream(1)
         self._layout = StateLayout(self._session.state)
         self._device = next(iter(self._session.model.parameters())).device
-        self._guard = threading.RLock()
+        self._lock = threading.RLock()
         words = -(-self._layout.nbytes // WORD)
         self._slab = np.empty((capacity, words), np.uint64)  # the system gives a page when it is written to
         self._store = StateStore(Path(path))
@@ -81,6 +82,14 @@ class StreamPool:
         except BaseException:
             self._store.close()
             raise
+
+    @property
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Let one thread in, of the process that opened the file."""
+        self._store.require_process()
+        with self._lock:
+            yield
 
     def _return_to_commit(self) -> None:
         """Forget what memory holds."""
@@ -95,21 +104,20 @@ class StreamPool:
         self._changed = np.zeros(self.capacity, np.bool_)  # rows that are not yet written
         self._pushes = 0
         self._dropped: set[str] = set()  # to be deleted by the next write
-        self._count = self._store.count()
+        self._count = int(self._store.facts["count"])
         self.offset = self.committed
 
     def _require_same_model(self) -> None:
         fingerprint, layout = self._session.model.fingerprint(), self._layout.describe()
-        known = self._store.read("fingerprint")
+        known = self._store.facts.get("fingerprint")
         if known is None:
-            self._store.write(fingerprint=fingerprint, layout=layout)
-            self._store.commit()
+            self._store.commit(fingerprint=fingerprint, layout=layout)
         elif known != fingerprint:
             raise StateError(
                 f"the states in {self._store.path} belong to the model with fingerprint {known}; yours has "
                 f"{fingerprint}. Load the weights that made them, or begin anew: StreamPool.upgrade."
             )
-        elif self._store.read("layout") != layout:
+        elif self._store.facts["layout"] != layout:
             raise StateError(
                 f"the states in {self._store.path} are of other sizes or dtypes than those of this model's "
                 f"sessions: open the pool as it was opened, or begin anew: StreamPool.upgrade."
@@ -143,8 +151,8 @@ class StreamPool:
             pool._count = pool.offset = 0
             for keys, items, extras in replay:
                 pool.push(keys, items, **extras)
-            pool._store.write(fingerprint=pool._session.model.fingerprint(), layout=pool._layout.describe())
-            pool.commit(offset)
+            fingerprint, layout = pool._session.model.fingerprint(), pool._layout.describe()
+            pool.commit(offset, fingerprint=fingerprint, layout=layout)
         return pool
 
     def push(
@@ -163,7 +171,7 @@ class StreamPool:
             keys: whose item each is; unknown keys begin a stream.
             items: one per key, as the sessions of the model take them.
             offset: the number of the first one in the input. Items before `pool.offset` have been taken in
-                already and change nothing. None: they are the next ones.
+                already and change nothing; a gap is an error. None: they are the next ones.
             at: when they came, for `expire`; default: now, in seconds.
             seq: the number of each item among those of its key, which must grow; one that is not beyond the
                 key's last has been taken in already and changes nothing. -1: the item has none.
@@ -178,6 +186,12 @@ class StreamPool:
             for name, given in {"items": items, **extras}.items():
                 _require_one_per_key(name, given, len(keys))
             begin = self.offset if offset is None else _read_offset(offset)
+            if begin > self.offset:
+                raise DataError(
+                    f"the next item of the input is number {self.offset}; this push begins with {begin}, and "
+                    f"the {begin - self.offset} items before it were never taken in. Push them first, or "
+                    f"leave them out on purpose: pool.commit({begin})."
+                )
             now = time.time() if at is None else _read_time(at)
             answers: list[Any] = [None] * len(keys)
             first = min(max(self.offset - begin, 0), len(keys))
@@ -228,8 +242,8 @@ class StreamPool:
             given = _read_whole(seq[number])
             if given is None:
                 raise DataError(
-                    f"seq must be a whole number of at least 0, or -1 for none; got {seq[number]!r} of "
-                    f"stream {keys[number]!r}."
+                    f"seq must be a whole number of at least 0, or -1 for none; got {short(seq[number])} of "
+                    f"stream {short(keys[number])}."
                 )
             if given == -1 or given > last.get(keys[number], -1):
                 new.append(number)
@@ -280,7 +294,7 @@ class StreamPool:
             found = ordered
         return found, (names, rows, block, loaded), num_new
 
-    def commit(self, offset: int | None = None) -> None:
+    def commit(self, offset: int | None = None, **facts: str) -> None:
         """Write all that changed to the disk, with the number of the next item of the input.
 
         If the disk is full, states stay in memory and `commit` may be tried again; only if some had to be
@@ -288,14 +302,13 @@ class StreamPool:
 
         Args:
             offset: the next item's number; default: `pool.offset`.
+            **facts: about the whole pool, to be kept with it: `fact` gives them back.
         """
         with self._guard:
             wanted = self.offset if offset is None else _read_offset(offset)
             with self._undone():
-                self._store.write(
-                    self._stored(np.flatnonzero(self._changed)), dropped=self._dropped, offset=wanted
-                )
-                self._store.commit()
+                self._store.write(self._stored(np.flatnonzero(self._changed)), dropped=self._dropped)
+                self._store.commit(**facts, offset=wanted, count=self._count)
             self._changed[:] = False
             self._dropped.clear()
             self.offset = wanted
@@ -303,16 +316,16 @@ class StreamPool:
     @property
     def committed(self) -> int:
         """Return the number of the next item as of the last commit: where the input is to be read on."""
-        return int(self._read("offset"))
+        return int(self._store.facts["offset"])
 
     @property
     def fingerprint(self) -> str:
         """Return the name of the weights that the states belong to."""
-        return self._read("fingerprint")
+        return str(self._store.facts["fingerprint"])
 
-    def _read(self, name: str) -> str:
-        with self._guard:
-            return str(self._store.read(name))
+    def fact(self, name: str) -> str | None:
+        """Return what `commit` kept about the whole pool, None: nothing of this name."""
+        return self._store.facts.get(name)
 
     @property
     def state_bytes(self) -> int:
@@ -336,6 +349,9 @@ class StreamPool:
 
         It is committed with the states. Streams that there are not have no notes.
         """
+        given: object = notes  # whatever the type says
+        if not isinstance(given, Mapping) or not all(isinstance(note, bytes) for note in given.values()):
+            raise DataError(f"notes are bytes by key, {{key: b'...'}}; got {short(notes)}.")
         with self._guard:
             for key, note in notes.items():
                 row = self._rows.get(key, -1)
@@ -367,10 +383,8 @@ class StreamPool:
     def drop(self, keys: Iterable[str]) -> int:
         """Forget streams, in the file from the next commit on, and return how many there were."""
         with self._guard:
-            if isinstance(keys, str):
-                raise DataError(f"drop takes several keys: drop([{keys!r}]).")
             dropped = 0
-            for key in dict.fromkeys(_read_keys(list(keys))):
+            for key in dict.fromkeys(_read_keys(keys)):
                 if key in self._rows:
                     self._release([self._rows[key]])
                 elif not self._is_stored(key):
@@ -387,8 +401,13 @@ class StreamPool:
             older_than: seconds, or the unit of `push(at=...)`.
             now: default: the time, in seconds.
         """
+        age = _read_time(older_than, "older_than")
+        if age < 0.0:
+            raise DataError(
+                f"older_than must be 0 or more; got {older_than!r}, which would drop every stream."
+            )
         with self._guard:
-            before = (time.time() if now is None else now) - older_than
+            before = (time.time() if now is None else _read_time(now, "now")) - age
             stored = self._store.keys_before(before)
             old = {key for key in stored if key not in self._rows and key not in self._dropped}
             old.update(key for key, row in self._rows.items() if self._seen[row] < before)
@@ -396,7 +415,7 @@ class StreamPool:
 
     def close(self) -> None:
         """Give the file back; what was pushed since the last commit is forgotten."""
-        with self._guard:
+        with self._lock:
             self._store.close()
 
     def __enter__(self) -> Self:
@@ -429,8 +448,8 @@ class StreamPool:
                     self._step(keys[half], numbers[half], block[half].copy(), items[half], others)
                 raise
             named = type(error)(
-                f"item {numbers[0]} of this push, of stream {keys[0]!r}: {error} Nothing of the push was "
-                f"taken in."
+                f"item {numbers[0]} of this push, of stream {short(keys[0])}: {error} Nothing of the push "
+                f"was taken in."
             )
             named.item = numbers[0]
             raise named from error
@@ -595,18 +614,21 @@ def _from(given: Items, first: int) -> Any:
     return given[first:]
 
 
-def _read_keys(keys: Sequence[str]) -> list[str]:
+def _read_keys(values: Iterable[str]) -> list[str]:
     """Return keys that are text which can be stored."""
-    if isinstance(keys, str):
-        raise DataError(f"keys are several, one per item: [{keys!r}].")
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise DataError(f"keys are several, one per item, in a list; got {short(values)}.")
+    keys = list(values)
     for key in keys:
-        given: object = key
-        if not isinstance(given, str):
-            raise DataError(f"a key is text; got {given!r}. Convert it: str(...).")
+        value: object = key
+        if not isinstance(value, str):
+            raise DataError(f"a key is text; got {short(value)}. Convert it: str(...).")
     if not _is_text("".join(keys)):
         wrong = next(key for key in keys if not _is_text(key))
-        raise DataError(f"the key {wrong!r} cannot be stored: it holds half of a character (a surrogate).")
-    return list(keys)
+        raise DataError(
+            f"the key {short(wrong)} cannot be stored: it holds half of a character (a surrogate)."
+        )
+    return keys
 
 
 def _is_text(key: str) -> bool:
@@ -619,12 +641,16 @@ def _is_text(key: str) -> bool:
 
 
 def _require_one_per_key(name: str, given: Items, count: int) -> None:
+    if isinstance(given, Mapping | str | bytes) or not hasattr(given, "__getitem__"):
+        raise DataError(f"{name} must be {count}, one per key, in a list or array; got {short(given)}.")
     try:
         size = len(given)
     except TypeError as error:
-        raise DataError(f"{name} must be {count}, one per key; got {given!r}.") from error
+        raise DataError(f"{name} must be {count}, one per key; got {short(given)}.") from error
     if size != count:
         raise DataError(f"{name} must be {count}, one per key; got {size}.")
+    if isinstance(given, Tensor):
+        read_numbers(name, given)
 
 
 def _read_whole(given: object) -> int | None:
@@ -638,15 +664,15 @@ def _read_whole(given: object) -> int | None:
 def _read_offset(offset: object) -> int:
     found = _read_whole(offset)
     if found is None or found < 0:
-        raise DataError(f"offset must be the number of an item of the input, from 0; got {offset!r}.")
+        raise DataError(f"offset must be the number of an item of the input, from 0; got {short(offset)}.")
     return found
 
 
-def _read_time(at: object) -> float:
+def _read_time(value: object, name: str = "at") -> float:
     try:
-        found = float(at)  # type: ignore[arg-type]  # whatever it is
+        time = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # whatever it is
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
-        raise DataError(f"at must be a time, as a number; got {at!r}.")
-    return found
+        time = math.nan
+    if not math.isfinite(time):
+        raise DataError(f"{name} must be a time, as a number; got {short(value)}.")
+    return time

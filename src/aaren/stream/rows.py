@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from reprlib import repr as short
 from typing import Any
 
 from aaren.errors import ConfigError, DataError
@@ -40,7 +41,7 @@ class RowPath(ABC):
 def field(row: Mapping[str, Any], name: str) -> Any:
     """Return a field of a row, or say which there are."""
     if name not in row:
-        raise DataError(f"no field {name!r}; the row has {', '.join(map(repr, list(row)[:12])) or 'none'}.")
+        raise DataError(f"no field {name!r}; the row has {', '.join(map(short, list(row)[:12])) or 'none'}.")
     return row[name]
 
 
@@ -48,7 +49,7 @@ def number(row: Mapping[str, Any], name: str) -> float:
     """Return a field that is a number."""
     value = field(row, name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"the field {name!r} must be a number; got {value!r}.")
+        raise DataError(f"the field {name!r} must be a number; got {short(value)}.")
     try:
         return float(value)
     except OverflowError as error:
@@ -61,5 +62,5 @@ def numbers(row: Mapping[str, Any], name: str, count: int) -> list[float]:
     if type(values) is list and len(values) == count and all(type(value) is float for value in values):
         return values
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
-        raise DataError(f"the field {name!r} must be a list of {count} numbers; got {values!r}.")
+        raise DataError(f"the field {name!r} must be a list of {count} numbers; got {short(values)}.")
     return [number({name: value}, name) for value in values]

@@ -5,7 +5,6 @@ that can be stepped. Numbers are checked here, before they could spoil a state f
 `aaren.nn.checks`.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -47,8 +46,11 @@ def read_numbers(name: str, given: object) -> Tensor:
     tensor([1.0000, 2.5000], dtype=torch.float64)
     """
     if isinstance(given, Tensor):
-        if given.is_complex():
-            raise DataError(f"{name} must be real numbers; got {given.dtype}.")
+        if given.is_complex() or given.layout != torch.strided or given.is_meta:
+            raise DataError(
+                f"{name} must be real numbers, dense and in memory; got {given.dtype}, {given.layout} on "
+                f"{given.device}."
+            )
         return given.detach()
     try:
         array = np.asarray(given)
@@ -85,10 +87,6 @@ def count_streams(state: object) -> int | None:
         return state.shape[0]
     counts = (count_streams(part) for part in state) if isinstance(state, tuple) else ()
     return next((count for count in counts if count is not None), None)
-
-
-def _buffers(model: object) -> Iterator[Tensor]:
-    return model.buffers() if hasattr(model, "buffers") else iter(())
 
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
@@ -145,7 +143,6 @@ class Session(Generic[StateT]):
         self._native: NativeStreams[StateT] | None = None
         if engine != "torch":
             self._native = NativeStreams(model, largest=self._largest, is_required=engine == "native")
-        self._fingerprint: tuple[object, str] | None = None
         self._like: StateT | None = None
         self._plan: tuple[object, StateBytes] | None = None
         self.count = 0  # pushes so far
@@ -267,9 +264,12 @@ class Session(Generic[StateT]):
                 return plan.join(self._native.held)
         return state_to_bytes(self.state, fingerprint=self._name_weights())
 
-    def restore(self, blob: bytes) -> None:
+    def restore(self, blob: bytes | bytearray | memoryview) -> None:
         """Resume from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
         native = self._native
+        if not isinstance(blob, bytes | bytearray | memoryview):
+            raise StateError(f"a saved state is bytes, as to_bytes returned them; got {type(blob).__name__}.")
+        blob = bytes(blob)
         if native is not None and native.is_usable and native.has_slab(self._num_streams):
             plan = self._bytes_plan(native.held[0])
             if plan.is_usual and plan.split(blob, native.held):
@@ -314,16 +314,11 @@ class Session(Generic[StateT]):
         return self._plan[1]
 
     def _name_weights(self) -> str:
-        """Return the model's fingerprint; hashed again only if a weight may have changed since."""
-        if self._fingerprint is not None and self._native is not None and self._native.is_usable:
-            return self._fingerprint[1]  # programs hold the weights as they were
-        key: object = None
-        with contextlib.suppress(RuntimeError):  # tensors made in inference mode do not count their changes
-            parts = [*self.model.parameters(), *_buffers(self.model)]
-            key = [(part.data_ptr(), part._version) for part in parts]
-        if self._fingerprint is None or key is None or self._fingerprint[0] != key:
-            self._fingerprint = (key, self.model.fingerprint())
-        return self._fingerprint[1]
+        """Return the name of the weights that the engine computes with: programs hold them as they were."""
+        native = self._native
+        if native is not None and native.is_usable and native.fingerprint:
+            return native.fingerprint
+        return self.model.fingerprint()  # torch does not count changes such as p.data.mul_()
 
     @property
     def _num_streams(self) -> int:

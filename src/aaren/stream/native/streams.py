@@ -40,6 +40,9 @@ class _Short(NamedTuple):
 class HasWeights(Protocol):
     """A model whose weights can be looked at."""
 
+    def fingerprint(self) -> str:
+        """Return a short name of the weights."""
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """Give the weights."""
 
@@ -49,7 +52,8 @@ class NativeStreams(Generic[StateT]):
 
     def __init__(self, model: HasWeights, *, largest: float, is_required: bool) -> None:
         self.is_required = is_required
-        self._largest = largest
+        self._model, self._largest = model, largest
+        self.fingerprint = ""  # of the weights that the programs hold
         self._steps: dict[tuple[str, ...], tuple[NativeStep[StateT], Buffers]] = {}  # by what is pushed
         self._slab: Slab | None = None
         self._step: NativeStep[StateT] | None = None
@@ -111,6 +115,11 @@ class NativeStreams(Generic[StateT]):
                 raise
             self.reason = str(error)
             return False
+        fingerprint = self._model.fingerprint()
+        if fingerprint != self.fingerprint:  # the weights were changed since the other programs were made
+            self._steps.clear()
+            self._short = None
+            self.fingerprint = fingerprint
         self._steps[names] = (made, made.buffers(count))
         if self._slab is None:
             self._slab = made.slab(count)
@@ -218,6 +227,8 @@ class NativeStreams(Generic[StateT]):
             return None if run() else torch.from_numpy(answer.copy())
         if isinstance(item, Tensor):
             if item.requires_grad or not item.is_cpu or item.is_neg() or item.dtype not in _FLOATS:
+                return None
+            if item.layout is not torch.strided:
                 return None
             if item.dtype is dtype and item.shape == shape and item.is_contiguous():
                 return None if run_at(item.data_ptr()) else torch.from_numpy(answer.copy())
