@@ -10,15 +10,12 @@ what one new sample costs them. The record is written after every row, cheap row
 stopped resumes from it. Times are CPU seconds of one thread, so a busy machine changes them little.
 """
 
-import operator
-import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +24,6 @@ import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs 
 import torch
 from numpy.typing import NDArray
 
-from aaren.bench import figure
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number, read_record
-from aaren.bench.target import Target, judge, targets_table
 from aaren.classification import AarenClassifier
 from aaren.classification.batches import pad
 from aaren.classification.data import complete, find_files, read_ts, steady_statistics
@@ -39,7 +32,8 @@ from aaren.classification.panels import scale
 from aaren.classification.session import decision_steps
 from aaren.datasets.catalogue import lookup
 from aaren.errors import AarenError, require_extra
-from aaren.table import Table, format_bytes, format_seconds, text_table
+from aaren.lab.measurements import BenchRecord, Row, Setting, read_record
+from harness import Benchmark, Measured, OnStep, draw, main, table
 
 COMMAND = "python benchmarks/classifier.py"
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
@@ -434,8 +428,8 @@ def common(means: pd.DataFrame, *contenders: str) -> list[str]:
     return sorted(set.intersection(*found) - set(OUTSIDE))
 
 
-def tables(record: BenchRecord) -> list[Table]:
-    """Return accuracies by set, then quarters and costs, then the targets."""
+def tables(record: BenchRecord) -> list[str]:
+    """Return accuracies by set, then quarters and costs."""
     means = seed_means(record)
     contenders = [name for name in (*OURS, *PEERS) if name in means.index]
     sets, aside, days = (
@@ -458,24 +452,24 @@ def tables(record: BenchRecord) -> list[Table]:
     counts = [("how many sets, seeds", *(_counts(record, one) for one in contenders))]
     quarters = [f"{100 * quarter:.0f} %" for quarter in QUARTERS]
     return [
-        text_table(
+        table(
             title="TEST accuracy of complete series, %",
             columns=("", *contenders),
             rows=accuracies(sets) + on_shared + counts,
             note="Not run: DTW where it would take hours, MultiRocket-Hydra on SpokenArabicDigits, networks "
             f"on series of more than {MOST_NETWORK} samples, and rows that did not fit into the time.",
         ),
-        text_table(
+        table(
             title="The same on sets that were kept aside until the design was fixed",
             columns=("", *contenders),
             rows=accuracies(aside),
         ),
-        text_table(
+        table(
             title="The same on generated days, whose class is the hour of a peak in noise",
             columns=("", *contenders),
             rows=accuracies(days),
         ),
-        text_table(
+        table(
             title="While a series comes in, and what it costs (means over each contender's sets)",
             columns=("", *quarters, "calibration error", "fit", "model", "state", "sample"),
             rows=[_costs(means, one) for one in contenders if common(means, one)],
@@ -483,7 +477,7 @@ def tables(record: BenchRecord) -> list[Table]:
             "means, - where only a class is given. Fit and sample: CPU time of one thread. A new sample "
             "costs the last four a recomputation.",
         ),
-        text_table(
+        table(
             title="Stopping early, stop_at='auto': at most two points of accuracy promised",
             columns=("", "training cases", "waiting, %", "stopping, %", "seen, %"),
             rows=[
@@ -492,90 +486,21 @@ def tables(record: BenchRecord) -> list[Table]:
                 if average(means, "Aaren", "stop_share", [one]) is not None
             ],
         ),
-        targets_table(targets(record), title="Targets", whole_run=COMMAND),
     ]
 
 
-def targets(record: BenchRecord) -> list[Target]:
-    """Judge a record by what the default should reach."""
-    means = seed_means(record)
-
-    def gap(one: str, other: str, sets: Sequence[str], name: str = "accuracy_1.00") -> float | None:
-        ours, theirs = (
-            average(means, one, "accuracy_1.00", sets),
-            average(means, other, name, sets),
-        )
-        return None if ours is None or theirs is None else 100 * (ours - theirs)
-
-    def points(value: float) -> str:
-        return f"{value:+.1f} points"
-
-    found = []
-    for peer, least in (("MiniRocket", -1.0), ("1-NN DTW", 0.0), ("logistic regression", 0.0)):
-        sets = common(means, "Aaren", peer)
-        wanted = f"at least {least:+.0f} points" if least else "above 0 points"
-        name = f"mean accuracy over {len(sets)} sets, ours - {peer}"
-        is_enough = partial(operator.le, least) if least else partial(operator.lt, 0.0)
-        found.append(judge(name, wanted, gap("Aaren", peer, sets), is_enough, points))
-    gaps = [gap("Aaren", "MiniRocket", [one]) or 0.0 for one in common(means, "Aaren", "MiniRocket")]
-    worst = min(gaps, default=None)
-    found.append(
-        judge(
-            "worst set, ours - MiniRocket", "at least -5 points", worst, lambda value: value >= -5.0, points
-        )
-    )
-    timed = [  # also those kept aside
-        number(row, "fit_cpu_seconds")
-        for row in record.measurements
-        if row["contender"] == "Aaren"
-        and number(row, "train_cases") <= MANY_CASES
-        and number(row, "length") <= 1000
-    ]
-    name = "slowest fit of up to 500 series of up to 1,000 samples, CPU seconds of all cores"
-    slowest = max(timed, default=None)
-    found.append(judge(name, "under 10 s", slowest, lambda value: value < 10.0, format_seconds))
-    everywhere = common(means, "Aaren")
-    for quarter in QUARTERS:
-        name = f"mean calibration error at {100 * quarter:.0f} %"
-        error = average(means, "Aaren", f"calibration_{quarter:.2f}", everywhere)
-        found.append(judge(name, "below 0.08", error, lambda value: value < 0.08, "{:.3f}".format))
-    losses = [
-        gap("Aaren", "Aaren", [one], "stop_accuracy") or 0.0
-        for one in everywhere
-        if (average(means, "Aaren", "train_cases", [one]) or 0) >= FEW
-    ]
-    name = f"points lost by stopping early, worst of {len(losses)} sets with {FEW} cases or more"
-    lost = max(losses, default=None)
-    found.append(judge(name, "at most 2", lost, lambda value: value <= 2.0, "{:.1f}".format))
-    return found
-
-
-def draw(record: BenchRecord, base: Path) -> tuple[Path, Path]:
+def figure(record: BenchRecord, base: Path) -> None:
     """Draw mean accuracy against the part of a series seen."""
-    colours = {"Aaren": figure.VERMILION, "MiniRocket": figure.BLUE}
     means = seed_means(record)
     sets = common(means, "Aaren", "MiniRocket")
     lines = []
     for name in ("Aaren", "Aaren, small", "MiniRocket", "logistic regression"):
-        points = [
-            (100 * quarter, 100 * value)
-            for quarter in QUARTERS
-            if (value := average(means, name, f"accuracy_{quarter:.2f}", sets)) is not None
-        ]
-        if points:
-            lines.append(
-                figure.Line(
-                    name,
-                    points,
-                    colours.get(name, figure.BLUE),
-                    "-" if name in colours else ":",
-                    is_stressed=name == "Aaren",
-                )
-            )
-    panel = figure.Panel(
-        "Accuracy while a series comes in", "part of the series seen, %", "mean accuracy, %", lines
-    )
-    return figure.draw([panel], base, caption=f"{len(sets)} sets", is_logarithmic=False)
+        accuracies = [average(means, name, f"accuracy_{quarter:.2f}", sets) for quarter in QUARTERS]
+        if None not in accuracies:
+            xs, ys = [100 * quarter for quarter in QUARTERS], [100 * (value or 0.0) for value in accuracies]
+            lines.append((name, xs, ys))
+    title, caption = "Accuracy while a series comes in", f"{len(sets)} sets"
+    draw({title: lines}, base, x="part of the series seen, %", y=["mean accuracy, %"], caption=caption)
 
 
 def _counts(record: BenchRecord, contender: str) -> str:
@@ -599,10 +524,10 @@ def _costs(means: pd.DataFrame, contender: str) -> tuple[str, ...]:
         contender,
         *map(_percent, quarters),
         f"{max(errors):.3f}" if has_probabilities else "-",
-        format_seconds(average(means, contender, "fit_cpu_seconds") or 0.0),
-        format_bytes(average(means, contender, "model_bytes") or 0.0),
-        "-" if state is None else format_bytes(state),
-        "-" if sample is None else format_seconds(sample),
+        f"{average(means, contender, 'fit_cpu_seconds') or 0.0:.1f} s",
+        f"{(average(means, contender, 'model_bytes') or 0.0) / 1e3:,.0f} kB",
+        "-" if state is None else f"{state / 1e3:,.1f} kB",
+        "-" if sample is None else f"{1e6 * sample:,.0f} \N{MICRO SIGN}s",
     )
 
 
@@ -617,14 +542,15 @@ def _stop_cells(means: pd.DataFrame, dataset: str) -> tuple[str, ...]:
 BENCHMARK = Benchmark(
     kind="classifier",
     command=COMMAND,
+    sources=("aaren/classification",),
     settings=ClassifierSettings(),
     quick=QUICK,
     measure=measure,
     tables=tables,
-    draw=draw,
+    draw=figure,
+    is_timed=False,
 )
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    record = next((Path(file) for option, file in pairwise(sys.argv) if option == "--record"), None)
-    main(replace(BENCHMARK, settings=replace(BENCHMARK.settings, record=record)))
+    main(BENCHMARK)

@@ -1,6 +1,6 @@
 """AarenEventForecaster with its defaults beside the Markov baseline and, where it is known, the truth.
 
-    python benchmarks/event_forecaster.py [SET ...] [--record FILE]     # one to three CPU minutes a set
+    python benchmarks/event_forecaster.py --record results/bench/event-forecaster.json     # half an hour
 
 Log-likelihood per event of sequences that neither saw, given each first event. Generated processes: 300
 sequences to fit, 200 to judge. Real sets: fitted on the train and validation parts of the setting, judged
@@ -8,27 +8,25 @@ on its test part; the baseline is fitted on both parts whole, the estimator hold
 row that is in the record already is not run again.
 """
 
-import argparse
-import json
 import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-from aaren.bench.record import machine
 from aaren.events import AarenEventForecaster
 from aaren.events.data import load, split, true_process
 from aaren.events.fitting import compare, fit_markov
 from aaren.events.likelihood import explain
 from aaren.events.sequences import EventSequences, Times
-from aaren.files.atomic import write_text
+from aaren.lab.measurements import BenchRecord, Row, number, read_record
+from harness import Benchmark, Measured, OnStep, main, table
 
-RECORD = Path(__file__).parents[1] / "results" / "bench" / "event-forecaster.json"
+KIND, COMMAND = "event-forecaster", "python benchmarks/event_forecaster.py"
 FITTED, JUDGED = 300, 200
 MOST_SEQUENCES = 1_500  # of a real set, to fit
 PERIODS = {"sin": [4.0 * math.pi], "taxi-tritpp": [24.0]}  # of clocks that numbers, unlike dates, do not tell
@@ -197,7 +195,7 @@ def _frame(sequences: list[tuple[Times, list[int]]]) -> pd.DataFrame:
     )
 
 
-def measure(name: str) -> dict[str, Any]:  # Any: numbers and text
+def measure_one(name: str) -> Row:
     """Fit one set and judge."""
     fitted, judged, truth = open_set(name)
     if "kind" in judged:  # kinds that were never fitted cannot be explained by anyone
@@ -236,27 +234,57 @@ def measure(name: str) -> dict[str, Any]:  # Any: numbers and text
     }
 
 
-def main() -> None:
-    """Run the sets that are missing from the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("sets", nargs="*", default=[*GENERATED, *REAL, *UNSEEN])
-    parser.add_argument("--record", type=Path, default=RECORD)
-    options = parser.parse_args()
-    record: dict[str, Any] = {
-        "command": "python benchmarks/event_forecaster.py",
-        "machine": machine(),
-        "rows": [],
-    }
-    if options.record.is_file():
-        record = json.loads(options.record.read_text(encoding="utf-8"))
-    for name in options.sets:
-        if any(row["set"] == name for row in record["rows"]):
-            continue
-        row = measure(name)
-        record["rows"].append(row)
-        write_text(options.record, json.dumps(record, indent=1) + "\n")
-        print(f"{name}: {row['nll']:.4f}, markov {row['nll_markov']:.4f}, true {row['nll_true']}", flush=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventSettings:
+    """What to measure."""
 
+    sets: tuple[str, ...] = (*GENERATED, *REAL, *UNSEEN)
+    record: Path | None = None  # written after every set; what it holds is not measured again
+
+
+def measure(settings: EventSettings, on_step: OnStep) -> Measured:
+    """Measure the sets that the record lacks."""
+    record = BenchRecord(kind=KIND, command=COMMAND, settings={}, measurements=[])
+    if settings.record is not None and settings.record.is_file():
+        record = read_record(settings.record, kind=KIND)
+    for done, name in enumerate(settings.sets):
+        on_step(done, len(settings.sets), name)
+        if record.find(set=name) is None:
+            record.measurements.append(measure_one(name))
+            if settings.record is not None:
+                record.write(settings.record)
+    return record.settings, record.measurements
+
+
+def tables(record: BenchRecord) -> list[str]:
+    """Return losses beside the baseline's and the truth."""
+    rows = []
+    for row in record.measurements:
+        ours, chain, truth, gain, error = (
+            number(row, name) if row[name] is not None else math.nan
+            for name in ("nll", "nll_markov", "nll_true", "gain", "gain_error")
+        )
+        right = [100 * number(row, name) for name in ("accuracy", "accuracy_markov")]
+        above = ["" if math.isnan(truth) else f"{loss - truth:.3f}" for loss in (ours, chain)]
+        hits = f"{right[0]:.1f} / {right[1]:.1f}" if number(row, "kinds") > 1 else ""
+        gains = f"{gain:+.3f} \N{PLUS-MINUS SIGN} {error:.3f}"
+        cells = [str(row["set"]), f"{row['events_fitted']:,}", f"{ours:.3f}", f"{chain:.3f}", gains]
+        rows.append([*cells, *above, hits, f"{number(row, 'cpu_seconds'):.0f} s"])
+    columns = ["", "events fitted", "estimator", "Markov", "gain", "above truth", "Markov above truth"]
+    title = "Nats per event, lower is better"
+    return [table(title, [*columns, "kinds right, %, both", "fit, CPU"], rows)]
+
+
+BENCHMARK = Benchmark(
+    kind=KIND,
+    command=COMMAND,
+    sources=("aaren/events", "aaren/nn"),
+    settings=EventSettings(),
+    quick=EventSettings(sets=("semi-markov",)),
+    measure=measure,
+    tables=tables,
+    is_timed=False,
+)
 
 if __name__ == "__main__":
-    main()
+    main(BENCHMARK)

@@ -8,7 +8,7 @@ through validation and TEST, at up to 12 steps of the horizon.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
-from aaren.bench.target import Target, targets_table
 from aaren.datasets.catalogue import lookup
 from aaren.forecasting.calendar import find_clock, find_slots
 from aaren.forecasting.data import HORIZONS, load_series, split_of
@@ -28,7 +25,8 @@ from aaren.forecasting.intervals import judge_intervals, judge_quantiles, visite
 from aaren.forecasting.lagged import PROBABILITIES, LagForecaster, LagForecasterConfig
 from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
-from aaren.table import Table, text_table
+from aaren.lab.measurements import BenchRecord, Row, number
+from harness import Benchmark, Measured, OnStep, main, table
 
 DATASETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20")
 SIMPLE = ("linear-96", "last value", "last season")
@@ -293,10 +291,6 @@ class Line:
         """Return set and horizon."""
         return f"{self.dataset}-{self.horizon}"
 
-    def beside(self, *names: str) -> float:
-        """Return our error in units of the best of these."""
-        return self.errors["base"] / min(self.errors[name] for name in names)
-
 
 def lines(record: BenchRecord) -> list[Line]:
     """Join the measurements of each set and horizon."""
@@ -323,45 +317,12 @@ def lines(record: BenchRecord) -> list[Line]:
     return sorted(found, key=lambda line: (_place(line.dataset), line.horizon))
 
 
-def targets(record: BenchRecord) -> list[Target]:
-    """Hold every row to what was wanted before TEST was asked; what misses is named."""
-    rows = lines(record)
-    total = len(DATASETS) * len(HORIZONS)
-
-    def held(name: str, wanted: int, is_met: Callable[[Line], bool]) -> Target:
-        missed = [line.label for line in rows if not is_met(line)]
-        count = len(rows) - len(missed)
-        named = f"; not {', '.join(missed)}" if missed else ""
-        return Target(
-            name=name,
-            wanted=f"{wanted} of {total} rows",
-            measured=f"{count} of {len(rows)}{named}" if rows else None,
-            is_met=count >= wanted if len(rows) == total or count >= wanted else None,
-        )
-
-    def limit(line: Line) -> float:
-        return 1.02 if line.dataset == "Exchange" else 1.01
-
-    return [
-        held(
-            "MSE at most 1.01x the best of linear-96, last value, last season (Exchange 1.02x)",
-            total,
-            lambda line: line.beside(*SIMPLE) <= limit(line),
-        ),
-        held("MSE below the best of these", 22, lambda line: line.beside(*SIMPLE) < 1.0),
-        held("MSE at most 1.01x linear-336", 25, lambda line: line.beside("linear-336") <= 1.01),
-        held("95 % intervals within 3 points", total, lambda line: abs(line.coverage_95 - 0.95) <= 0.03),
-        held("80 % intervals within 5 points", total, lambda line: abs(line.coverage_80 - 0.80) <= 0.05),
-        held("CRPS below the conformal seasonal naive", total, lambda line: line.crps < line.naive_crps),
-    ]
-
-
-def tables(record: BenchRecord) -> list[Table]:
-    """Return errors, intervals and targets."""
+def tables(record: BenchRecord) -> list[str]:
+    """Return errors and intervals."""
     rows = lines(record)
     others = ("linear-336", *SIMPLE, *PEERS)
     return [
-        text_table(
+        table(
             title="MSE over all windows of TEST (PatchTST style: 400 origins); published: look-back 336",
             columns=("", "AarenForecaster", *others, "published: DLinear", "published: PatchTST"),
             rows=[
@@ -373,7 +334,7 @@ def tables(record: BenchRecord) -> list[Table]:
                 for line in rows
             ],
         ),
-        text_table(
+        table(
             title="Intervals of one stream through TEST, and what was chosen",
             columns=(
                 "",
@@ -397,7 +358,6 @@ def tables(record: BenchRecord) -> list[Table]:
                 for line in rows
             ],
         ),
-        targets_table(targets(record), title="Targets"),
     ]
 
 
@@ -422,10 +382,12 @@ def _tracked(horizon: int) -> Sequence[int]:
 BENCHMARK = Benchmark(
     kind="forecaster",
     command="python benchmarks/forecaster.py",
+    sources=("aaren/forecasting",),
     settings=ForecasterSettings(),
     quick=QUICK,
     measure=measure,
     tables=tables,
+    is_timed=False,
 )
 
 if __name__ == "__main__":

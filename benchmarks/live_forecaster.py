@@ -11,12 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-from aaren.bench.memory import resident_bytes
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row
-from aaren.bench.target import Target, judge, targets_table
 from aaren.forecasting.estimator import AarenForecaster
-from aaren.table import Table, format_bytes, format_seconds, text_table
+from aaren.lab.measurements import BenchRecord, Row
+from harness import Benchmark, Measured, OnStep, main, resident_bytes, table
 
 COLUMNS, HORIZON = ("load", "wind", "sun", "price"), 24
 
@@ -29,7 +26,7 @@ class LiveSettings:
     live_rows: int = 1_000
 
 
-def table(rows: int) -> pd.DataFrame:
+def hours_of(rows: int) -> pd.DataFrame:
     """Four columns of hours in a time zone, with days, weeks and noise that remembers."""
     hours = pd.date_range("2023-01-01", periods=rows, freq="h", tz="Europe/Berlin")
     noise, t = np.random.default_rng(0).normal(size=(rows, len(COLUMNS))), np.arange(rows)
@@ -43,7 +40,7 @@ def table(rows: int) -> pd.DataFrame:
 def measure(settings: LiveSettings, on_step: OnStep) -> Measured:
     """Fit, then take in rows in both ways."""
     on_step(0, 2, "fit")
-    whole = table(settings.rows + 2 * settings.live_rows)
+    whole = hours_of(settings.rows + 2 * settings.live_rows)
     begin, began = time.perf_counter(), time.process_time()
     model = AarenForecaster(horizon=HORIZON)
     model.fit(whole.iloc[: settings.rows])
@@ -82,41 +79,21 @@ def measure(settings: LiveSettings, on_step: OnStep) -> Measured:
     return {"rows": settings.rows, "columns": len(COLUMNS), "horizon": HORIZON}, [row]
 
 
-def targets(record: BenchRecord) -> list[Target]:
-    """Hold the record to what was wanted."""
-    row = record.measurements[0]
-
-    def value(name: str) -> float | None:
-        found = row.get(name)
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
-
-    return [
-        judge("fit", "under 2 min", value("fit_seconds"), lambda x: x < 120, format_seconds),
-        judge("push of one row", "under 1 ms", value("push_seconds"), lambda x: x < 1e-3, format_seconds),
-        judge("update of one row", "under 1 ms", value("update_seconds"), lambda x: x < 1e-3, format_seconds),
-        judge("growth of the state", "0", value("state_grew"), lambda x: x == 0, format_bytes),
-        judge("growth of memory", "under 1 MB", value("memory_grew"), lambda x: x < 1e6, format_bytes),
+def tables(record: BenchRecord) -> list[str]:
+    """Return what was measured."""
+    about = record.settings
+    title = f"{about['rows']:,} hours of {about['columns']} columns, then rows one by one"
+    rows = [
+        [name.replace("_", " "), f"{value:,.4g}" if isinstance(value, float) else str(value)]
+        for name, value in record.measurements[0].items()
     ]
-
-
-def tables(record: BenchRecord) -> list[Table]:
-    """Return the targets and the facts behind them."""
-    row = record.measurements[0]
-    facts = [(name, str(value)) for name, value in row.items() if name in ("base", "state_bytes")]
-    facts += [
-        (f"CPU time: {name}", format_seconds(float(value)))
-        for name, value in row.items()
-        if name.endswith("_cpu_seconds") and isinstance(value, float)
-    ]
-    return [
-        targets_table(targets(record), title="16,000 hours of four columns, then rows one by one"),
-        text_table(title="Facts", columns=("", ""), rows=facts),
-    ]
+    return [table(title, ["", ""], rows)]
 
 
 BENCHMARK = Benchmark(
     kind="live-forecaster",
     command="python benchmarks/live_forecaster.py",
+    sources=("aaren/forecasting",),
     settings=LiveSettings(),
     quick=LiveSettings(rows=1_000, live_rows=20),
     measure=measure,

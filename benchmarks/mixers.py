@@ -18,10 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number, read_record
+from aaren.lab.measurements import BenchRecord, Row, number, read_record
 from aaren.nn import Conv, Encoder, TensorOnly
-from aaren.table import Table, text_table
+from harness import Benchmark, Measured, OnStep, main, table
 
 ORDER = "results/nn/order.json"
 WIDTH, BATCH, RATE, KINDS, EVENTS = 64, 64, 3e-3, 6, 48
@@ -165,7 +164,7 @@ def digits() -> dict[str, str]:
     return {name: f"{100.0 * np.mean(shares):.1f} %" for name, shares in found.items()}
 
 
-def tables(record: BenchRecord) -> list[Table]:
+def tables(record: BenchRecord) -> list[str]:
     """Return a row per mixer; times as a ratio to Aaren's."""
     ours, read = record.measurements[0], digits()
     shown = [
@@ -184,17 +183,18 @@ def tables(record: BenchRecord) -> list[Table]:
         f"Digits: mean of the seeds of {ORDER}; empty: not run yet. Chain: one seed. The Transformer's state "
         f"is that after {record.settings['tokens']:,} items; it grows."
     )
-    return [text_table("Two layers of width 64", columns, shown, note=note)]
+    return [table("Two layers of width 64", columns, shown, note=note)]
 
 
 BENCHMARK = Benchmark(
     kind="mixers",
     command="python benchmarks/mixers.py",
+    sources=("aaren/nn", "aaren/ops"),
     settings=MixerSettings(),
     quick=QUICK,
     measure=measure,
     tables=tables,
-    takes_threads=False,
+    is_timed=False,
 )
 
 if __name__ == "__main__":

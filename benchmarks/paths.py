@@ -20,9 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 import aaren
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row
-from aaren.table import Table, text_table
+from aaren.lab.measurements import BenchRecord, Row
+from harness import Benchmark, Measured, OnStep, main, table
 
 PACKAGE = str(Path(aaren.__file__).parent)
 
@@ -135,10 +134,10 @@ def measure(names: Sequence[str], on_step: OnStep) -> Measured:
     return {}, rows
 
 
-def tables(record: BenchRecord) -> list[Table]:
+def tables(record: BenchRecord) -> list[str]:
     """Return the one table."""
     rows = [[str(row["path"]), *(f"{row[name]:,}" for name in COUNTED)] for row in record.measurements]
-    return [text_table("What a reader follows", ("path", *COUNTED), rows)]
+    return [table("What a reader follows", ("path", *COUNTED), rows)]
 
 
 PATHS = {
@@ -151,11 +150,11 @@ COUNTED = ("calls", "functions", "files")
 BENCHMARK = Benchmark(
     kind="paths",
     command="python benchmarks/paths.py",
+    sources=("aaren",),
     settings=tuple(PATHS),
     quick=tuple(PATHS)[:1],
     measure=measure,
     tables=tables,
-    takes_threads=False,
     is_timed=False,
 )
 

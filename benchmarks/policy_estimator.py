@@ -16,20 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row, Setting, number
-from aaren.bench.target import Target, judge, targets_table
+from aaren.lab.measurements import BenchRecord, Row, Setting, number
 from aaren.rl import AarenPolicy
 from aaren.rl.data import CONTROL_SETS, ControlSet, record_episodes
-from aaren.table import Table, format_bytes, format_seconds, text_table
+from harness import Benchmark, Measured, OnStep, main, table
 
-COMMAND = "python benchmarks/policy_estimator.py"
 DATA_SEED = 1_000  # of the first recording; the design was chosen on others
 POLICY, CLONE, RECORDED = "AarenPolicy", "clone of the best third", "recorded episodes"
 CONTENDERS = (POLICY, CLONE, RECORDED)
 TUNED_ON, KEPT_ASIDE = ("CartPole-v1", "Pendulum-v1"), ("Acrobot-v1", "MountainCarContinuous-v0")
 TIMED_ACTIONS = 200
-FULL_POLE = 500.0
 
 
 def swing(observation: NDArray[np.float64]) -> float:
@@ -61,11 +57,6 @@ class PolicyEstimatorSettings:
     recorded: int = 60  # episodes
     episodes: int = 30  # played
     updates: int | None = None  # None: the default
-
-
-QUICK = PolicyEstimatorSettings(
-    environments=("CartPole-v1",), seeds=(0,), recorded=12, episodes=2, updates=10
-)
 
 
 def measure(settings: PolicyEstimatorSettings, on_step: OnStep) -> Measured:
@@ -144,82 +135,28 @@ def _cost(policy: AarenPolicy, observation: NDArray[np.float32]) -> dict[str, fl
     }
 
 
-def tables(record: BenchRecord) -> list[Table]:
-    """Return returns by environment, then costs, then the targets."""
-    names = [name for name in SETS if record.find(environment=name) is not None]
-    shown = [
-        (
-            name,
-            "chosen on" if name in TUNED_ON else "kept aside",
-            *(_spread(_returns(record, name, contender)) for contender in CONTENDERS),
-            f"{np.mean(_values(record, name, RECORDED, 'best_third')):.1f}",
-            f"{np.mean(_values(record, name, POLICY, 'target_return')):.1f}",
-            _winner(record, name),
+def tables(record: BenchRecord) -> list[str]:
+    """Return returns by environment, and costs."""
+    shown, costs = [], []
+    for name in [name for name in SETS if record.find(environment=name) is not None]:
+        design = "chosen on" if name in TUNED_ON else "kept aside"
+        returns = (_spread(_values(record, name, contender, "return")) for contender in CONTENDERS)
+        shown.append([name, design, *returns, _winner(record, name)])
+        fit, action = (
+            float(np.median(_values(record, name, POLICY, field)))
+            for field in ("fit_cpu_seconds", "action_seconds")
         )
-        for name in names
-    ]
-    costs = [
-        (
-            name,
-            f"{np.mean(_values(record, name, POLICY, 'updates')):.0f}",
-            format_seconds(float(np.mean(_values(record, name, POLICY, "fit_cpu_seconds")))),
-            format_bytes(_values(record, name, POLICY, "state_bytes")[0]),
-            format_seconds(float(np.median(_values(record, name, POLICY, "action_seconds")))),
-        )
-        for name in names
-    ]
+        size = _values(record, name, POLICY, "state_bytes")[0]
+        costs.append([name, f"{fit:.1f} s", f"{size:,.0f} bytes", f"{1e6 * action:.0f} \N{MICRO SIGN}s"])
     return [
-        text_table(
-            title="Return of fresh episodes, mean over seeds ± standard error over seeds",
-            columns=("", "design", *CONTENDERS, "their best third", "asked for", "more collected by"),
-            rows=shown,
+        table(
+            "Return of fresh episodes, mean over seeds \N{PLUS-MINUS SIGN} standard error over seeds",
+            ["", "design", *CONTENDERS, "more collected by"],
+            shown,
             note="Every seed has a recording, a fit and fresh episodes of its own; both play the same "
             "episodes. A winner is named beyond two standard errors of the difference over all episodes.",
         ),
-        text_table(
-            title="What AarenPolicy costs",
-            columns=("", "updates", "fit, CPU time", "state of an episode", "one action"),
-            rows=costs,
-        ),
-        targets_table(targets(record), whole_run=COMMAND),
-    ]
-
-
-def targets(record: BenchRecord) -> list[Target]:
-    """Judge a record by what the defaults should reach."""
-    pole = _returns(record, "CartPole-v1", POLICY)
-    pole_clone = _returns(record, "CartPole-v1", CLONE)
-    gap, noise = _gap(record, "Pendulum-v1")
-    seconds = _values(record, "CartPole-v1", POLICY, "fit_cpu_seconds")
-    return [
-        judge(
-            "Pendulum, policy - clone, in standard errors of the difference",
-            "above 0",
-            None if gap is None or noise is None else gap / max(noise, 1e-9),
-            lambda found: found > 0.0,
-            lambda found: f"{found:+.1f}",
-        ),
-        judge(
-            "CartPole, policy - clone (500 is the most there is)",
-            "at least 0",
-            float(np.mean(pole) - np.mean(pole_clone)) if len(pole) else None,
-            lambda found: found >= 0.0,
-            lambda found: f"{found:+.1f}",
-        ),
-        judge(
-            "CartPole, lowest mean return of a seed",
-            f"at least {FULL_POLE:.0f}",
-            min(pole) if len(pole) else None,
-            lambda found: found >= FULL_POLE,
-            lambda found: f"{found:.1f}",
-        ),
-        judge(
-            "CartPole, slowest fit, CPU time",
-            "under 60 s",
-            max(seconds) if len(seconds) else None,
-            lambda found: found < 60.0,
-            format_seconds,
-        ),
+        table("What AarenPolicy costs", ["", "fit, CPU time", "state of an episode", "one action"], costs),
     ]
 
 
@@ -231,44 +168,36 @@ def _values(record: BenchRecord, name: str, contender: str, field: str) -> list[
     ]
 
 
-def _returns(record: BenchRecord, name: str, contender: str) -> list[float]:
-    return _values(record, name, contender, "return")
-
-
-def _gap(record: BenchRecord, name: str) -> tuple[float | None, float | None]:
-    """Return how much more the policy collects than the clone, and the standard error, over all episodes."""
+def _winner(record: BenchRecord, name: str) -> str:
+    """Compare policy and clone over all episodes, which both played."""
     gaps: list[float] = []
     for row in record.measurements:
-        if row["environment"] == name and row["contender"] == POLICY:
-            other = record.find(environment=name, contender=CLONE, seed=row["seed"])
-            assert other is not None
+        other = record.find(environment=name, contender=CLONE, seed=row["seed"])
+        if row["environment"] == name and row["contender"] == POLICY and other is not None:
             played = [key for key in row if key.startswith("return_") and key in other]
             gaps += [number(row, key) - number(other, key) for key in played]
-    if len(gaps) < 2:
-        return None, None
-    return float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
-
-
-def _winner(record: BenchRecord, name: str) -> str:
-    gap, noise = _gap(record, name)
-    if gap is None or noise is None or not abs(gap) > 2.0 * noise:
+    if len(gaps) < 2 or abs(np.mean(gaps)) <= 2.0 * np.std(gaps, ddof=1) / len(gaps) ** 0.5:
         return "neither"
-    return "AarenPolicy" if gap > 0.0 else "the clone"
+    return "AarenPolicy" if np.mean(gaps) > 0.0 else "the clone"
 
 
 def _spread(values: Sequence[float]) -> str:
     if len(values) < 2:
         return f"{values[0]:.1f}" if values else "-"
-    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) / len(values) ** 0.5:.1f}"
+    return f"{np.mean(values):.1f} \N{PLUS-MINUS SIGN} {np.std(values, ddof=1) / len(values) ** 0.5:.1f}"
 
 
 BENCHMARK = Benchmark(
     kind="policy-estimator",
-    command=COMMAND,
+    command="python benchmarks/policy_estimator.py",
+    sources=("aaren/rl", "aaren/nn"),
     settings=PolicyEstimatorSettings(),
-    quick=QUICK,
+    quick=PolicyEstimatorSettings(
+        environments=("CartPole-v1",), seeds=(0,), recorded=12, episodes=2, updates=10
+    ),
     measure=measure,
     tables=tables,
+    is_timed=False,
 )
 
 if __name__ == "__main__":

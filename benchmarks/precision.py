@@ -14,14 +14,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from aaren.bench.publish import Benchmark, main
-from aaren.bench.record import BenchRecord, Measured, OnStep, Row, number
-from aaren.bench.target import Target, judge, targets_table
+from aaren.lab.measurements import BenchRecord, Row, number
 from aaren.nn import AarenAttention
-from aaren.table import Table, text_table
+from harness import Benchmark, Measured, OnStep, main, table
 
-COMMAND = "python benchmarks/precision.py"
-LIMIT, LIMIT_TOKENS = 1e-9, 30_000_000
 SEED = 20240523
 _BITS = 52  # values are integers below 2^52, divided by 2^52: exact in float64, as are the same plus 1
 _LOW_BITS = 26  # sums of halves of such integers fit into int64
@@ -126,43 +122,27 @@ def _values(integers: Tensor) -> Tensor:
     return integers.to(torch.float64) * 2.0**-_BITS
 
 
-def targets(record: BenchRecord) -> list[Target]:
-    """Judge a record of the whole run."""
-    row = record.measurements[0]
-    errors = (number(row, "forward_error"), number(row, "step_error"))
-    return [
-        judge(
-            f"running mean of {LIMIT_TOKENS:,} equal scores, distance from the exact one",
-            f"at most {LIMIT:.0e}",
-            max(errors) if number(row, "tokens") >= LIMIT_TOKENS else None,
-            lambda error: error <= LIMIT,
-            "{:.0e}".format,
-        )
-    ]
-
-
-def tables(record: BenchRecord) -> list[Table]:
-    """Return what was measured, and the target."""
+def tables(record: BenchRecord) -> list[str]:
+    """Return the largest distances."""
     row = record.measurements[0]
     parts = [
         ("through forward, in chunks", "tokens", "forward_error"),
         ("then through step, values raised by 1", "raised_tokens", "step_error"),
     ]
-    distances = text_table(
-        title=f"Distance from the exact running mean, width {row['width']}, equal scores, float64",
-        columns=("", "tokens", "largest distance"),
-        rows=[(name, f"{row[tokens]:,}", f"{number(row, error):.1e}") for name, tokens, error in parts],
-    )
-    return [distances, targets_table(targets(record), title="Targets", whole_run=COMMAND)]
+    title = f"Distance from the exact running mean, width {row['width']}, equal scores, float64"
+    rows = [[name, f"{row[tokens]:,}", f"{number(row, error):.1e}"] for name, tokens, error in parts]
+    return [table(title, ["", "tokens", "largest distance"], rows)]
 
 
 BENCHMARK = Benchmark(
     kind="precision",
-    command=COMMAND,
+    command="python benchmarks/precision.py",
+    sources=("aaren/nn/aaren.py", "aaren/ops"),
     settings=PrecisionSettings(),
     quick=PrecisionSettings(tokens=300_000),
     measure=measure,
     tables=tables,
+    is_timed=False,
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from aaren.bench.record import BenchRecord, Row
+from aaren.lab.measurements import BenchRecord, Row
 from aaren.nn import Encoder, EncoderConfig
 
 KIND, WIDTH, MIXERS = "associative_recall", 64, ("aaren", "gru", "softmax")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aaren.bench.record import BenchRecord, Row
+from aaren.lab.measurements import BenchRecord, Row
 from aaren.nn import AarenAttention
 from aaren.nn.block import LearnedDecay
 from aaren.ops import scan_attention

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from aaren.bench.record import BenchRecord, Row, read_record
+from aaren.lab.measurements import BenchRecord, Row, read_record
 from aaren.nn import Conv, Encoder, TensorOnly
 
 WIDTH, BATCH, RATE = 64, 64, 3e-3

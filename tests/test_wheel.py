@@ -224,7 +224,7 @@ USES = {
         "import torch; from aaren.ops import scan_attention; "
         "scan_attention(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1, 1), backend='triton')"
     ),
-    "plot": "from aaren.bench.figure import require_matplotlib; require_matplotlib()",
+    "plot": "from aaren.errors import require_extra; require_extra('matplotlib', extra='plot', purpose='it')",
     "data": (
         "from pathlib import Path; Path('own.csv').write_text('date,x\\n2020-01-01,1\\n'); "
         "from aaren.forecasting.batches import open_file; open_file(Path('own.csv'))"

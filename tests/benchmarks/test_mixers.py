@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mixers
-from aaren.bench.record import read_record
+from aaren.lab.measurements import read_record
 
 RECORD = Path(__file__).parents[2] / "results" / "bench" / "mixers.json"
 
@@ -23,7 +23,7 @@ def test_the_record_has_a_row_for_every_mixer() -> None:
     assert [row["mixer"] for row in record.measurements] == list(mixers.MIXERS)
     (table,) = mixers.tables(record)
     assert "aaren, both" in mixers.digits()
-    assert table.title == "Two layers of width 64"
+    assert "Two layers of width 64" in table
 
 
 def test_a_network_is_trained() -> None:

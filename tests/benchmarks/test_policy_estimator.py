@@ -3,7 +3,8 @@
 import pytest
 
 import policy_estimator
-from aaren.bench.record import BenchRecord, Row
+from aaren.lab.measurements import BenchRecord, Row
+from harness import run
 
 
 def made_up(policy: float, clone: float, *, environments: tuple[str, ...]) -> BenchRecord:
@@ -21,18 +22,16 @@ def made_up(policy: float, clone: float, *, environments: tuple[str, ...]) -> Be
     return BenchRecord(kind="policy-estimator", command="made up", settings={}, measurements=rows)
 
 
-def test_targets_are_judged() -> None:
-    both = policy_estimator.TUNED_ON
-    good = policy_estimator.targets(made_up(500.0, 499.0, environments=both))
-    assert [target.verdict for target in good] == ["met"] * 4
-    bad = policy_estimator.targets(made_up(400.0, 499.0, environments=both))
-    assert [target.verdict for target in bad] == ["missed", "missed", "missed", "met"]
-    unknown = policy_estimator.targets(made_up(1.0, 0.0, environments=policy_estimator.KEPT_ASIDE))
-    assert [target.verdict for target in unknown] == ["not run"] * 4
+@pytest.mark.parametrize(("policy", "clone", "winner"), [(500, 400, "AarenPolicy"), (400, 499, "the clone")])
+def test_a_winner_is_named_beyond_two_standard_errors(policy: float, clone: float, winner: str) -> None:
+    returns, _ = policy_estimator.tables(made_up(policy, clone, environments=("CartPole-v1",)))
+    assert returns.splitlines()[4].endswith(f"{winner} |")
+    equal, _ = policy_estimator.tables(made_up(500.0, 500.0, environments=("CartPole-v1",)))
+    assert equal.splitlines()[4].endswith("neither |")
 
 
 def test_a_quick_run_has_every_row() -> None:
     pytest.importorskip("gymnasium")
-    record = policy_estimator.BENCHMARK.record(policy_estimator.QUICK)
+    record = run(policy_estimator.BENCHMARK, policy_estimator.BENCHMARK.quick)
     assert [row["contender"] for row in record.measurements] == list(policy_estimator.CONTENDERS)
-    assert len(policy_estimator.tables(record)) == 3
+    assert len(policy_estimator.tables(record)) == 2

@@ -191,25 +191,7 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
                 ]
             )
         else:
-            verb = rng.choice(["scan", "stream", "train", "grid", "x"])
-            yield rng.choice(
-                [
-                    ["bench", "show", rng.choice(FILES)],
-                    [
-                        "bench",
-                        verb,
-                        "--record",
-                        rng.choice(["folder.csv", "table.csv/x", "a" * 5000, "/proc/x/y"]),
-                    ],
-                    ["bench", verb, "--threads", rng.choice(["0", "-1", str(10**20), "x"])],
-                    [
-                        "bench",
-                        rng.choice(["scan", "train"]),
-                        "--length",
-                        rng.choice([n for n in NUMBERS if n != "1_0"]),
-                    ],
-                ]
-            )
+            yield ["check", "--json", rng.choice(["folder.csv", "table.csv/x", "a" * 5000, "/proc/x/y"])]
 
 
 def call(*words: str, encoding: str = "utf-8") -> tuple[int, str]:

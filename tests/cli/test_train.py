@@ -81,7 +81,7 @@ def test_mistakes(words: tuple[str, ...], message: str) -> None:
 
 
 def options(command: object, *names: str) -> Iterator[tuple[str, int]]:
-    """Count the options of every command, also of those of `aaren data` and `aaren bench`."""
+    """Count the options of every command, also of those of `aaren data`."""
     for name, below in getattr(command, "commands", {}).items():
         yield from options(below, *names, name)
     if not hasattr(command, "commands"):
@@ -90,5 +90,5 @@ def options(command: object, *names: str) -> Iterator[tuple[str, int]]:
 
 def test_help_is_short() -> None:
     counts = dict(options(typer.main.get_command(app)))
-    assert {"train", "reproduce", "data list", "bench scan"} < counts.keys()
+    assert {"train", "reproduce", "data list"} < counts.keys()
     assert max(counts.values()) <= 8, counts

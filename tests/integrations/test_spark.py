@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from aaren.bench.pool import train_model
 from aaren.engine.lines import open_rows
 from aaren.integrations.pure import PureStep
+from pool import train_model
 
 SECONDS = 900  # for a driver, on a busy machine
 
@@ -102,7 +102,7 @@ def needs_spark() -> None:
 
 @with_spark
 def test_a_killed_driver_goes_on_exactly(tmp_path: Path) -> None:
-    """With the model of `aaren bench pool`, which measures the speed: 4 layers of width 64."""
+    """With the model of benchmarks/pool.py, which measures the speed: 4 layers of width 64."""
     train_model(tmp_path)
     run = tmp_path / "run"
     history = write_history(tmp_path / "rows", files=6, keys=20, rows_per_file=100)

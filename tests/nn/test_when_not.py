@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.record import number, read_record
+from aaren.lab.measurements import number, read_record
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "when-not.md").read_text(encoding="utf-8")

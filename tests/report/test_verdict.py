@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.bench.record import BenchRecord
+from aaren.lab.measurements import BenchRecord
 from aaren.report.rows import read_results
 from aaren.report.verdict import (
     first_comparisons,
@@ -82,7 +82,7 @@ def test_smoke_runs_decide_nothing_beside_serious_ones(tmp_path: Path, write_run
 
 
 def bench(root: Path, kind: str, rows: list[dict[str, float | str]]) -> None:
-    record = BenchRecord(kind=kind, command=f"aaren bench {kind}", settings={}, measurements=rows)
+    record = BenchRecord(kind=kind, command=f"python benchmarks/{kind}.py", settings={}, measurements=rows)
     record.write(root / "bench" / f"{kind}.json")
 
 

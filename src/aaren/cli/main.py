@@ -11,7 +11,6 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from aaren.cli import (
-    bench,
     check,
     data,
     demo,
@@ -82,7 +81,6 @@ _PANELS: dict[str, dict[str, Any]] = {  # Any: a function, or a group of verbs
         "data": data.app,
         "reproduce": reproduce.reproduce,
         "report": report.report,
-        "bench": bench.app,
     },
 }
 for panel, verbs in _PANELS.items():
@@ -91,7 +89,7 @@ for panel, verbs in _PANELS.items():
             app.add_typer(verb, name=name, cls=_Group, rich_help_panel=panel)
         else:
             app.command(name, rich_help_panel=panel)(verb)
-for command in [*app.registered_commands, *bench.app.registered_commands, *data.app.registered_commands]:
+for command in [*app.registered_commands, *data.app.registered_commands]:
     command.cls = _Command
 
 

@@ -8,15 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from aaren.bench.record import BenchRecord, describe, number
-from aaren.bench.record import Row as Measurement
-from aaren.bench.stream_contenders import AAREN as AAREN_NAME
-from aaren.bench.stream_contenders import FOLDED, GRU, LSTM, PAPER
-from aaren.bench.stream_contenders import TRANSFORMER as TRANSFORMER_NAME
-from aaren.bench.stream_view import longest
 from aaren.engine.experiment import Json
 from aaren.engine.metrics import curve_of
 from aaren.lab.margins import WORDS
+from aaren.lab.measurements import BenchRecord, describe, number
+from aaren.lab.measurements import Row as Measurement
 from aaren.lab.statistics import Interval, Outcome
 from aaren.report.comparison import COLOURS as OUTCOME_COLOURS
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
@@ -48,6 +44,8 @@ from aaren.report.verdict import first_comparisons
 
 Layout: TypeAlias = Mapping[str, Json]
 _FURTHEST = 4.0  # margins: beyond, an interval runs out of the picture and its end is in the table
+AAREN_NAME, FOLDED, TRANSFORMER_NAME, GRU, LSTM = "aaren", "aaren_folded", "transformer", "gru", "lstm"
+PAPER = "paper"
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _PIT_BINS = 10
 _PIT = ("pit_distance", *(f"pit_{index}" for index in range(_PIT_BINS)))
@@ -549,7 +547,10 @@ def _resource(
     """Draw one measured field against another, a line per contender: fields, titles of axes, unit of y."""
     (x_field, x_title), (y_field, y_title, unit) = x, y
     is_stream = record.kind == "stream"
-    furthest = longest(record, PAPER) if is_stream else None
+    furthest = None
+    if is_stream:
+        counts = (row for row in record.measurements if row.get("contender") == TRANSFORMER_NAME)
+        furthest = max((number(row, "tokens") for row in counts if row.get("size") == PAPER), default=0.0)
     data = []
     for contender, (label, colour, dash) in (_STREAM_STYLES if is_stream else _TRAIN_STYLES).items():
         rows = [

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from aaren.bench.record import BenchRecord
-from aaren.bench.record import read_record as read_bench
 from aaren.datasets.settings import setting_names
 from aaren.engine.experiment import Json
 from aaren.engine.record import RunRecord
 from aaren.errors import DataError
 from aaren.lab import published
+from aaren.lab.measurements import BenchRecord
+from aaren.lab.measurements import read_record as read_bench
 from aaren.lab.records import Problem, collect, data_digest, read_identities
 from aaren.report.names import (
     PAIR,

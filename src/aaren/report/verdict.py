@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aaren.bench.record import BenchRecord, number
-from aaren.bench.stream_contenders import AAREN, FOLDED, PAPER, TRANSFORMER
 from aaren.datasets.catalogue import DATASETS
+from aaren.lab.measurements import BenchRecord, number
 from aaren.lab.statistics import Interval, Outcome, Pooled, judge, pool, seeds_to_decide_pooled
 from aaren.report.comparison import OUTCOMES, Comparison, compare_rows
 from aaren.report.names import PAIR, is_stand_in, papers_name, short_title_of
 from aaren.report.rows import Results, RowKey
 from aaren.table import format_bytes, format_ratio
 
+AAREN, FOLDED, TRANSFORMER, PAPER = "aaren", "aaren_folded", "transformer", "paper"  # of benchmarks
 MOSTLY = 0.9  # share of decided comparisons from which a claim is called mostly supported
 NUM_DATASETS = len(DATASETS)
 WITHIN: tuple[Outcome, ...] = ("equivalent", "better_within", "worse_within")
@@ -195,7 +195,7 @@ def judge_cheaper(results: Results) -> Verdict:
             claim="Cheaper?",
             word="not measured",
             kind="open",
-            sentences=["Measure: aaren bench stream --record bench/stream.json, aaren bench train likewise."],
+            sentences=["Measure: python benchmarks/stream.py --record bench/stream.json, train.py likewise."],
         )
     is_cheaper = min(ratios) > 1.0
     return Verdict(

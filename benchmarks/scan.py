@@ -1,0 +1,217 @@
+"""The scan beside a copy of its values, causal attention and a GRU: the same inputs, in turns, in one run.
+
+    python benchmarks/scan.py --record results/bench/scan.json --figure results/bench/scan     # two minutes
+
+A copy of the values is the least that any scan can cost; `kernel` is the compiled scan on buffers that exist.
+Errors are the largest difference from the definition in float64, relative to the largest number.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from aaren.lab.measurements import BenchRecord, Row, number
+from aaren.ops import scan_attention
+from aaren.ops.cpu import fused
+from aaren.ops.state import Items, ScanState
+from harness import Benchmark, Call, Measured, OnStep, draw, main, table, time_in_turns
+
+HEADS, WIDTH, SEED = 8, 64, 0
+FORWARD, BOTH = "forward", "forward+backward"
+LABELS = {
+    "copy": "copy of the values",
+    "kernel": "fused, kernel only",
+    "fused": "fused",
+    "chunked": "chunked",
+    "paper_scan": "paper's scan, float32",
+    "sdpa": "causal SDPA",
+    "gru": "nn.GRU",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanSettings:
+    """What to measure."""
+
+    lengths: tuple[int, ...] = (256, 1024, 8192)
+    items: int = 8192  # at least two sequences
+    seconds: float = 10.0  # for one length and direction
+
+
+def paper_scan(scores: Tensor, values: Tensor) -> Tensor:
+    """Attend to every prefix as the paper's Algorithm 1 says: Hillis and Steele's scan, in the inputs' dtype.
+
+    What one writes from the paper, and no more: no mask, decay or state. Offsets begin at 1, not at 2 as
+    printed, and there is no m_0.
+
+    >>> paper_scan(torch.zeros(1, 3, 1), torch.tensor([1.0, 3.0, 8.0]).view(1, 3, 1, 1)).flatten()
+    tensor([1., 2., 4.])
+    """
+    m, u, w = scores, torch.ones_like(scores), values
+    offset = 1
+    while offset < scores.shape[1]:
+        highest = torch.maximum(m[:, :-offset], m[:, offset:]).detach()  # gradients cancel
+        before, here = torch.exp(m[:, :-offset] - highest), torch.exp(m[:, offset:] - highest)
+        joined_u = u[:, :-offset] * before + u[:, offset:] * here
+        joined_w = w[:, :-offset] * before.unsqueeze(-1) + w[:, offset:] * here.unsqueeze(-1)
+        m = torch.cat([m[:, :offset], highest], dim=1)
+        u = torch.cat([u[:, :offset], joined_u], dim=1)
+        w = torch.cat([w[:, :offset], joined_w], dim=1)
+        offset *= 2
+    return w / u.unsqueeze(-1)
+
+
+def build(name: str, batch: int, length: int, direction: str) -> Call:
+    """Return the call to time, on inputs that every contender of a shape shares."""
+    generator = torch.Generator().manual_seed(SEED)
+    values, gradient = (torch.randn(batch, length, HEADS, WIDTH, generator=generator) for _ in range(2))
+    scores = torch.randn(batch, length, HEADS, generator=generator)
+    if name == "copy":
+        outputs = torch.empty_like(values)
+        return lambda: outputs.copy_(values)
+    if name == "kernel":
+        return kernel(Items(scores, values), gradient, direction)
+    if name == "sdpa":  # (b, h, t, d), contiguous: the layout it likes best
+        rows, gradient = values.transpose(1, 2).contiguous(), gradient.transpose(1, 2).contiguous()
+        attend = partial(F.scaled_dot_product_attention, is_causal=True)
+        return as_user(attend, [rows.clone(), rows.clone(), rows], gradient, direction)
+    if name == "gru":
+        layer = nn.GRU(HEADS * WIDTH, HEADS * WIDTH, batch_first=True)
+        leaves = [values.flatten(2), *layer.parameters()]
+        return as_user(lambda x, *_: layer(x)[0], leaves, gradient.flatten(2), direction)
+    if name == "paper_scan":
+        return as_user(paper_scan, [scores, values], gradient, direction)
+    return as_user(
+        lambda *items: scan_attention(*items, backend=name)[0], [scores, values], gradient, direction
+    )
+
+
+def kernel(items: Items, gradient: Tensor, direction: str) -> Call:
+    """Call the compiled scan on buffers that exist, without torch's operators and autograd around it."""
+    values, scores = items.values, items.scores
+    initial, state, grads = (ScanState.empty((len(values), HEADS), WIDTH) for _ in range(3))
+    outputs, grad_values, grad_scores = (torch.zeros_like(x) for x in (values, values, scores))
+    gates, forgets = scores.double(), scores.double()
+
+    def forward() -> None:
+        fused.forward(items, initial, (outputs, *state, gates, forgets))
+
+    def both() -> None:
+        forward()
+        saved, results = (outputs, gates, forgets, state.u), (grad_scores, grad_values, None, *grads)
+        fused.backward((gradient, None, None), items, initial, saved, results)
+
+    return forward if direction == FORWARD else both
+
+
+def as_user(run: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor, direction: str) -> Call:
+    """Call as a user would: without autograd at inference, with a backward pass in training."""
+    if direction == FORWARD:
+        return torch.no_grad()(partial(run, *inputs))
+    leaves = [leaf.requires_grad_() for leaf in inputs]
+    return lambda: torch.autograd.grad(run(*leaves), leaves, gradient)
+
+
+def error(name: str) -> float | None:
+    """Compare the outputs of a scan with the definition in float64."""
+    if name not in ("fused", "chunked", "paper_scan"):
+        return None
+    generator = torch.Generator().manual_seed(SEED)
+    scores, values = (torch.randn(2, 256, *size, generator=generator) for size in ((HEADS,), (HEADS, WIDTH)))
+    exact = scan_attention(scores.double(), values.double(), backend="naive")[0]
+    tested = (
+        paper_scan(scores, values)
+        if name == "paper_scan"
+        else scan_attention(scores, values, backend=name)[0]
+    )
+    return float((tested - exact).abs().max() / exact.abs().max())
+
+
+def measure(settings: ScanSettings, on_step: OnStep) -> Measured:
+    """Time every contender at every length, forward and with its backward."""
+    rows: list[Row] = []
+    cells = [(length, direction) for length in settings.lengths for direction in (FORWARD, BOTH)]
+    for done, (length, direction) in enumerate(cells):
+        on_step(done, len(cells), f"{length:,} items, {direction}")
+        batch = max(2, settings.items // length)
+        calls = {name: build(name, batch, length, direction) for name in LABELS}
+        # Between two copies another contender would move hundreds of megabytes through the caches.
+        near = {name: calls.pop(name) for name in ("copy", "kernel")}
+        timings = time_in_turns(near, seconds=settings.seconds / 4)
+        timings |= time_in_turns(calls, seconds=settings.seconds)
+        shape: Row = {"batch": batch, "length": length, "heads": HEADS, "width": WIDTH}
+        rows += [
+            {"contender": name, "direction": direction, **shape, **timing.row(), "error": error(name)}
+            for name, timing in timings.items()
+        ]
+    return {"heads": HEADS, "width": WIDTH, "dtype": "float32"}, rows
+
+
+def tables(record: BenchRecord) -> list[str]:
+    """Return milliseconds and ratios by length and direction."""
+    result = []
+    for length, direction in dict.fromkeys((row["length"], row["direction"]) for row in record.measurements):
+        seconds = {
+            str(row["contender"]): number(row, "median_seconds")
+            for row in record.measurements
+            if (row["length"], row["direction"]) == (length, direction)
+            and row["contender"] in LABELS
+            and row["median_seconds"] is not None
+        }
+        copy, ours = seconds["copy"], seconds["fused"]
+        rows = [
+            [LABELS[name], f"{1e3 * spent:,.2f} ms", f"{spent / copy:.2f}x", f"{spent / ours:.2f}x"]
+            for name, spent in seconds.items()
+        ]
+        title = f"{length:,} items, {direction}, {HEADS} heads of width {WIDTH}"
+        result.append(table(title, ["", "median", "/ copy", "/ fused"], rows))
+    return result
+
+
+def figure(record: BenchRecord, base: Path) -> None:
+    """Draw time per sequence against its length."""
+    panels = {}
+    for direction in (FORWARD, BOTH):
+        rows = [row for row in record.measurements if row["direction"] == direction and row["median_seconds"]]
+        panels[direction] = [
+            (
+                label,
+                [number(row, "length") for row in rows if row["contender"] == name],
+                [
+                    1e3 * number(row, "median_seconds") / number(row, "batch")
+                    for row in rows
+                    if row["contender"] == name
+                ],
+            )
+            for name, label in LABELS.items()
+        ]
+    y = ["milliseconds per sequence"] * 2
+    draw(panels, base, x="items in the sequence", y=y, caption=describe_scan(record), is_logarithmic=True)
+
+
+def describe_scan(record: BenchRecord) -> str:
+    """Return the figure's caption."""
+    about = (
+        f"{HEADS} heads of width {WIDTH}, float32, {record.machine['threads']} threads; {record.date[:10]}"
+    )
+    return f"{about}{'; stale: the code has changed since' * bool(record.changed)}"
+
+
+BENCHMARK = Benchmark(
+    kind="scan",
+    command="python benchmarks/scan.py",
+    sources=("aaren/ops",),
+    settings=ScanSettings(),
+    quick=ScanSettings(lengths=(64,), items=128, seconds=0.2),
+    measure=measure,
+    tables=tables,
+    draw=figure,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)
