@@ -251,7 +251,7 @@ USES = {
         "export_stream(Encoder(width=4, num_heads=1, num_layers=1).eval(), Path('out'), to='onnx', "
         "example=torch.zeros(1, 4))"
     ),
-    "serve": "from aaren.serve.run import serve; serve(None, None)",
+    "serve": "from aaren.cli.serve import serve; serve(None, None)",
     "spark": "from aaren.integrations import spark",
     "cluster": "from aaren.lab.ray_workers import RayWorkers; RayWorkers('local', 1, threads=1)",
 }

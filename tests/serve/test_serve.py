@@ -18,23 +18,25 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("starlette", reason="needs aaren[serve]")
+pytest.importorskip("fastapi", reason="needs aaren[serve]")
 pytest.importorskip("uvicorn", reason="needs aaren[serve]")
+pytest.importorskip("prometheus_client", reason="needs aaren[serve]")
 
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.predict import SampleRows
 from aaren.errors import ConfigError, DataError, UnwritableError
 from aaren.nn.state import state_to_bytes
-from aaren.serve.batcher import Batcher, Limits
+from aaren.serve.access import PromptProtocol
+from aaren.serve.batcher import Batcher, Limits, Pushed
+from aaren.serve.metrics import StreamMetrics
 from aaren.serve.run import _listen, serve
-from aaren.stream.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 TOKEN = "a secret of enough characters"
 
 
-def make_rows() -> SampleRows:
+def make_rows(head: str = "pooled") -> SampleRows:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = Classifier(
@@ -45,7 +47,7 @@ def make_rows() -> SampleRows:
                 width=8,
                 num_heads=2,
                 embedding="causal",
-                head="pooled",
+                head=head,
             )
         )
     learned: Any = {
@@ -72,7 +74,7 @@ def start(state: Path, port: int, **options: Any) -> int:
         try:
             with state.with_suffix(".log").open("w") as log:
                 os.dup2(log.fileno(), 2)
-            serve(ROWS, state, port=port, **options)
+            serve(options.pop("rows", ROWS), state, port=port, **options)
         finally:
             os._exit(1)
     deadline = time.monotonic() + 60
@@ -142,10 +144,10 @@ def test_rows_are_answered_once_and_kept(tmp_path: Path) -> None:
         assert other.to_bytes() == base64.b64decode(held["state"])
         assert ask(port, "/state/nobody")[0] == 404
         assert ask(port, "/healthz")[1] == {"status": "ok", "streams": 2}
-        assert b"\naaren_stream_items_total 7\n" in ask(port, "/metrics")[1]
+        assert b"\naaren_stream_items_total 7.0\n" in ask(port, "/metrics")[1]
         described = ask(port, "/openapi.json")[1]
         assert set(described["paths"]) == {
-            "/push", "/stream", "/state/{key}", "/healthz", "/metrics", "/openapi.json"
+            "/push", "/state/{key}", "/healthz", "/metrics"
         }  # fmt: skip
     with StreamPool(ROWS.model, state) as pool:
         assert len(pool) == 2
@@ -178,14 +180,19 @@ def test_what_cannot_be_used_is_said_and_changes_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cases: list[tuple[Any, int, str]] = [
-        (b"not json", 422, "expected a row or a list of rows"),
-        (b"[" * 100_000, 422, "expected a row or a list of rows"),
-        ([], 422, "from 1 to 4096 rows"),
-        ([GOOD] * 5000, 422, "from 1 to 4096 rows"),
+        (b"not json", 422, "JSON decode error"),
+        (b"[" * 100_000, 400, "parsing the body"),
+        ([], 422, "at least 1 item"),
+        ([GOOD] * 5000, 422, "at most 4096 items"),
+        (b"7", 422, "dictionary"),
         ([GOOD, {"id": "a"}], 422, "row 1: no field 'values'"),
         ({"id": "x" * 300, "values": [1, 2]}, 422, "at most 256 bytes"),
-        ({"id": "a", "values": [1, 2], "seq": -1}, 422, "seq must be a whole number"),
+        ({"id": "a", "values": [1, 2], "seq": -1}, 422, "seq: Input should be greater than or equal to 0"),
+        ([GOOD, {**GOOD, "seq": True}], 422, "row 1: seq: Input should be a valid integer"),
+        ({"id": 1.5, "values": [1, 2]}, 422, "id: Input should be"),
+        ({"values": [1, 2]}, 422, "id: Field required"),
         ({"id": "\ud800", "values": [1, 2]}, 422, "cannot be stored"),
+        ({"id": "a", "values": "x" * 900_000}, 422, "must be a list"),
         (b'{"id": "a", "values": [1, NaN]}', 422, "nan"),
         (b" " * 2_000_000, 413, "at most 1048576 bytes"),
     ]
@@ -195,16 +202,21 @@ def test_what_cannot_be_used_is_said_and_changes_nothing(
             found, answer = ask(port, "/push", content)
             assert (found, words in answer["error"]) == (status, True), (content, answer)
             assert "Traceback" not in answer["error"]
+            assert len(answer["error"]) < 1000
         assert ask(port, "/healthz")[1]["streams"] == 0
         assert ask(port, "/push", [{**GOOD, "id": name} for name in "abc"])[0] == 200
-        assert ask(port, "/push", {**GOOD, "id": "d"})[0] == 503
-        assert ask(port, "/push", {**GOOD, "id": "\ud800"})[0] == 503
+        status, answer = ask(port, "/push", {**GOOD, "id": "d"})
+        assert (status, "room for 3" in answer["error"], "DELETE /state/KEY" in answer["error"]) == (
+            409,
+            True,
+            True,
+        )
         assert ask(port, "/push", GOOD, Content_Type="text/plain")[0] == 415
         assert ask(port, "/push", GOOD, Origin="http://evil.example")[0] == 403
         assert ask(port, "/push", GOOD, Origin=f"http://127.0.0.1:{port}")[0] == 200
         assert ask(port, "/healthz", Host="evil.example")[0] == 421
         assert ask(port, "/nowhere")[0] == 404
-        assert ask(port, "/push", method="GET") == (405, {"error": "/push does not take GET, but POST."})
+        assert ask(port, "/push", method="GET")[0] == 405
         assert ask(port, "/healthz", Host=f"Sensors.Example:{port}")[0] == 200
         with socket.create_connection(("127.0.0.1", port)) as gone:  # in the middle of its rows
             head = f"POST /push HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
@@ -224,6 +236,74 @@ def test_beyond_the_loopback_a_token_is_required(tmp_path: Path, monkeypatch: py
         assert ask(port, "/healthz")[0] == 401
         assert ask(port, "/healthz", Authorization="Bearer wrong")[0] == 401
         assert ask(port, "/push", GOOD, Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_a_refusal_for_ever_is_no_503_and_a_stream_can_be_reset(tmp_path: Path) -> None:
+    with running(tmp_path / "states.db", rows=make_rows(head="flattened")) as port:
+        assert ask(port, "/push", [{**GOOD, "seq": seq} for seq in range(9)])[0] == 200
+        status, answer = ask(port, "/push", {**GOOD, "seq": 9})  # the model was made for 9 items
+        assert status == 409, answer
+        assert "DELETE /state/KEY" in answer["error"]
+        assert ask(port, "/state/a", method="DELETE") == (200, {"id": "a", "reset": True})
+        assert ask(port, "/state/a", method="DELETE")[0] == 404
+        assert ask(port, "/state/a")[0] == 404
+        assert ask(port, "/push", {**GOOD, "seq": 0})[0] == 200
+
+
+def test_a_header_that_came_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AAREN_TOKEN", TOKEN)
+    with running(tmp_path / "states.db") as port, socket.create_connection(("127.0.0.1", port)) as client:
+        lines = [f"Host: 127.0.0.1:{port}", "Authorization: Bearer wrong", f"Authorization: Bearer {TOKEN}"]
+        client.sendall("\r\n".join(["GET /healthz HTTP/1.1", *lines, "", ""]).encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 400")
+
+
+def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PromptProtocol, "head_seconds", 0.3)
+    with running(tmp_path / "states.db") as port:
+        silent = socket.create_connection(("127.0.0.1", port))
+        slow = socket.create_connection(("127.0.0.1", port))
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+        for client in (silent, slow):
+            client.settimeout(30)
+            assert client.recv(1) == b""
+            client.close()
+        assert ask(port, "/healthz")[0] == 200
+
+
+def test_a_silent_websocket_is_closed_and_a_slow_body_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pytest.importorskip("websockets.sync.client")
+    monkeypatch.setattr("aaren.serve.run.Limits", lambda: Limits(idle_seconds=0.3, seconds=1.0))
+    with running(tmp_path / "states.db") as port:
+        with (
+            client.connect(f"ws://127.0.0.1:{port}/stream") as opened,
+            pytest.raises(Exception, match=r"close|received"),
+        ):
+            opened.recv(timeout=30)
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            head = f"POST /push HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            slow.sendall(f"{head}Content-Length: 100\r\n\r\n[".encode())
+            assert slow.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+def test_long_answers_leave_fewer_rows_to_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aaren.serve.run.Limits", lambda: Limits(answer_bytes=1000))
+    with running(tmp_path / "states.db") as port:
+        most = ask(port, "/openapi.json")[1]["paths"]["/push"]["post"]["requestBody"]["content"]
+        most = next(
+            one["maxItems"] for one in most["application/json"]["schema"]["oneOf"] if "maxItems" in one
+        )
+        assert 1 < most < 100
+        assert ask(port, "/push", [{**GOOD, "seq": seq} for seq in range(most)])[0] == 200
+        assert ask(port, "/push", [{**GOOD, "seq": seq} for seq in range(most + 1)])[0] == 422
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 99_999])
+def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: int) -> None:
+    with pytest.raises(ConfigError, match=f"--port {port}: a port is a number from 0 to 65535"):
+        serve(ROWS, tmp_path / "states.db", port=port)
 
 
 def test_a_websocket_answers_as_push_does(tmp_path: Path) -> None:
@@ -288,9 +368,14 @@ def row(key: str, seq: int, value: float = 9.0) -> dict[str, Any]:
     return {"id": key, "values": [value, 0.5], "seq": seq}
 
 
+def read(batcher: Batcher, request: Any) -> Pushed:
+    rows = request if isinstance(request, list) else [request]
+    return batcher.read(rows, [one["seq"] for one in rows])
+
+
 async def send(batcher: Batcher, *requests: Any) -> list[Any]:
     """Send requests at once: they are taken in together."""
-    sent = [batcher.push(batcher.read(request)) for request in requests]
+    sent = [batcher.push(read(batcher, request)) for request in requests]
     return list(await asyncio.gather(*sent, return_exceptions=True))
 
 

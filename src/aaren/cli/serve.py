@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from aaren.errors import MissingDependencyError
+
 
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
@@ -12,7 +14,9 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Any but a loopback address needs AAREN_TOKEN.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="PORT", help="0: a free one, printed to stderr.")] = 8000,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="0: a free one, printed to stderr.")
+    ] = 8000,
     host_name: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name clients call it by; repeatable.")
     ] = None,
@@ -28,12 +32,16 @@ def serve(
     ] = 65_536,
     max_streams: Annotated[int, typer.Option(metavar="N", min=1, help="Streams in all.")] = 10_000_000,
 ) -> None:
-    """Answer rows of many streams over HTTP: POST /push, WS /stream, GET /state/KEY, /metrics.
+    """Answer rows of many streams over HTTP: POST /push, WS /stream, /state/KEY, /metrics.
 
     [bold]aaren serve RUN --state states.db[/]
     """
     from aaren.engine.lines import open_rows
-    from aaren.serve.run import serve as run_server
+
+    try:
+        from aaren.serve.run import serve as run_server
+    except ImportError as error:
+        raise MissingDependencyError("`aaren serve` needs: pip install 'aaren[serve]'") from error
 
     run_server(
         open_rows(run),

@@ -6,13 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aaren.errors import require_extra
 from aaren.files.stdio import write_line
-
-SET_HELP = (
-    "Repeatable: time (field with the time; default: date in forecasting, time in events), threshold (least "
-    "probability of a decision or alarm; 0.9), batch (lines committed together; 512), capacity (streams in "
-    "memory; 65536), metrics (port of 127.0.0.1 for Prometheus; 0: a free one)."
-)
 
 
 def stream(
@@ -32,24 +27,46 @@ def stream(
     alarm: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A class or mark that is an alarm; repeatable.")
     ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)
+    time: Annotated[
+        str, typer.Option(metavar="FIELD", help="Field with the time; default: date, or time (events).")
+    ] = "",
+    threshold: Annotated[
+        float, typer.Option(metavar="P", help="Least probability of a decision or alarm.")
+    ] = 0.9,
+    batch: Annotated[int, typer.Option(metavar="N", help="Lines committed together.")] = 512,
+    capacity: Annotated[
+        int, typer.Option(metavar="N", help="Streams in memory; others wait in the file.")
+    ] = 65_536,
+    metrics: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Prometheus at 127.0.0.1:PORT; 0: a free one."),
     ] = None,
 ) -> None:
     """Answer JSON lines of many streams, each exactly once; after a kill the same command resumes.
 
     [bold]aaren stream RUN --state states.db --input rows.jsonl --out answers.jsonl --follow[/]
     """
-    from contextlib import nullcontext
+    from contextlib import ExitStack
 
     from aaren.engine.lines import LineOptions, open_rows, stream_lines
-    from aaren.fields import build_assigned
-    from aaren.stream.metrics import StreamMetrics, serving
 
-    alarms = tuple(alarm or ())
-    options = build_assigned(LineOptions, assignments or (), key=key, emit=emit, alarms=alarms)
-    rows, counts = open_rows(run), StreamMetrics()
-    with nullcontext() if options.metrics is None else serving(counts.text, options.metrics) as port:
-        if port is not None:
+    options = LineOptions(
+        key=key,
+        time=time,
+        emit=emit,
+        alarms=tuple(alarm or ()),
+        threshold=threshold,
+        batch=batch,
+        capacity=capacity,
+    )
+    rows, on_batch = open_rows(run), None
+    with ExitStack() as stack:
+        if metrics is not None:
+            require_extra("prometheus_client", extra="serve", purpose="--metrics")
+            from aaren.serve.metrics import StreamMetrics
+
+            counts = StreamMetrics()
+            on_batch = counts.count
+            port = stack.enter_context(counts.serving(metrics))
             write_line(f"metrics http://127.0.0.1:{port}/metrics", sys.stderr)
-        stream_lines(rows, state, source, out=out, is_followed=follow, options=options, metrics=counts)
+        stream_lines(rows, state, source, out=out, is_followed=follow, options=options, on_batch=on_batch)

@@ -13,7 +13,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
@@ -23,7 +23,6 @@ from aaren.engine.record import strict_json
 from aaren.engine.setting import find_setting
 from aaren.engine.use import open_run, read_model
 from aaren.errors import AarenError, ConfigError, DataError, unknown_name
-from aaren.stream.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath, field
 
@@ -46,7 +45,6 @@ class LineOptions:
         threshold: a probability.
         batch: lines that are taken in and committed together.
         capacity: streams in memory.
-        metrics: the port of 127.0.0.1 that answers with Prometheus metrics; 0: a free one; None: no metrics.
     """
 
     key: str = "id"
@@ -56,7 +54,6 @@ class LineOptions:
     threshold: float = 0.9
     batch: int = 512
     capacity: int = 65_536
-    metrics: int | None = None
 
     def __post_init__(self) -> None:
         if self.emit not in EMITS:
@@ -199,7 +196,7 @@ def stream_lines(
     out: Path | None = None,
     is_followed: bool = False,
     options: LineOptions | None = None,
-    metrics: StreamMetrics | None = None,
+    on_batch: Callable[..., None] | None = None,
 ) -> int:
     """Take in an input from where the last commit ended, write answers, and return how many lines it took.
 
@@ -211,10 +208,10 @@ def stream_lines(
             twice, with the same offset.
         is_followed: wait for more at the end of the file.
         options: how lines are read and answered.
-        metrics: updated with every batch.
+        on_batch: told of every batch that was committed: its `items`, `outputs` and `seconds`, and how many
+            `streams` and `lag_bytes` of the input there are.
     """
     options = options or LineOptions()
-    metrics = metrics or StreamMetrics()
     unknown = [name for name in options.alarms if name not in rows.names]
     if unknown:
         raise unknown_name("--alarm", unknown[0], rows.names)
@@ -235,9 +232,10 @@ def stream_lines(
             answers = _answer(rows, pool, offset, batch, options)
             _write(answers, target)
             pool.commit(offset + len(batch))
-            metrics.streams, metrics.lag_bytes = len(pool), lines.lag_bytes
-            seconds = time.perf_counter() - start
-            metrics.count(items=len(batch), outputs=len(answers), seconds=seconds)
+            if on_batch is not None:
+                seconds = time.perf_counter() - start
+                sizes = {"items": len(batch), "outputs": len(answers), "streams": len(pool)}
+                on_batch(**sizes, seconds=seconds, lag_bytes=lines.lag_bytes)
         return pool.committed - begun
     finally:
         pool.close()

@@ -19,7 +19,7 @@ from aaren.engine.lines import read_row
 from aaren.engine.record import strict_json
 from aaren.errors import AarenError, DataError
 from aaren.nn.state import state_to_bytes
-from aaren.stream.metrics import StreamMetrics
+from aaren.serve.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath
 
@@ -29,16 +29,22 @@ class Limits:
     """What a client may ask for."""
 
     body_bytes: int = 1 << 20
-    items: int = 4096  # of one request
+    items: int = 4096  # of one request; fewer where answers are long
+    answer_bytes: int = 8 << 20  # of one request, about
     key_bytes: int = 256
     streams: int = 10_000_000  # in all
     state_bytes: int = 1 << 20  # of one stream
     waiting_items: int = 65_536
     seconds: float = 30.0  # until a request is answered
+    idle_seconds: float = 600.0  # between two messages of a WebSocket
 
 
 class BusyError(AarenError):
-    """The server has too much to do, or no room: the client may try again."""
+    """The server has too much to do: the client may try again."""
+
+
+class FullError(AarenError):
+    """There is no room for another stream until one is reset, or the server started with --max-streams."""
 
 
 @dataclass(slots=True)
@@ -74,28 +80,20 @@ class Batcher:
         self._num_waiting = 0
         self._task: asyncio.Task[None] | None = None
 
-    def read(self, content: object) -> Pushed:
-        """Check the rows of a request: one object, or a list of them."""
-        given = content if isinstance(content, list) else [content]
-        if not 1 <= len(given) <= self.limits.items:
-            raise DataError(f"a request has from 1 to {self.limits.items} rows; got {len(given)}.")
-        pushed = Pushed()
-        for number, row in enumerate(given):
+    def read(self, rows: Sequence[Mapping[str, Any]], seqs: Sequence[int | None]) -> Pushed:
+        """Read the rows of a request, which have numbers or None."""
+        pushed = Pushed(rows=list(rows), seqs=[-1 if seq is None else seq for seq in seqs])
+        for number, row in enumerate(rows):
             try:
                 key, item, others = read_row(self._rows, row, self.key, self._clock)
                 if len(key.encode(errors="replace")) > self.limits.key_bytes:
                     raise DataError(f"a key has at most {self.limits.key_bytes} bytes; got {key[:40]!r}...")
-                seq = row.get("seq", -1)
-                if "seq" in row and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 0):
-                    raise DataError(f"seq must be a whole number of at least 0; got {seq!r}.")
                 if pushed.keys and set(others) != set(pushed.extras):
                     raise DataError("all rows of a request have the same fields.")
             except AarenError as error:
                 raise DataError(f"row {number}: {error} Nothing of the request was taken in.") from error
             pushed.keys.append(key)
             pushed.items.append(item)
-            pushed.seqs.append(seq)
-            pushed.rows.append(row)
             for name, value in others.items():
                 pushed.extras.setdefault(name, []).append(value)
         return pushed
@@ -150,8 +148,8 @@ class Batcher:
         except Exception as error:
             return [one if isinstance(one, Exception) else error for one in outcomes]
         count = sum(len(request.keys) for request, _ in taken)
-        self._metrics.streams = len(self.pool)
-        self._metrics.count(items=count, outputs=count, seconds=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self._metrics.count(items=count, outputs=count, seconds=seconds, streams=len(self.pool))
         return [one if isinstance(one, Exception) else next(answers) for one in outcomes]
 
     def _take_in(self, requests: Sequence[Pushed]) -> list[list[Any] | Exception]:
@@ -189,9 +187,7 @@ class Batcher:
         if len(pool) + len(set(whole.keys)) > self.limits.streams:
             new = sum(key not in pool for key in set(whole.keys))
             if len(pool) + new > self.limits.streams:
-                raise BusyError(
-                    f"there are {len(pool)} streams, and room for {self.limits.streams}: --max-streams."
-                )
+                raise FullError(f"there are {len(pool)} streams, and room for {self.limits.streams}.")
         extras: dict[str, Any] = dict(whole.extras)
         return pool.push(whole.keys, whole.items, seq=whole.seqs, **extras)
 
@@ -248,6 +244,16 @@ class Batcher:
             return None if held is None else state_to_bytes(held, fingerprint=self.pool.fingerprint), seq
 
         return await asyncio.get_running_loop().run_in_executor(self._worker, read)
+
+    async def reset(self, key: str) -> bool:
+        """Forget a stream, on the disk too, and tell whether there was one."""
+
+        def forget() -> bool:
+            dropped = self.pool.drop([key])
+            self.pool.commit()
+            return bool(dropped)
+
+        return await asyncio.get_running_loop().run_in_executor(self._worker, forget)
 
     async def close(self) -> None:
         """Answer what waits, commit, and give the file back."""

@@ -8,16 +8,21 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import uvicorn
+
 from aaren.engine.record import strict_json
-from aaren.errors import ConfigError, MissingDependencyError
+from aaren.errors import ConfigError
 from aaren.files.stdio import write_line
+from aaren.serve.access import LOOPBACK, Access, PromptProtocol
+from aaren.serve.app import make_app
 from aaren.serve.batcher import Batcher, Limits
-from aaren.stream.metrics import StreamMetrics
+from aaren.serve.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath
 
 TOKEN_VARIABLE = "AAREN_TOKEN"
 LEAST_TOKEN = 16  # characters
+LAST_PORT = 65_535
 BACKLOG = 2048  # connections, and as many that wait
 GARBAGE_OBJECTS = 50_000  # new ones that the garbage collector waits for; Python's own choice is 700
 SWITCH_SECONDS = (
@@ -50,12 +55,6 @@ def serve(
         capacity: streams in memory.
         max_streams: streams in all.
     """
-    try:
-        import uvicorn
-
-        from aaren.serve.app import LOOPBACK, Access, make_app
-    except ImportError as error:
-        raise MissingDependencyError("`aaren serve` needs: pip install 'aaren[serve]'") from error
     token = os.environ.get(TOKEN_VARIABLE, "")
     if token and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
         raise ConfigError(f"{TOKEN_VARIABLE} must have at least {LEAST_TOKEN} printable ASCII characters.")
@@ -77,14 +76,20 @@ def serve(
             example = rows.example(clock)
             item, extras = rows.read(example, clock)
             answer = pool.prepare(item, **extras)
-            if answer is not None and key in rows.answers([answer], [example], clock)[0]:
-                raise ConfigError(f"--key {key}: answers have a field of this name. Rename the key.")
+            if answer is not None:
+                named = rows.answers([answer], [example], clock)[0]
+                if key in named:
+                    raise ConfigError(f"--key {key}: answers have a field of this name. Rename the key.")
+                most = limits.answer_bytes // len(strict_json(named))
+                limits = replace(limits, items=max(1, min(limits.items, most)))
             metrics = StreamMetrics()
             batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
             hosts = tuple(name.lower() for name in (*LOOPBACK, host, *host_names))
             access = Access(hosts=hosts, token=token)
+            shown_row = {key: "s1", **example, "seq": 0}
             config = uvicorn.Config(
-                make_app(batcher, metrics, access),
+                make_app(batcher, access, metrics.text, shown_row),
+                http=PromptProtocol,
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
@@ -104,10 +109,9 @@ def serve(
             gc.freeze()
             gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
             sys.setswitchinterval(SWITCH_SECONDS)
-            shown_row = strict_json({key: "s1", **example, "seq": 0})
             listening.listen(BACKLOG)  # whoever reads the next line may connect
             write_line(f"serving http://{shown}:{address[1]}", sys.stderr)
-            write_line(f"POST /push takes rows such as {shown_row}", sys.stderr)
+            write_line(f"POST /push takes rows such as {strict_json(shown_row)}", sys.stderr)
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             pool.close()
@@ -121,13 +125,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= LAST_PORT:
+        raise ConfigError(f"--port {port}: a port is a number from 0 to {LAST_PORT}.")
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # With its protocol: asyncio sends small answers at once (TCP_NODELAY) only where it is named.
         opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(address)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(f"cannot listen at {host}, port {port}: {error}. Choose another --port.") from error
     return opened
 
