@@ -136,7 +136,7 @@ def test_no_permission_to_write() -> None:
     closed.chmod(0o500)
     with (
         without_rights(),
-        pytest.raises(StateError, match=r"cannot write to .*Choose another folder \(--out\)"),
+        pytest.raises(StateError, match=r"cannot write to .*Choose another place"),
     ):
         run(TOY, "--out", str(closed / "runs"))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aaren.datasets.dates import as_iso, look_like_dates, refuse_unordered
+from aaren.datasets.dates import as_iso, look_like_dates, read_date, refuse_unordered
 from aaren.errors import DataError
 
 
@@ -61,3 +61,32 @@ def test_whole_numbers_that_are_meant_as_dates() -> None:
     assert look_like_dates(np.array([202512, 202601])) == "%Y%m"
     for numbers in ([1, 2], [1999, 2000], [20251231, 20251232], [202512, 202513], [1767868885, 1767868999]):
         assert look_like_dates(np.array(numbers)) == ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "now",
+        "today",
+        "-1",
+        "9" * 30,
+        "99999-01-01",
+        "2026-13-01",
+        "2026-02-30",
+        "soon",
+        "",
+        True,
+        20260131,
+        None,
+    ],
+)
+def test_a_date_of_a_row_is_year_first_or_refused(value: object) -> None:
+    with pytest.raises(DataError, match="'date' must be a date like 2026-01-31 07:00; got"):
+        read_date(value, name="date")
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-31", "2026-01-31 07", "2026-01-31T07:00", "0001-01-01", "9999-12-31 23:59:59.5"]
+)
+def test_a_date_of_a_row_is_read(text: str) -> None:
+    assert str(read_date(text, name="date")).startswith(text[:10])

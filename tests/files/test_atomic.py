@@ -51,3 +51,8 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     remove_leftovers(tmp_path, "update-*")
     assert [item.name for item in tmp_path.iterdir()] == ["update-1"]
+
+
+def test_a_name_with_a_zero_byte_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="zero byte"):
+        write_text(tmp_path / "a\0b", "text")

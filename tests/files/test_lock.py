@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.errors import StateError
+from aaren.errors import StateError, UnwritableError
 from aaren.files.atomic import write_text
 from aaren.files.lock import InUseError, locked, locked_file
 
@@ -38,13 +38,12 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "file/folder", "zero\0byte", "x" * 5000])
+def test_a_place_that_cannot_be_written(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(StateError, match=r"cannot write to .*Choose another folder"),
-        locked(tmp_path / "file"),
-    ):
-        pass
+    for hold in (locked, locked_file):
+        with pytest.raises(UnwritableError, match="cannot write to"), hold(tmp_path / name / "more"):
+            pass
 
 
 def add_one(path: Path) -> None:

@@ -216,6 +216,7 @@ def test_what_cannot_be_used_is_said_and_changes_nothing(
         assert ask(port, "/push", GOOD, Origin=f"http://127.0.0.1:{port}")[0] == 200
         assert ask(port, "/healthz", Host="evil.example")[0] == 421
         assert ask(port, "/nowhere")[0] == 404
+        assert ask(port, "/state/%00")[0] == 404
         assert ask(port, "/push", method="GET")[0] == 405
         assert ask(port, "/healthz", Host=f"Sensors.Example:{port}")[0] == 200
         with socket.create_connection(("127.0.0.1", port)) as gone:  # in the middle of its rows

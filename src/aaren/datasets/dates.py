@@ -4,6 +4,7 @@ pandas decides by the first date alone: 01.02.2026 is January the 2nd to it, wha
 """
 
 import re
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _NUMBERS = re.compile(r"\s*(\d{1,2})([./-])(\d{1,2})(?:\2(\d{4}|\d{2})(?!\d)|\2?(?=\s|$))(.*)", re.DOTALL)
 _CLOCK = re.compile(r"\s*\d{1,2}:\d{2}")
 _HOUR = re.compile(r"^([ T])(?=\d:)")  # of one digit
+_ISO = re.compile(r"\s*\d{4}-\d\d(-\d\d([ T]\d\d(:\d\d(:\d\d(\.\d+)?)?)?)?)?\s*", re.ASCII)
 LAST_MONTH = 12
 
 
@@ -84,6 +86,22 @@ def refuse_unordered(given: object, *, name: str) -> None:
     """
     if isinstance(given, str) and (_NUMBERS.match(given) or _CLOCK.match(given)):
         raise DataError(f"{name}={given!r}: write it year first, as 2026-01-31 08:15.")
+
+
+def read_date(value: object, *, name: str) -> np.datetime64:
+    """Return a field of a row that is a date, year first.
+
+    >>> read_date("2026-01-31 07:00", name="date")
+    np.datetime64('2026-01-31T07:00:00')
+    """
+    try:
+        if not isinstance(value, str) or not _ISO.fullmatch(value):
+            raise ValueError(value)
+        return np.datetime64(value.strip(), "s")
+    except ValueError as error:
+        raise DataError(
+            f"the field {name!r} must be a date like 2026-01-31 07:00; got {short(value)}."
+        ) from error
 
 
 def look_like_dates(numbers: NDArray[np.int64]) -> str:

@@ -358,7 +358,7 @@ def _end_of_committed(content: mmap.mmap, committed: int, batch: int, out: Path)
             raise DataError(
                 f"{out} holds answers up to line {offset}, but --state ends before line {committed}, more "
                 f"than a batch of {batch} earlier: they do not belong together. Name the state that was used "
-                f"with it, or another file; if a larger --set batch was killed, that one."
+                f"with it, or another file; if a larger --batch was killed, that one."
             )
         end = begin
     return end

@@ -1,5 +1,6 @@
 """Atomic writes of files and folders: a reader never sees half of one."""
 
+import errno
 import os
 import shutil
 import time
@@ -15,6 +16,8 @@ def replacing(path: Path) -> Iterator[Path]:
     What is written there may be a file or a folder; it is flushed to the disk before it is renamed. A
     symbolic link stays one, and what it points to is replaced; a file that was there keeps its permissions.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "a name with a zero byte", str(path))
     if path.is_symlink():
         path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,21 +25,13 @@ class InUseError(StateError):
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder, which is made if need be, or say who holds it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_held(folder / LOCK_FILE, folder, 0.0))
-        except OSError as error:
-            raise UnwritableError(
-                f"cannot write to {folder}: {error}. Choose another folder (--out)."
-            ) from error
+    with _held(folder / LOCK_FILE, folder, 0.0):
         yield
 
 
 @contextmanager
 def locked_file(path: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
     """Hold a file that is to be written, by a lock beside it, once whoever holds it is done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with _held(path.with_name(f".{path.name}.lock"), path, wait_seconds):
         yield
 
@@ -50,6 +42,7 @@ def _held(lock_file: Path, target: Path, wait_seconds: float) -> Iterator[None]:
         lock_file, thread_local=False
     )  # a pool may be closed by another thread than it was opened by
     try:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=wait_seconds)
     except Timeout as error:
         holder = _holder(lock_file)
@@ -58,6 +51,8 @@ def _held(lock_file: Path, target: Path, wait_seconds: float) -> Iterator[None]:
             f"{target} is in use by process {holder}{waited}. Wait for it, end it, or choose another place.",
             holder=holder,
         ) from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise UnwritableError(f"cannot write to {target}: {error}. Choose another place.") from error
     try:
         with contextlib.suppress(OSError):  # on a full disk the lock holds, without a name
             lock_file.write_text(str(os.getpid()))

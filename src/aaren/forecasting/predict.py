@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from aaren.datasets.dates import read_date
 from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import ConfigError, DataError
@@ -158,15 +159,7 @@ class ForecastRows(RowPath):
         raw = [number(row, name) for name in self.columns]
         if not self.has_dates:
             return raw, {}
-        text = field(row, time)
-        try:
-            date = np.datetime64(text, "s")
-        except (ValueError, TypeError) as error:
-            raise DataError(
-                f"the field {time!r} must be a date like 2026-01-31 07:00; got {text!r}."
-            ) from error
-        if np.isnat(date):
-            raise DataError(f"the field {time!r} must be a date; got {text!r}.")
+        date = read_date(field(row, time), name=time)
         dates = np.array([date])
         if self.lagged is not None:
             return raw, {"slot": int(find_slots(dates, self.lagged.clock, self.lagged.slot_seconds)[0])}
