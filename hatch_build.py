@@ -34,7 +34,6 @@ ROOT = Path(__file__).parent
 SOURCES = ROOT / "src/aaren/ops/cpu"
 KERNELS = ("scan.c", "dropout.c")  # compiled for every type and instruction set
 RUNTIME = ROOT / "src/aaren/stream/native"  # runs exported programs; compiled for every instruction set
-LANES = 24  # streams that the runtime takes through an operation together; a multiple of its tiles of rows
 MODES = ("auto", "cc", "zig", "none")
 # The extra does not exist. It is what pip prints if ziglang is unavailable, and says what else can be done.
 ZIG_REQUIREMENT = "ziglang[or-set-AAREN_KERNEL-to-none]>=0.14"
@@ -245,7 +244,7 @@ def compile_library(
                 for kernel in KERNELS:
                     into = Path(folder, f"{Path(kernel).stem}_{bits}_{name}.o")
                     jobs.append((SOURCES / kernel, defines, into))
-            defines = [*cpu_flag(command, cpu), f"-DAAREN_API={api}", f"-DAAREN_LANES={LANES}"]
+            defines = [*cpu_flag(command, cpu), f"-DAAREN_API={api}"]
             defines += [f"-D{function}={function}_{name}" for function in ("aaren_run", "aaren_run_many")]
             defines.append("-ffp-contract=fast")  # alone and beside others: the same loops
             jobs.append((RUNTIME / "many.c", defines, Path(folder, f"runtime_{name}.o")))

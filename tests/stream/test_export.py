@@ -23,7 +23,8 @@ from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.artifact import Artifact, build_library, read_rows
 from aaren.stream.export import c_string, export_stream, identifier
-from aaren.stream.native.engine import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK, compile_step
+from aaren.stream.native.engine import compile_step
+from aaren.stream.native.program import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK
 from aaren.stream.whole import calendar_marks, find_whole_step
 
 pytestmark = pytest.mark.skipif(

@@ -38,8 +38,7 @@ from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.artifact import Artifact
 from aaren.stream.export import Exported, StateBlocks, export_stream
-from aaren.stream.native.engine import BAD_STATE, OK
-from aaren.stream.native.program import Leaf
+from aaren.stream.native.program import BAD_STATE, OK, Leaf
 from aaren.stream.onnx import OnnxStream, state_names
 from aaren.stream.session import largest
 from aaren.stream.whole import WholeStep

@@ -1,7 +1,6 @@
 """The native engine: the answers and states of torch, bad items refused, what cannot be lowered named."""
 
 import itertools
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -22,8 +21,9 @@ from aaren.nn.conv import Conv
 from aaren.nn.state import state_to_bytes
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.native import program
-from aaren.stream.native.engine import BAD_INDEX, BAD_INPUT, LANES, OK, NativeStep, compile_step
+from aaren.stream.native import header, program
+from aaren.stream.native.engine import NativeStep, compile_step
+from aaren.stream.native.program import BAD_INDEX, BAD_INPUT, OK
 from aaren.stream.native.record import LoweringError
 from aaren.stream.session import Session
 
@@ -364,6 +364,8 @@ class Peeking(nn.Module):
             return x * x.tolist()[0][0], state
         if self.how == "bits":
             return (x.long() & 6).float(), state
+        if self.how == "erf":
+            return x.erf(), state
         return torch.fft.fft(self.layer(x)).real, state
 
 
@@ -374,6 +376,10 @@ class Peeking(nn.Module):
         ("list", "depends on its numbers in Python"),
         ("bits", r"does not know the operation aten.bitwise_and on bits of numbers"),
         ("fft", r"does not know .*test_native.py:\d+ \(step\)"),
+        (
+            "erf",
+            r"does not know the operation aten.erf.default; it knows abs, add, .*where \(used at .*\(step\)",
+        ),
     ],
 )
 def test_what_cannot_be_lowered_is_named_with_its_line(how: str, words: str) -> None:
@@ -387,14 +393,39 @@ def test_what_cannot_be_lowered_is_named_with_its_line(how: str, words: str) -> 
         compile_step(run, [torch.ones(1, 2)], (torch.zeros(1, 1),), largest=1.0)
 
 
-def test_the_tables_of_python_and_c_agree() -> None:
-    source = (hatch_build.RUNTIME / "runtime.c").read_text()
-    tables = [
-        re.findall(r"[A-Z0-9_]+", body) for body in re.findall(r"^enum \{(.*?)\};", source, re.S | re.M)
+def test_python_reads_its_tables_from_the_header(tmp_path: Path) -> None:
+    """What the parser makes of `runtime.h` is what a compiler makes of it."""
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc")
+    lines = [
+        f'printf("%d\\n", (int){name});' for table in header.ENUMS.values() for name in [*table, "PANEL"]
     ]
-    rename = {"isnan": "IS_NAN", "isfinite": "IS_FINITE"}
-    wanted = [program.KINDS, program.CODES, program.REDUCTIONS]
-    assert tables == [[rename.get(name, name.upper()) for name in table] for table in wanted]
+    lines += [
+        f'printf("%d\\n", (int){size});'
+        for name, struct in header.STRUCTS.items()
+        for size in [f"sizeof({name})", *(f"offsetof({name}, {field})" for field in struct.names)]
+    ]
+    source = tmp_path / "tables.c"
+    source.write_text(
+        '#define AAREN_INSIDE\n#include "runtime.h"\n#include <stdio.h>\n'
+        f"int main(void) {{ {' '.join(lines)} return 0; }}"
+    )
+    command = ["gcc", "-std=c99", f"-I{hatch_build.RUNTIME}", str(source), "-o", str(tmp_path / "tables")]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(tmp_path / "tables")], capture_output=True, text=True, check=True)
+    wanted = [
+        number for table in header.ENUMS.values() for number in [*table.values(), header.DEFINES["PANEL"]]
+    ]
+    for struct in header.STRUCTS.values():
+        wanted += [struct.itemsize, *(struct.fields[name][1] for name in struct.names)]
+    assert [int(line) for line in done.stdout.split()] == wanted
+    assert len(wanted) > 80
+
+
+def test_every_code_has_its_place_in_the_runtime() -> None:
+    source = (hatch_build.RUNTIME / "runtime.c").read_text()
+    for name in header.ENUMS["codes"]:
+        assert f"case {name}:" in source, name
 
 
 @pytest.mark.parametrize("lanes", [1, 24])
@@ -405,7 +436,3 @@ def test_the_runtime_compiles_without_a_warning(compiler: str, lanes: int, tmp_p
     flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", f"-DAAREN_LANES={lanes}"]
     source = str(hatch_build.RUNTIME / "runtime.c")
     subprocess.run([compiler, *flags, source, "-o", str(tmp_path / "runtime.o")], check=True)
-
-
-def test_scratch_has_room_for_as_many_streams_as_the_library_takes_together() -> None:
-    assert LANES == hatch_build.LANES

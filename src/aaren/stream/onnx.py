@@ -23,23 +23,19 @@ from aaren.files.atomic import write_bytes
 from aaren.nn.state import flatten
 from aaren.stream.native.assemble import simplify
 from aaren.stream.native.lower import Lowering
-from aaren.stream.native.program import CODES, PANEL, REDUCTIONS, Op
+from aaren.stream.native.program import BAD_INDEX, BAD_INPUT, BAD_OUTPUT, CODES, PANEL, REDUCTIONS, Op
 from aaren.stream.native.record import LoweringError, Recording, Ref, record
 from aaren.stream.whole import WholeStep
 
 OPSET, IR_VERSION = 20, 10
-BAD_INPUT, BAD_INDEX, BAD_OUTPUT = 1, 2, 3  # as runtime.h
 FILE = "model.onnx"
 TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}  # of onnx.TensorProto
 SAME = {  # as ONNX calls what takes numbers of one type and gives the same
     "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh",
-    "sigmoid": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "neg": "Neg", "abs": "Abs",
-    "floor": "Floor", "round": "Round", "erf": "Erf", "sign": "Sign", "reciprocal": "Reciprocal",
-    "elu": "Elu", "gelu": "Gelu", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div",
-    "maximum": "Max", "minimum": "Min", "pow": "Pow",
+    "sigmoid": "Sigmoid", "softplus": "Softplus", "relu": "Relu", "abs": "Abs", "floor": "Floor",
+    "gelu": "Gelu", "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max",
 }  # fmt: skip
 COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
-FLOAT_ONLY = ("erf", "gelu", "gelu_tanh", "elu")  # which onnxruntime has for float32 alone
 
 
 def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
@@ -419,10 +415,7 @@ class _Graph:
             return self.node("Not", [found], torch.bool) if code == "ne" else found
         if code == "isnan":
             return self.node("IsNaN", given, torch.bool)
-        if code == "isfinite":
-            rest = self.node("Sub", [given[0], given[0]], kinds[0])
-            return self.node("Equal", [rest, self.number(0.0, kinds[0])], torch.bool)
-        if code in FLOAT_ONLY and dtype == torch.float64:
+        if code == "gelu" and dtype == torch.float64:  # onnxruntime has it for float32 alone
             narrow = [self.cast(part, torch.float32) for part in given]
             return self.cast(self.apply(code, narrow, kinds, torch.float32, numbers), dtype)
         x = [self.cast(part, dtype) for part in given]
@@ -441,10 +434,6 @@ class _Graph:
             return do("Add", do("Max", x[0], self.number(0.0, dtype)), tail())
         if code in SAME:
             return do(SAME[code], *x)
-        if code == "gelu_tanh":
-            return self.node("Gelu", x, dtype, approximate="tanh")
-        if code == "rsqrt":
-            return do("Reciprocal", do("Sqrt", x[0]))
         if code == "silu":
             return do("Mul", x[0], do("Sigmoid", x[0]))
         if code == "log_sigmoid":
@@ -453,23 +442,12 @@ class _Graph:
             top = float(torch.finfo(dtype).max) if dtype.is_floating_point else 2.0**62
             low, high = (self.number(max(min(end, top), -top), dtype) for end in numbers)
             return do("Min", do("Max", x[0], low), high)
-        if code == "addcmul":
-            product = do("Mul", x[1], x[2])
-            return do(
-                "Add",
-                x[0],
-                product if numbers[0] == 1.0 else do("Mul", product, self.number(numbers[0], dtype)),
-            )
         if code == "lerp":
             return do("Add", x[0], do("Mul", x[2], do("Sub", x[1], x[0])))
         if code == "remainder":
             if not dtype.is_floating_point:
                 return do("Mod", *x)
             return do("Sub", x[0], do("Mul", x[1], do("Floor", do("Div", *x))))
-        if code == "log1p":
-            return do("Log", do("Add", one, x[0]))
-        if code == "expm1":
-            return do("Sub", do("Exp", x[0]), one)
         raise LoweringError(f"the ONNX export does not know the operation {code}.")
 
     def linear(self, op: Op) -> None:
@@ -607,16 +585,12 @@ class _Graph:
         axes = self.constant(np.array([2], np.int64))
         if code == "argmax":
             made = self.node("ArgMax", [given], torch.int64, axis=2, keepdims=0)
-        elif code in ("any", "all"):
-            least = "ReduceMax" if code == "any" else "ReduceMin"
+        elif code == "all":
             wide = self.cast(given, torch.float32)
-            made = self.cast(self.node(least, [wide, axes], torch.float32, keepdims=0), torch.bool)
+            made = self.cast(self.node("ReduceMin", [wide, axes], torch.float32, keepdims=0), torch.bool)
         else:
-            dtype = out.dtype
-            kind = {"sum": "Sum", "mean": "Mean", "amax": "Max", "amin": "Min", "logsumexp": "LogSumExp"}[
-                code
-            ]
-            made = self.node(f"Reduce{kind}", [self.cast(given, dtype), axes], dtype, keepdims=0)
+            kind = {"sum": "ReduceSum", "mean": "ReduceMean"}[code]
+            made = self.node(kind, [self.cast(given, out.dtype), axes], out.dtype, keepdims=0)
         self.write(out, made, op.size[:3], op.strides[0][:3])
 
     def softmax(self, op: Op) -> None:

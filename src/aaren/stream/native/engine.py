@@ -21,31 +21,15 @@ from aaren.errors import StateError
 from aaren.ops.cpu import library
 from aaren.ops.cpu.threads import run as run_on_threads
 from aaren.stream.native.assemble import assemble
-from aaren.stream.native.program import Leaf, Program
+from aaren.stream.native.header import DEFINES, STRUCTS
+from aaren.stream.native.program import OK, Leaf, Program
 from aaren.stream.native.record import LoweringError, Recording, record
 
-LANES = 24  # AAREN_LANES, as hatch_build.py sets it
+LANES = DEFINES["AAREN_MANY_LANES"]
 FEW = 48  # streams: to wake another thread takes as long as to step them
-OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME, BAD_WEIGHTS = range(7)
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 # From the inputs, in leaves, and a state to the outputs, in leaves, and the state after them.
 Step = Callable[[list[Tensor], StateT], tuple[list[Tensor], StateT]]
-
-
-class _ProgramStruct(ctypes.Structure):
-    """`aaren_program` of runtime.h."""
-
-    _fields_ = (
-        ("ops", ctypes.c_void_p),
-        ("inputs", ctypes.c_void_p),
-        ("outputs", ctypes.c_void_p),
-        ("weights", ctypes.c_void_p),
-        *((name, ctypes.c_uint32) for name in ("num_ops", "num_inputs", "num_outputs")),
-        *(
-            (name, ctypes.c_uint32)
-            for name in ("state_bytes", "input_bytes", "output_bytes", "scratch_bytes", "output_at")
-        ),
-    )
 
 
 def compile_step(
@@ -160,21 +144,19 @@ class NativeStep(Generic[StateT]):
         self._weights[:] = np.frombuffer(program.weights, np.uint8)
         self._ops = program.ops
         self._inputs, self._outputs = program.input_fields(), program.output_fields()
-        self._struct = _ProgramStruct(
-            self._ops.ctypes.data,
-            self._inputs.ctypes.data,
-            self._outputs.ctypes.data,
-            self._weights.ctypes.data,
-            len(self._ops),
-            len(self._inputs),
-            len(self._outputs),
-            program.state_bytes,
-            program.input_bytes,
-            program.output_bytes,
-            program.scratch_bytes,
-            program.output_at,
-        )
-        self._address = ctypes.addressof(self._struct)
+        self._struct = np.zeros(1, STRUCTS["aaren_program"])
+        for name, array in (
+            ("ops", self._ops),
+            ("inputs", self._inputs),
+            ("outputs", self._outputs),
+            ("weights", self._weights),
+        ):
+            self._struct[name] = array.ctypes.data
+        for name in ("ops", "inputs", "outputs"):
+            self._struct[f"num_{name}"] = len(getattr(self, f"_{name}"))
+        for name in ("state_bytes", "input_bytes", "output_bytes", "scratch_bytes", "output_at"):
+            self._struct[name] = getattr(program, name)
+        self._address = self._struct.ctypes.data
 
     def slab(self, count: int) -> Slab:
         """Return room for the states of some streams."""

@@ -15,17 +15,14 @@ from aaren.stream.native.program import CODES, PANEL, REDUCTIONS, TYPES, Op, con
 from aaren.stream.native.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
 
 UNARY = {
-    "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",
-    "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "neg": "neg", "abs": "abs", "floor": "floor",
-    "isnan": "isnan", "isfinite": "isfinite", "expm1": "expm1", "log1p": "log1p", "reciprocal": "reciprocal",
-    "erf": "erf", "sign": "sign", "round": "round", "logical_not": "not", "bitwise_not": "not",
-    "clone": "copy", "_to_copy": "copy", "alias": "copy", "contiguous": "copy",
-    "log_sigmoid_forward": "log_sigmoid",
+    "exp": "exp", "log": "log", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",
+    "sigmoid": "sigmoid", "log_sigmoid_forward": "log_sigmoid", "relu": "relu", "silu": "silu", "abs": "abs",
+    "floor": "floor", "isnan": "isnan", "bitwise_not": "not", "clone": "copy", "_to_copy": "copy",
 }  # fmt: skip
 BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "minimum": "minimum",
-    "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "logical_and": "and",
-    "logical_or": "or", "bitwise_and": "and", "bitwise_or": "or", "remainder": "remainder", "pow": "pow",
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "eq": "eq", "ne": "ne",
+    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "bitwise_and": "and", "bitwise_or": "or",
+    "remainder": "remainder",
 }  # fmt: skip
 
 
@@ -68,8 +65,10 @@ class Lowering:
             raise self.unsupported(f"the operation aten.{base} on bits of numbers")
         if base in UNARY:
             self.elementwise(UNARY[base], node.outputs[0], [node.args[0]])
-        elif base == "square" or (base == "pow" and node.args[1] == 2):
+        elif base == "pow" and node.args[1] == 2:
             self.elementwise("mul", node.outputs[0], [node.args[0], node.args[0]])
+        elif base == "neg":
+            self.elementwise("mul", node.outputs[0], [node.args[0], -1.0])
         elif base == "rsub":
             self.binary("sub", node, [node.args[1], node.args[0]])
         elif base in BINARY:
@@ -79,7 +78,7 @@ class Lowering:
         else:
             rule: Callable[[Node], None] | None = getattr(self, f"lower_{base}", None)
             if rule is None:
-                raise self.unsupported(f"the operation aten.{base}.{overload}")
+                raise self.unsupported(f"the operation aten.{base}.{overload}; it knows {supported()}")
             rule(node)
 
     def unsupported(self, what: str) -> LoweringError:
@@ -177,13 +176,9 @@ class Lowering:
         self.elementwise("copy", node.outputs[0], [ratio])
 
     def lower_gelu(self, node: Node) -> None:
-        code = "gelu_tanh" if node.kwargs.get("approximate") == "tanh" else "gelu"
-        self.elementwise(code, node.outputs[0], [node.args[0]])
-
-    def lower_elu(self, node: Node) -> None:
-        if node.args[1:] not in ((), (1,), (1.0,)):
-            raise self.unsupported("elu with other constants than 1")
-        self.elementwise("elu", node.outputs[0], [node.args[0]])
+        if node.kwargs.get("approximate", "none") != "none":
+            raise self.unsupported("gelu by tanh")
+        self.elementwise("gelu", node.outputs[0], [node.args[0]])
 
     def lower_softplus(self, node: Node) -> None:
         if len(node.args) > 1 and node.args[1] != 1:
@@ -206,17 +201,8 @@ class Lowering:
         bounds = (-math.inf if low is None else float(low), math.inf if high is None else float(high))
         self.elementwise("clamp", node.outputs[0], [node.args[0]], bounds)
 
-    lower_clamp_min = lower_clamp
-
-    def lower_addcmul(self, node: Node) -> None:
-        value = float(node.kwargs.get("value", 1))
-        self.elementwise("addcmul", node.outputs[0], node.args[:3], (value, 0.0))
-
     def lower_lerp(self, node: Node) -> None:
         self.elementwise("lerp", node.outputs[0], node.args)
-
-    def lower_copy(self, node: Node) -> None:
-        self.elementwise("copy", node.outputs[0], [node.args[1]])
 
     # Moving numbers
 
@@ -279,10 +265,6 @@ class Lowering:
 
     def lower_embedding(self, node: Node) -> None:
         self.gather(node.outputs[0], node.args[0], 0, node.args[1], wraps=False)
-
-    def lower_index_select(self, node: Node) -> None:
-        table, dim, index = node.args
-        self.gather(node.outputs[0], table, dim % len(table.shape), index, wraps=False)
 
     def lower_index(self, node: Node) -> None:
         table, indices = node.args
@@ -461,10 +443,6 @@ class Lowering:
         if given:
             self.elementwise("mul", out, [out, count / (count - given)])
 
-    def lower_std(self, node: Node) -> None:
-        self.lower_var(node)
-        self.elementwise("sqrt", node.outputs[0], [node.outputs[0]])
-
     def lower__softmax(self, node: Node) -> None:
         self.reduce("softmax", 0, node.outputs[0], node.args[0], [node.args[1]])
 
@@ -520,6 +498,13 @@ class Lowering:
         places = [part.offset for part in parts]
         ends = [part.offset + part.numel for part in parts]
         return len({part.storage for part in parts}) == 1 and places[1:] == ends[:-1]
+
+
+def supported() -> str:
+    """Return the names of torch's operations that can be lowered."""
+    rules = {name.removeprefix("lower_") for name in vars(Lowering) if name.startswith("lower_")}
+    names = {*UNARY, *BINARY, *REDUCTIONS, *rules, "neg", "rsub", "square"} - {"node", "nodes"}
+    return ", ".join(sorted(name.strip("_") for name in names))
 
 
 def _broadcast(ref: Ref, shape: tuple[int, ...]) -> tuple[int, ...]:

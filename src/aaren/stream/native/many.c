@@ -1,5 +1,6 @@
 /* Step many streams on several threads. Each takes AAREN_LANES of them at a time until none are left, so that a
  * slow thread does not keep the others waiting. Called by Python alone: exported models have no threads. */
+#define AAREN_MANY
 #include "runtime.c"
 
 typedef struct {

@@ -1,7 +1,4 @@
-"""A program of the C runtime: its operations, what they are coded as, and where everything lies.
-
-The tables of names must agree with the enumerations in `runtime.c`.
-"""
+"""A program of the C runtime: its operations, their codes (those of `runtime.h`), where everything lies."""
 
 import math
 from collections.abc import Sequence
@@ -12,37 +9,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aaren.stream.native.header import DEFINES, ENUMS, STRUCTS
 from aaren.stream.native.record import Ref
 
-KINDS = ("linear", "elementwise", "norm", "scan", "gather", "reduce", "softmax", "matmul", "require")
-CODES = (
-    "copy", "add", "sub", "mul", "div", "maximum", "minimum", "pow", "where", "eq", "ne", "lt", "le", "gt",
-    "ge", "and", "or", "not", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "softplus",
-    "gelu", "gelu_tanh", "relu", "silu", "neg", "abs", "floor", "isnan", "isfinite", "addcmul", "lerp",
-    "clamp", "expm1", "log1p", "remainder", "reciprocal", "elu", "erf", "sign", "log_sigmoid",
-    "round",
-)  # fmt: skip
-REDUCTIONS = ("sum", "mean", "amax", "amin", "argmax", "logsumexp", "any", "all")
-TYPES = {torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bool: 3, torch.int8: 4}
-WEIGHTS, STATE, SCRATCH, INPUT = range(4)
+KINDS, CODES, REDUCTIONS = (
+    tuple(name.lower() for name in ENUMS[table]) for table in ("kinds", "codes", "reductions")
+)
+TYPES = {
+    getattr(torch, dtype): ENUMS["aaren_types"][f"AAREN_{name}"]
+    for dtype, name in (
+        ("float32", "F32"),
+        ("float64", "F64"),
+        ("int64", "I64"),
+        ("bool", "BOOL"),
+        ("int8", "I8"),
+    )
+}
+WEIGHTS, STATE, SCRATCH, INPUT = ENUMS["aaren_blocks"].values()
+OK, BAD_INPUT, BAD_INDEX, BAD_OUTPUT, BAD_STATE, BAD_TIME, BAD_WEIGHTS = ENUMS["aaren_codes"].values()
 NONE = 2**32 - 1
-PANEL = 16
+PANEL = DEFINES["PANEL"]
 ALIGNMENT = 32  # of what lies in the weights and scratch blocks
-
-OP = np.dtype(
-    [
-        ("kind", "u1"),
-        ("code", "u1"),
-        ("type", "u1", 6),
-        ("at", "<u4", 6),
-        ("size", "<i4", 4),
-        ("stride", "<i4", (4, 4)),
-        ("number", "<f8", 2),
-    ]
-)
-FIELD = np.dtype(
-    [("offset", "<u4"), ("count", "<u4"), ("type", "<u4"), ("pad", "<u4"), ("low", "<f8"), ("high", "<f8")]
-)
+OP, FIELD = STRUCTS["aaren_op"], STRUCTS["aaren_field"]
 
 
 @dataclass

@@ -1,21 +1,13 @@
 /* See runtime.h. Sums of products run in the order of the inputs for every output alike, so that a stream gets
  * the same bits whether it is stepped alone or beside others. */
+#define AAREN_INSIDE
 #include "runtime.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define PANEL 16 /* outputs of a linear layer whose weights lie together */
 #define NONE UINT32_MAX
-
-enum { LINEAR, ELEMENTWISE, NORM, SCAN, GATHER, REDUCE, SOFTMAX, MATMUL, REQUIRE };
-enum {
-  COPY, ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW, WHERE, EQ, NE, LT, LE, GT, GE, AND, OR, NOT,
-  EXP, LOG, SQRT, RSQRT, SIN, COS, TANH, SIGMOID, SOFTPLUS, GELU, GELU_TANH, RELU, SILU, NEG, ABS, FLOOR,
-  IS_NAN, IS_FINITE, ADDCMUL, LERP, CLAMP, EXPM1, LOG1P, REMAINDER, RECIPROCAL, ELU, ERF, SIGN, LOG_SIGMOID, ROUND
-};
-enum { SUM, MEAN, AMAX, AMIN, ARGMAX, LOGSUMEXP, ANY, ALL };
 
 #if defined(__AVX512F__)
 #define VECTOR 16 /* numbers that are computed together */
@@ -448,7 +440,6 @@ static void NAME(const aaren_op *op, const place *p) { \
 SCAN_STEP(scan_f64, double, exp, -DBL_MAX)
 SCAN_STEP(scan_f32, float, expf, -FLT_MAX)
 
-#define EACH(EXPRESSION) for (i = 0; i < n; i++) { y[i] = (EXPRESSION); } return 1
 #define OF_TWO(TYPE, EXPRESSION) \
   if (a_step && b_step) { for (i = 0; i < n; i++) { const TYPE l = a[i], r = b[i]; y[i] = (EXPRESSION); } return 1; } \
   if (a_step) { const TYPE r = b[0]; for (i = 0; i < n; i++) { const TYPE l = a[i]; y[i] = (EXPRESSION); } return 1; } \
@@ -471,7 +462,6 @@ static int elementwise_f32(int code, float *y, const float *a, int64_t a_step, c
     case COPY: memcpy(y, a, (size_t)n * sizeof *y); return 1;
     case GELU: case RELU: case SILU: case SIGMOID: case TANH:
       memcpy(y, a, (size_t)n * sizeof *y); activate(y, n, code); return 1;
-    case NEG: EACH(-a[i]);
     default: return 0;
   }
 }
@@ -521,8 +511,6 @@ static double apply(int code, double a, double b, double c, const double *number
     case MUL: return a * b;
     case DIV: return a / b;
     case MAXIMUM: return a != a || b != b ? a + b : a > b ? a : b;
-    case MINIMUM: return a != a || b != b ? a + b : a < b ? a : b;
-    case POW: return pow(a, b);
     case WHERE: return a != 0.0 ? b : c;
     case EQ: return a == b;
     case NE: return a != b;
@@ -536,32 +524,20 @@ static double apply(int code, double a, double b, double c, const double *number
     case EXP: return exp(a);
     case LOG: return log(a);
     case SQRT: return sqrt(a);
-    case RSQRT: return 1.0 / sqrt(a);
     case SIN: return sin(a);
     case COS: return cos(a);
     case TANH: return tanh(a);
     case SIGMOID: return 1.0 / (1.0 + exp(-a));
     case SOFTPLUS: return softplus(a);
     case GELU: return 0.5 * a * (1.0 + erf(a * 0.70710678118654752440));
-    case GELU_TANH: return 0.5 * a * (1.0 + tanh(0.79788456080286535588 * (a + 0.044715 * a * a * a)));
     case RELU: return a < 0.0 ? 0.0 : a;
     case SILU: return a / (1.0 + exp(-a));
-    case NEG: return -a;
     case ABS: return fabs(a);
     case FLOOR: return floor(a);
-    case ROUND: return nearbyint(a); /* halves to even */
-    case IS_NAN: return a != a;
-    case IS_FINITE: return a - a == 0.0;
-    case ADDCMUL: return a + number[0] * b * c;
+    case ISNAN: return a != a;
     case LERP: return c < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c);
     case CLAMP: return a != a ? a : a < number[0] ? number[0] : a > number[1] ? number[1] : a;
-    case EXPM1: return expm1(a);
-    case LOG1P: return log1p(a);
     case REMAINDER: return a - b * floor(a / b);
-    case RECIPROCAL: return 1.0 / a;
-    case ELU: return a > 0.0 ? a : expm1(a);
-    case ERF: return erf(a);
-    case SIGN: return (double)(a > 0.0) - (double)(a < 0.0);
     case LOG_SIGMOID: return a < 0.0 ? a - log1p(exp(a)) : -log1p(exp(-a));
     default: return NAN;
   }
@@ -647,20 +623,12 @@ static void reduce(const aaren_op *op, const place *p) {
         for (l = 0; l < n; l++) {
           const double x = load(from, op->type[1], start + l * op->stride[1][3]);
           found += x;
-          if (l == 0 || (op->code == AMIN ? x < best : x > best) || (x != x && best == best)) { best = x; where = l; }
+          if (l == 0 || x > best || (x != x && best == best)) { best = x; where = l; }
         }
         switch (op->code) {
           case MEAN: found /= (double)n; break;
-          case AMAX: case AMIN: found = best; break;
           case ARGMAX: found = (double)where; break;
-          case ANY: found = found != 0.0; break;
           case ALL: found = found == (double)n; break;
-          case LOGSUMEXP: {
-            double sum = 0.0;
-            for (l = 0; l < n; l++) sum += exp(load(from, op->type[1], start + l * op->stride[1][3]) - best);
-            found = best + log(sum);
-            break;
-          }
           default: break;
         }
         store(to, op->type[0], i * op->stride[0][0] + j * op->stride[0][1] + k * op->stride[0][2], found);

@@ -17,11 +17,14 @@ extern "C" {
 #define AAREN_API
 #endif
 #define AAREN_RUNTIME_VERSION 1
-#ifndef AAREN_LANES
+#define AAREN_MANY_LANES 24 /* inside Python: a multiple of the tiles of rows */
+#if defined(AAREN_MANY)
+#define AAREN_LANES AAREN_MANY_LANES
+#elif !defined(AAREN_LANES)
 #define AAREN_LANES 1 /* streams that go through an operation together, at most */
 #endif
 
-enum { /* what a step returns */
+enum aaren_codes { /* what a step returns */
   AAREN_OK = 0,
   AAREN_BAD_INPUT = 1,  /* not finite, too large, or outside its range: the state is untouched */
   AAREN_BAD_INDEX = 2,  /* a kind, a class or a position that the model does not have: the state is untouched */
@@ -31,8 +34,18 @@ enum { /* what a step returns */
   AAREN_BAD_WEIGHTS = 6 /* a weights file that is damaged, not aligned to 8 bytes, or of another model */
 };
 
-enum { AAREN_WEIGHTS, AAREN_STATE, AAREN_SCRATCH, AAREN_INPUT }; /* blocks that operands lie in */
-enum { AAREN_F32, AAREN_F64, AAREN_I64, AAREN_BOOL, AAREN_I8 };  /* types of numbers */
+enum aaren_blocks { AAREN_WEIGHTS, AAREN_STATE, AAREN_SCRATCH, AAREN_INPUT }; /* blocks that operands lie in */
+enum aaren_types { AAREN_F32, AAREN_F64, AAREN_I64, AAREN_BOOL, AAREN_I8 };  /* types of numbers */
+
+#ifdef AAREN_INSIDE /* what a program says, of which users need not know; Python reads it from here */
+#define PANEL 16 /* outputs of a linear layer whose weights lie together */
+enum kinds { LINEAR, ELEMENTWISE, NORM, SCAN, GATHER, REDUCE, SOFTMAX, MATMUL, REQUIRE };
+enum codes {
+  COPY, ADD, SUB, MUL, DIV, MAXIMUM, WHERE, EQ, NE, LT, LE, GT, GE, AND, OR, NOT, EXP, LOG, SQRT, SIN, COS, TANH,
+  SIGMOID, SOFTPLUS, LOG_SIGMOID, GELU, RELU, SILU, ABS, FLOOR, ISNAN, LERP, CLAMP, REMAINDER
+};
+enum reductions { SUM, MEAN, ARGMAX, ALL };
+#endif
 
 typedef struct {
   uint8_t kind, code;

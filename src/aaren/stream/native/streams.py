@@ -16,8 +16,8 @@ from torch.utils import _pytree as pytree
 
 from aaren.errors import StateError
 from aaren.nn.state import select
-from aaren.stream.native.engine import BAD_STATE, Buffers, NativeStep, Slab, compile_step
-from aaren.stream.native.program import Leaf
+from aaren.stream.native.engine import Buffers, NativeStep, Slab, compile_step
+from aaren.stream.native.program import BAD_STATE, Leaf
 from aaren.stream.native.record import LoweringError
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
