@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.stream.test_native import CONFIGS, SMALL
 from torch import Tensor
 
 from aaren.classification import Classifier, ClassifierConfig
@@ -19,7 +20,6 @@ from aaren.stream.native.program import CODES
 from aaren.stream.native.record import record
 from aaren.stream.onnx import OnnxStream, _Graph, write_onnx
 from aaren.stream.whole import find_whole_step
-from stream.test_native import CONFIGS, SMALL
 
 pytest.importorskip("onnxruntime")
 LEARNED = {"columns": ["a", "b"], "mean": [1e-3, 50.0], "deviation": [1e-4, 7.0]}

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.stream.test_pool import MODEL, rows
 
 from aaren.errors import AarenError, StateError
 from aaren.nn.state import state_to_bytes
 from aaren.stream.pool import StreamPool
 from aaren.stream.session import Session
-from stream.test_pool import MODEL, rows
 
 KEYS = [f"k{number}" for number in range(300)]
 
