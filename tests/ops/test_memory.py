@@ -53,6 +53,25 @@ def test_only_so_much_is_kept():
     assert sum(map(len, memory._kept)) <= KEPT_AT_MOST
 
 
+class LastOfItsKind(bytes):
+    """A block during whose comparison a tensor dies, as the garbage collector may have it."""
+
+    is_fresh = True
+
+    def __len__(self) -> int:
+        if self.is_fresh:
+            self.is_fresh = False
+            memory._give_back(bytes(KEPT_AT_MOST - 3))  # drops the oldest
+        return super().__len__()
+
+
+def test_a_finalizer_may_run_while_a_block_is_looked_for():
+    memory._kept.extend([b"12", LastOfItsKind(b"345")])
+    block = memory._take(3)
+    assert len(block) == 3
+    assert block not in memory._kept
+
+
 def test_small_memory_is_the_c_librarys():
     small = uninitialised(torch.empty((10, 3), dtype=torch.float64))
     assert small.shape == (10, 3)

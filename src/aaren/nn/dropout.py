@@ -2,8 +2,9 @@
 
 torch's random numbers are most of a small model's step. Here one number is drawn per call, from torch's
 generator, so seeds and checkpoints hold as with `F.dropout`; the rest is hashed from it
-(dropout.c). On other devices, in half precision, under torch.compile, under torch.func and where the kernels
-are not built torch's own functions are called: the same distribution, other random numbers.
+(dropout.c). On other devices, in half precision, under torch.func, in a trace (torch.compile, jit, fake
+tensors) and where the kernels are not built torch's own functions are called: the same distribution, other
+random numbers.
 
 For dropped attention torch keeps several copies of all weights: at 768 items, 32 sequences and 4 heads 300 MB
 each. Here a piece of the weights at a time is computed, dropped and used while it is in the cache, and
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aaren.ops.cpu import library, threads
-from aaren.ops.state import is_transformed
+from aaren.ops.state import may_read
 
 LARGEST = 2**32  # items: places are hashed as 32-bit numbers
 SMALLEST_PIECE = 1 << 18  # items per thread below which a second thread costs more than it saves
@@ -227,9 +228,8 @@ def _run(
 
 
 def _is_ours(x: Tensor) -> bool:
-    is_plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    is_seen_through = torch.compiler.is_compiling() or is_transformed()
-    return is_plain and 0 < x.numel() < LARGEST and not is_seen_through and library.is_available()
+    is_fitting = x.dtype in (torch.float32, torch.float64) and 0 < x.numel() < LARGEST
+    return may_read(x) and is_fitting and library.is_available()
 
 
 def _draw_key() -> int:

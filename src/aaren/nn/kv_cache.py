@@ -13,12 +13,15 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from aaren.errors import StateError
 from aaren.nn.checks import wrong_kind
+from aaren.ops.tracing import is_traced
 
 SMALLEST_CAPACITY = 16
 NOT_OURS = -1  # no write of ours: the buffers came from elsewhere, and autograd may need them as they are
+UNKNOWN = -2  # of a count that was made anew beside buffers that others may hold: no cache is the newest
 
 
 class WriteCount:
@@ -28,6 +31,15 @@ class WriteCount:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
+
+
+# torch.export and torch.func take states apart and put them together again.
+pytree.register_pytree_node(
+    WriteCount,
+    lambda _: ([], None),
+    lambda _, __: WriteCount(UNKNOWN),
+    serialized_type_name="aaren.nn.kv_cache.WriteCount",
+)
 
 
 class KVCache(NamedTuple):
@@ -185,8 +197,8 @@ class KVCache(NamedTuple):
 
 
 def _longest(lengths: Tensor, bound: int) -> tuple[int, Tensor | None]:
-    """Return the longest length, and all of them unless they are equal; while compiling, just a bound."""
-    if torch.compiler.is_compiling():
+    """Return the longest length, and all of them unless they are equal; in a trace, just a bound."""
+    if is_traced():
         return bound, lengths
     if not len(lengths):
         return 0, None

@@ -27,6 +27,7 @@ from aaren.nn.checks import (
 )
 from aaren.nn.dropout import drop
 from aaren.nn.state import hash_weights, tensors_of
+from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
@@ -201,8 +202,8 @@ class PlainMixer(Mixer[StateT]):
 
 
 def is_right_padded(mask: Mask) -> bool:
-    """Tell whether all padding follows all real items; while compiling, when values are unknown, False."""
-    if torch.compiler.is_compiling():
+    """Tell whether all padding follows all real items; in a trace, where values are unknown, False."""
+    if is_traced():
         return False
     return not bool((mask[:, 1:] & ~mask[:, :-1]).any())
 
@@ -238,6 +239,11 @@ def frozen_copy(module: ModuleT) -> ModuleT:
 
 def require_plain(module: nn.Module, linear: Iterable[str] = ()) -> None:
     """Raise if a part has hooks or parametrizations, or if a child named in `linear` is no plain layer."""
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ConfigError(
+            "fold computes with the weights; these are on the meta device, without memory. Load them with "
+            "to_empty(device='cpu') and load_state_dict, then fold."
+        )
     for name, part in module.named_modules():
         is_ours = type(part).__module__.startswith("aaren.")  # a head that has a linear layer's weights
         is_linear = name in linear or (isinstance(part, nn.Linear) and not is_ours)

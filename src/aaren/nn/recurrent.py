@@ -17,6 +17,7 @@ from aaren.nn.checks import check_tensor_state
 from aaren.nn.dropout import drop
 from aaren.nn.mixer import PlainMixer, StateT
 from aaren.ops.checks import full_precision
+from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
 # Dtypes that the recurrent kernels of this CPU lack. Asked once: a processor does not change, and
@@ -94,7 +95,7 @@ class RecurrentMixer(PlainMixer[StateT]):
         inputs = x.to(self.weight_input.dtype)
         carried = [part.to(inputs.dtype) for part in parts]
         with _supported_precision(x.device.type):
-            if torch.compiler.is_compiling() and (mask is not None or not torch.compiler.is_exporting()):
+            if is_traced() and (mask is not None or _is_compiled()):
                 outputs, *final = self._run_cells(inputs, mask, carried)
             elif mask is None:
                 outputs, *final = self._run(inputs, None, carried)
@@ -126,7 +127,7 @@ class RecurrentMixer(PlainMixer[StateT]):
         raise NotImplementedError
 
     def _run_cells(self, inputs: Tensor, mask: Mask | None, carried: list[Tensor]) -> list[Tensor]:
-        """Step through time: torch.compile can trace neither packing nor the LSTM kernel's backward pass."""
+        """Step through time: traces cannot follow packing, nor torch.compile the LSTM's backward pass."""
         outputs = []
         for k in range(inputs.shape[1]):
             new = self._cell([inputs[:, k], *carried])
@@ -224,6 +225,10 @@ class LSTM(RecurrentMixer[LSTMState]):
     def _cell(self, inputs: list[Tensor]) -> list[Tensor]:
         item, hidden, cell = inputs
         return list(torch.lstm_cell(item, [hidden, cell], *self._weights()))
+
+
+def _is_compiled() -> bool:
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
 def _supported_precision(device_type: str) -> AbstractContextManager[object]:

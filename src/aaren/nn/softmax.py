@@ -13,6 +13,7 @@ from aaren.nn.checks import check_sequence, check_token, hide_padding, refuse_de
 from aaren.nn.dropout import attend_with_dropout
 from aaren.nn.kv_cache import KVCache
 from aaren.nn.mixer import ProjectedAttention, any_weight, frozen_copy, is_right_padded
+from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
 
@@ -147,7 +148,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         check_token(x, self.width, mask)
         refuse_decay(log_decay, "softmax")
         KVCache.check(state, x.shape[0], self.num_heads, self.head_width)
-        if mask is not None and not bool(mask.all()):
+        if mask is not None and (is_traced() or not bool(mask.all())):
             outputs, cache = self.forward(x.unsqueeze(1), state, mask=mask.unsqueeze(1))
             return outputs.squeeze(1), cache
         query, keys, values = (

@@ -38,9 +38,10 @@ def uninitialised(like: Tensor) -> Tensor:
 
 def _take(num_bytes: int) -> mmap.mmap:
     with _lock:
-        for index, block in enumerate(_kept):
-            if len(block) == num_bytes:
-                return _kept.pop(index)
+        for block in tuple(_kept):
+            if len(block) == num_bytes and block in _kept:  # a finalizer may just have dropped it
+                _kept.remove(block)
+                return block
     if not hasattr(mmap, "MAP_PRIVATE"):  # on Windows
         return mmap.mmap(-1, num_bytes)
     fresh = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # a forked child has its own
