@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.engine.batches import cut, move
+from aaren.engine.batches import move
 from aaren.errors import ShapeError
 
 
@@ -18,30 +18,16 @@ class Pair:
         return len(self.values)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_parts_make_the_whole(count: int) -> None:
-    batch = Pair(values=torch.arange(14).reshape(7, 2), ends=torch.arange(7))
-    parts = [cut(batch, index, count) for index in range(count)]
-    assert torch.equal(torch.cat([part.values for part in parts]), batch.values)
-    assert torch.equal(torch.cat([part.ends for part in parts]), batch.ends)
-    assert {part.unit for part in parts} == {"hours"}
-
-
-def test_more_parts_than_cases_leave_some_empty() -> None:
+def test_what_is_there_already_is_not_copied() -> None:
     batch = Pair(values=torch.zeros(2, 1), ends=None)
-    parts = [cut(batch, index, 3) for index in range(3)]
-    assert sum(len(part) for part in parts if part is not None) == 2
-    assert parts.count(None) == 1
-
-
-def test_the_whole_is_not_copied() -> None:
-    batch = Pair(values=torch.zeros(2, 1), ends=None)
-    assert cut(batch, 0, 1) is batch
     assert move(batch, torch.device("cpu")) is batch
 
 
+def test_all_tensors_are_moved() -> None:
+    moved = move(Pair(values=torch.zeros(2, 1), ends=None), torch.device("meta"))
+    assert (moved.values.device.type, moved.ends, moved.unit) == ("meta", None, "hours")
+
+
 def test_a_batch_of_something_else() -> None:
-    with pytest.raises(
-        ShapeError, match="a batch must be a dataclass of tensors, to be cut or moved; got list"
-    ):
-        cut([1, 2, 3], 0, 2)
+    with pytest.raises(ShapeError, match="a batch must be a dataclass of tensors, to be moved; got list"):
+        move([1, 2, 3], torch.device("meta"))

@@ -41,7 +41,7 @@ def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
         'setting = "support.toy_task"\nsede = 1\n[task]\nepochs = "many"\n[task.model]\nwidht = 4\n'
-        "[engine]\nthreads = -1\naccumulate = 0\n"
+        "[engine]\nthreads = -1\n"
     )
     with pytest.raises(ConfigError) as caught:
         load(path)
@@ -50,7 +50,7 @@ def test_all_faults_of_a_file_at_once(tmp_path: Path) -> None:
         "  - unknown key 'task.model.widht'; did you mean 'task.model.width'?\n"
         "  - task.epochs: expected an integer, got 'many'\n"
         "  - unknown key 'sede'; did you mean 'seed'?\n"
-        "  - engine: threads must be 0 to 1024; got -1; accumulate must be at least 1; got 0."
+        "  - engine: threads must be 0 to 1024; got -1."
     )
 
 

@@ -41,12 +41,12 @@ def test_a_file_can_start_from_a_preset(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
         f'setting = "{TOY}"\n[preset]\ndataset = "line"\nmodel = "transformer"\nprofile = "smoke"\nseed = 2\n'
-        "depth = 2\n[task]\nclip_norm = 0.5\n[engine]\ncompile = true\n"
+        "depth = 2\n[task]\nclip_norm = 0.5\n[engine]\nthreads = 2\n"
     )
     config = load_run(path, ["width=4"])
     assert config.task == ToyConfig(epochs=4, clip_norm=0.5, model=ToyModelConfig(mixer="softmax", width=4))
-    assert (config.profile, config.seed, config.engine.compile) == ("smoke", 2, True)
-    assert config.changed == ("task.clip_norm", "engine.compile", "task.model.width")
+    assert (config.profile, config.seed, config.engine.threads) == ("smoke", 2, 2)
+    assert config.changed == ("task.clip_norm", "engine.threads", "task.model.width")
 
 
 def test_faults_of_such_a_file(tmp_path: Path) -> None:

@@ -44,6 +44,12 @@ def test_written_and_read(record: RunRecord, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
+def test_keys_that_no_run_had_set_are_left_out(record: RunRecord, tmp_path: Path) -> None:
+    before = {"threads": 1, "accumulate": 1, "autocast": "none", "compile": False}
+    replace(record, config={"engine": before}).write(tmp_path / "record.json")
+    assert read_record(tmp_path / "record.json").config == {"engine": {"threads": 1}}
+
+
 def test_no_host_and_strict_json(record: RunRecord, tmp_path: Path) -> None:
     import platform
 

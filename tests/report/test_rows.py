@@ -38,10 +38,9 @@ def test_profiles_and_changed_keys_stand_apart(tmp_path: Path, write_run: WriteR
     ]
 
 
-def test_threads_are_no_variant_but_number_formats_are(tmp_path: Path, write_run: WriteRun) -> None:
+def test_threads_are_no_variant(tmp_path: Path, write_run: WriteRun) -> None:
     write_run(tmp_path, "events", "sin", "aaren", 0.7, changed=("engine.threads",))
-    write_run(tmp_path, "events", "sin", "transformer", 0.7, changed=("engine.autocast",))
-    assert [row.key.variant for row in rows_of(tmp_path)] == ["", "autocast=none"]
+    assert [row.key.variant for row in rows_of(tmp_path)] == [""]
 
 
 def test_rules_recipes_and_causal_models_are_variants(tmp_path: Path, write_run: WriteRun) -> None:

@@ -113,19 +113,6 @@ def test_the_model_gets_the_scales_of_data_and_environment() -> None:
     assert model.to_unit(batch.actions).abs().max() <= 1.0
 
 
-def test_parts_of_a_batch_weigh_as_many_steps_as_they_have() -> None:
-    experiment = open_experiment(dataset="cartpole", context_steps=12, batch_size=9)
-    model = experiment.build_model().eval()
-    batch = next(batch for epoch in range(20) for batch in experiment.batches(epoch) if not batch.mask.all())
-    from aaren.engine.batches import cut
-
-    parts = [cut(batch, index, 3) for index in range(3)]
-    with torch.no_grad():
-        whole = experiment.loss(model, batch)
-        added = sum(experiment.weight(part) * experiment.loss(model, part) for part in parts)
-    torch.testing.assert_close(added / experiment.weight(batch), whole)
-
-
 def test_targets_and_scales() -> None:
     experiment = open_experiment()
     best = float(experiment.data.returns.max())

@@ -47,7 +47,7 @@ class ToyConfig:
     batch_size: int = 8
     patience: int | None = None
     clip_norm: float | None = 1.0
-    penalty: float = 0.0
+    penalty: float = 0.0  # of weights squared; a huge one makes the loss infinite
     slow_seconds: float = 0.0  # per batch, so that a test can kill a run in its middle
 
     def __post_init__(self) -> None:
@@ -109,12 +109,10 @@ class ToyExperiment(Experiment[ToyBatch]):
             yield batch
 
     def loss(self, model: nn.Module, batch: ToyBatch) -> Tensor:
-        return nn.functional.mse_loss(model(batch.inputs), batch.targets)
-
-    def penalty(self, model: nn.Module) -> Tensor | None:
+        loss = nn.functional.mse_loss(model(batch.inputs), batch.targets)
         if not self.config.penalty:
-            return None
-        return 0.5 * self.config.penalty * sum(p.square().sum() for p in model.parameters())
+            return loss
+        return loss + 0.5 * self.config.penalty * sum(p.square().sum() for p in model.parameters())
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         del moment

@@ -50,10 +50,9 @@ def train(
     """
     from aaren.cli.own_modules import import_environments, import_settings
     from aaren.datasets.settings import setting_names
-    from aaren.engine.distributed import process_rank
     from aaren.engine.loop import PausedError, pausing_on_signals
     from aaren.engine.presets import load_run, make_run
-    from aaren.engine.progress import Observer, choose_observer
+    from aaren.engine.progress import choose_observer
     from aaren.engine.run import train as train_run
 
     chosen = list(assignments or ())
@@ -79,8 +78,7 @@ def train(
         command += ["--model", model, "--profile", profile, "--seed", str(seed)]
     command += [word for assignment in chosen for word in ("--set", assignment)]
     folder = out or RUNS / config.setting / config.folder_name()
-    is_first = process_rank() == 0
-    observer = choose_observer(json_log) if is_first else Observer()
+    observer = choose_observer(json_log)
     with pausing_on_signals() as is_pause_wanted:
         try:
             record = train_run(
@@ -94,11 +92,10 @@ def train(
         except PausedError as pause:
             observer.say(str(pause))
             raise typer.Exit(130) from pause
-    if is_first:
-        for name in record.reports:
-            if not math.isnan(record.metric(name)):  # a metric that does not apply, such as of marks
-                print(f"{name} {record.metric(name):.6g}")
-        print(f"run {folder}")
+    for name in record.reports:
+        if not math.isnan(record.metric(name)):  # a metric that does not apply, such as of marks
+            print(f"{name} {record.metric(name):.6g}")
+    print(f"run {folder}")
 
 
 def _named(data: str, setting: str) -> str:

@@ -1,4 +1,4 @@
-"""Batches: in an order that depends on seed and epoch alone, cut into parts, moved to a device.
+"""Batches: in an order that depends on seed and epoch alone, moved to a device.
 
 Epochs are independent of each other, so a run that was stopped in epoch 7 sees the same epoch 7 when it
 resumes. A batch is any dataclass of tensors whose first axis is the case.
@@ -58,19 +58,6 @@ class BatchLoader(Generic[B]):
         return torch.randperm(self.size, generator=generator)
 
 
-def cut(batch: SplitT, index: int, count: int) -> SplitT | None:
-    """Return part number `index` of `count` nearly equal parts; None if there are fewer cases than parts.
-
-    >>> [cut(torch.arange(5), index, 2).tolist() for index in range(2)]
-    [[0, 1], [2, 3, 4]]
-    """
-    cases = len(batch)
-    begin, end = cases * index // count, cases * (index + 1) // count
-    if (begin, end) == (0, cases):
-        return batch
-    return map_batch(batch, lambda tensor: tensor[begin:end]) if end > begin else None
-
-
 def move(batch: SplitT, device: torch.device) -> SplitT:
     """Return the batch on a device; on the CPU, where it was made, it is the batch itself."""
     return (
@@ -92,9 +79,7 @@ def map_batch(batch: SplitT, function: Callable[[Tensor], Tensor]) -> SplitT:
     if isinstance(whole, Tensor):
         return cast("SplitT", function(whole))
     if not dataclasses.is_dataclass(whole) or isinstance(whole, type):
-        raise ShapeError(
-            f"a batch must be a dataclass of tensors, to be cut or moved; got {type(whole).__name__}."
-        )
+        raise ShapeError(f"a batch must be a dataclass of tensors, to be moved; got {type(whole).__name__}.")
     values = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
     changed = {name: function(value) for name, value in values.items() if isinstance(value, Tensor)}
     return cast("SplitT", dataclasses.replace(whole, **changed))

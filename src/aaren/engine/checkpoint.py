@@ -20,19 +20,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aaren.engine.config import FIRST_PROTOCOL, differences
-from aaren.engine.distributed import World
 from aaren.engine.plan import RunStatus
 from aaren.errors import ConfigError, StateError
 from aaren.files.archive import file_sha256
 from aaren.files.atomic import remove_leftovers, replacing
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2  # checkpoints on disk: the newest and the one before
 MANIFEST = "manifest.json"
 _PREFIX = "update-"
 SHARE_OF_TIME = 0.02  # of a run that may go into saving
 HARMLESS = ("changed", "engine.checkpoint_seconds", "engine.predictions")  # keys that may differ
-_FACTS = ("config", "processes", "threads", "status")
+_FACTS = ("config", "threads", "status")
 
 Tensors = Mapping[str, Tensor]
 
@@ -73,53 +72,41 @@ class Checkpoints:
         wait = max(self.every_seconds, self.save_seconds / SHARE_OF_TIME) if self.every_seconds else 0.0
         return time.monotonic() - self.saved_at >= wait
 
-    def save(self, training: TrainingState, world: World, say: Callable[[str], None]) -> None:
+    def save(self, training: TrainingState, say: Callable[[str], None]) -> None:
         """Write a checkpoint; if the disk is full the run continues with the checkpoints there are."""
         update = training.status.update
         if update == self.saved_update:
             return
         begin = time.monotonic()
-        random_numbers = {
-            f"{name}.{rank}": state
-            for name, mine in _random_state(training.device).items()
-            for rank, state in enumerate(world.gather(mine))
+        tensors: dict[str, Mapping[str, Tensor]] = {
+            "model": training.model.state_dict(),
+            "random": _random_state(training.device),
         }
-        if world.is_first:
-            tensors: dict[str, Mapping[str, Tensor]] = {
-                "model": training.model.state_dict(),
-                "random": random_numbers,
-            }
-            facts: dict[str, object] = {
-                "config": self.config,
-                "processes": world.size,
-                "threads": torch.get_num_threads(),
-                "status": training.status.to_json(),
-            }
-            if training.best is not None:
-                tensors["best"] = training.best
-            if training.optimiser is not None:
-                tensors["optimiser"], facts["optimiser"] = _take_apart(training.optimiser)
-            try:
-                save(self.folder, update, Checkpoint(tensors=tensors, facts=facts))
-            except OSError as error:
-                say(f"no checkpoint at update {update}: {error}. Training continues; the last one is kept.")
+        facts: dict[str, object] = {
+            "config": self.config,
+            "threads": torch.get_num_threads(),
+            "status": training.status.to_json(),
+        }
+        if training.best is not None:
+            tensors["best"] = training.best
+        if training.optimiser is not None:
+            tensors["optimiser"], facts["optimiser"] = _take_apart(training.optimiser)
+        try:
+            save(self.folder, update, Checkpoint(tensors=tensors, facts=facts))
+        except OSError as error:
+            say(f"no checkpoint at update {update}: {error}. Training continues; the last one is kept.")
         self.saved_at, self.saved_update = time.monotonic(), update
         self.save_seconds = self.saved_at - begin
 
-    def restore(self, training: TrainingState, world: World, say: Callable[[str], None]) -> bool:
+    def restore(self, training: TrainingState, say: Callable[[str], None]) -> bool:
         """Bring a fresh training state to where the newest whole checkpoint was; False if there is none."""
-        newest = load_newest(self.folder, complain=say if world.is_first else _ignore, facts=_FACTS)
+        newest = load_newest(self.folder, complain=say, facts=_FACTS)
         if newest is None:
             return False
         facts = newest.facts
         require_same_config(
             cast("Mapping[str, object]", facts["config"]), self.config, where=str(self.folder.parent)
         )
-        if facts["processes"] != world.size:
-            raise ConfigError(
-                f"this run began with {facts['processes']} process(es) and cannot resume with {world.size}. "
-                "Use the same torchrun --nproc-per-node, or another folder (--out)."
-            )
         torch.set_num_threads(cast("int", facts["threads"]))
         training.model.load_state_dict(newest.tensors["model"])
         if "best" in newest.tensors:
@@ -128,12 +115,7 @@ class Checkpoints:
             }
         if training.optimiser is not None:
             _put_together(training.optimiser, newest.tensors["optimiser"], facts["optimiser"])
-        mine = {
-            key.split(".")[0]: state
-            for key, state in newest.tensors["random"].items()
-            if key.endswith(f".{world.rank}")
-        }
-        _restore_random_state(mine, training.device)
+        _restore_random_state(newest.tensors["random"], training.device)
         training.status = RunStatus.from_json(cast("Mapping[str, object]", facts["status"]))
         self.saved_update = training.status.update
         return True
@@ -210,10 +192,6 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ignore(_message: str) -> None:
-    """Say nothing: the first process does."""
-
-
 def _take_apart(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Split an optimiser's state into tensors and plain values."""
     state = optimiser.state_dict()
@@ -249,7 +227,7 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
     return states
 
 
-def _restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
+def _restore_random_state(states: Tensors, device: torch.device) -> None:
     """Set the generators back to what `_random_state` returned."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and device.type == "cuda":

@@ -35,9 +35,6 @@ class EngineConfig:
 
     device: Device = "auto"
     threads: int = 0  # of torch, fixed for the whole run; 0: what torch chooses when the run begins
-    accumulate: int = 1  # cut every batch into so many parts, for less memory; the result is the same
-    autocast: Literal["none", "bfloat16"] = "none"
-    compile: bool = False  # torch.compile
     deterministic: bool = True
     checkpoint_seconds: float = 30.0  # at least so long between checkpoints; 0: after every update
     predictions: bool = False  # keep what the model says about the test part
@@ -49,8 +46,6 @@ class EngineConfig:
         faults = []
         if not 0 <= self.threads <= MAX_THREADS:
             faults.append(f"threads must be 0 to {MAX_THREADS}; got {self.threads}")
-        if self.accumulate < 1:
-            faults.append(f"accumulate must be at least 1; got {self.accumulate}")
         if not self.checkpoint_seconds >= 0.0:
             faults.append(f"checkpoint_seconds must be 0 or more; got {self.checkpoint_seconds}")
         if faults:

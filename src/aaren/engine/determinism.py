@@ -12,7 +12,6 @@ import torch
 import torch.utils.deterministic
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.distributed import World, device_number
 from aaren.errors import ConfigError
 
 CUDA_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it cuBLAS may sum in another order
@@ -32,10 +31,6 @@ def repeatable(engine: EngineConfig, *, seed: int) -> Iterator[None]:
             if devices:
                 os.environ.setdefault(CUDA_WORKSPACE, ":4096:8")
             stack.enter_context(_deterministic_algorithms())
-            if engine.compile:
-                from torch._inductor import config as compiler
-
-                stack.enter_context(compiler.patch(deterministic=True))
         stack.enter_context(torch.random.fork_rng(devices=devices))
         torch.manual_seed(seed)
         yield
@@ -68,16 +63,10 @@ def _deterministic_algorithms() -> Iterator[None]:
         filling.fill_uninitialized_memory = is_filling
 
 
-def seed_rank(seed: int, world: World) -> None:
-    """Give every process but the first its own random numbers, once their equal first weights are drawn."""
-    if world.rank:
-        torch.manual_seed((seed * 1_000_003 + world.rank) % 2**63)
-
-
 def choose_device(name: str) -> torch.device:
-    """Find the device of this process."""
+    """Return the device of a run."""
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("engine.device = 'cuda', but torch sees no CUDA device here: use 'cpu' or 'auto'.")
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", device_number())
+    return torch.device("cuda")

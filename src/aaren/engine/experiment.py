@@ -41,7 +41,6 @@ class Experiment(ABC, Generic[BatchT]):
 
     plan: Plan
     data_checksums: Mapping[str, str] = MappingProxyType({})  # of the files read; `Setting.open` sets it
-    uses_all_parameters: bool = True  # False: some get no loss and no penalty, such as spare heads (rl)
 
     @abstractmethod
     def build_model(self) -> nn.Module:
@@ -60,20 +59,7 @@ class Experiment(ABC, Generic[BatchT]):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: BatchT) -> Tensor:
-        """Return the loss of a batch, a scalar: a mean or a sum over its cases, without penalties."""
-
-    def weight(self, batch: BatchT) -> float:
-        """Say how much a part of a batch counts in the whole.
-
-        A whole's loss is the sum of weight(part) / weight(whole) · loss(part), whichever way it is cut up.
-        For a mean: how many numbers were averaged. For a sum: 1.0, always. Default: a mean over cases.
-        """
-        return float(len(batch))
-
-    def penalty(self, model: nn.Module) -> Tensor | None:
-        """Return what is added to the loss once per update, however a batch is cut up; default: nothing."""
-        del model
-        return None
+        """Return the loss of a batch, a scalar."""
 
     @abstractmethod
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:

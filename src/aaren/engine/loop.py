@@ -1,10 +1,8 @@
 """The one training loop: an Experiment gives batches, loss, metrics and the Plan; `fit` trains its model.
 
-A run can be killed at any moment: what it needs to resume, bit for bit, is in the newest checkpoint. However
-a batch is cut, into parts for memory or among processes, the gradient is that of the whole batch.
+A run can be killed at any moment: what it needs to resume, bit for bit, is in the newest checkpoint.
 """
 
-import contextlib
 import math
 import signal
 import threading
@@ -18,20 +16,14 @@ from typing import Generic
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from aaren.engine.batches import cut, move
+from aaren.engine.batches import move
 from aaren.engine.checkpoint import Checkpoints, TrainingState
 from aaren.engine.clock import Clock
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import (
-    choose_device,
-    repeatable,
-    seed_rank,
-)
-from aaren.engine.distributed import SINGLE, World
+from aaren.engine.determinism import choose_device, repeatable
 from aaren.engine.experiment import BatchT, Experiment, Part
 from aaren.engine.plan import Moment, RunStatus
 from aaren.engine.progress import Observer
@@ -88,23 +80,6 @@ def evaluate(
         return experiment.evaluate(model, part, moment)
 
 
-class Objective(nn.Module, Generic[BatchT]):
-    """What is minimised, as a module: what torch.compile and DistributedDataParallel wrap."""
-
-    def __init__(self, experiment: Experiment[BatchT], model: nn.Module) -> None:
-        super().__init__()
-        self.experiment = experiment
-        self.model = model
-
-    def forward(self, batch: BatchT, factor: float, has_penalty: bool) -> Tensor:
-        """Return the loss times a factor, and the penalty if wanted."""
-        loss = self.experiment.loss(self.model, batch)
-        if factor != 1.0:
-            loss = loss * factor
-        penalty = self.experiment.penalty(self.model) if has_penalty else None
-        return loss if penalty is None else loss + penalty
-
-
 class Update(Generic[BatchT]):
     """Move the weights by one batch, and know how long the arithmetic took."""
 
@@ -114,91 +89,38 @@ class Update(Generic[BatchT]):
         model: nn.Module,
         optimiser: Optimizer,
         *,
-        engine: EngineConfig,
-        world: World,
         device: torch.device,
-        is_pause_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.experiment, self.optimiser, self.is_pause_wanted = experiment, optimiser, is_pause_wanted
-        self.engine, self.world, self.device = engine, world, device
+        self.experiment, self.model, self.optimiser, self.device = experiment, model, optimiser, device
         self.inside_seconds = 0.0
-        self.rates = [
-            float(group["lr"]) for group in optimiser.param_groups
-        ]  # the highest; schedules scale them
+        # The highest rates; schedules scale them.
+        self.rates = [float(group["lr"]) for group in optimiser.param_groups]
         self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-        self.objective: nn.Module = Objective(experiment, model)
-        if engine.compile:
-            self.objective.compile()
-        if world.size > 1:
-            self.objective = DistributedDataParallel(
-                self.objective, find_unused_parameters=not experiment.uses_all_parameters
-            )
 
     def __call__(self, batch: BatchT, moment: Moment) -> Tensor:
-        """Make one update and return the loss, detached: this process's part of it."""
-        factor = self.experiment.plan.schedule(moment)
+        """Make one update and return the loss, detached."""
+        plan = self.experiment.plan
+        factor = plan.schedule(moment)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        parts = self._parts(batch)
+        batch = move(batch, self.device)
         begin = time.perf_counter()
         self.optimiser.zero_grad(set_to_none=True)
-        total: Tensor | None = None
-        for number, (part, weight) in enumerate(parts):
-            # Many processes would have to agree first: they stop between updates only.
-            if number and self.world.size == 1 and self.is_pause_wanted():
-                raise PausedError(
-                    f"stopped within the update after {moment.update}, part {number} of {len(parts)}; "
-                    "the same command resumes from the last checkpoint."
-                )
-            with self._syncing(number == len(parts) - 1):
-                with self._casting():
-                    loss = self.objective(part, weight, number == 0)
-                loss.backward()
-            total = loss.detach() if total is None else total + loss.detach()
-        assert total is not None  # there is at least one part
-        clip_norm = self.experiment.plan.clip_norm
-        if clip_norm is not None:
-            clip_grad_norm_(self.parameters, clip_norm)
+        loss = self.experiment.loss(self.model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        if plan.clip_norm is not None:
+            clip_grad_norm_(self.parameters, plan.clip_norm)
         self.optimiser.step()
         self.inside_seconds += time.perf_counter() - begin
-        return total
+        return loss.detach()
 
     def take_inside_seconds(self) -> float:
         """Return the time spent in forward, backward and optimiser since this was asked last."""
         seconds, self.inside_seconds = self.inside_seconds, 0.0
         return seconds
 
-    def _parts(self, batch: BatchT) -> list[tuple[BatchT, float]]:
-        """Cut out what this process computes, with the factor of each part's loss."""
-        accumulate = min(self.engine.accumulate, max(1, len(batch)))  # more parts than cases would be empty
-        count = accumulate * self.world.size
-        if count == 1:
-            return [(move(batch, self.device), 1.0)]
-        whole = self.experiment.weight(batch)
-        parts = []
-        for number in range(accumulate):
-            part = cut(batch, self.world.rank * accumulate + number, count)
-            if part is not None:
-                # Gradients are averaged over processes, but the parts' losses are to be summed.
-                factor = self.world.size * self.experiment.weight(part) / whole
-                parts.append((move(part, self.device), factor))
-        if not parts:  # fewer cases than processes: take part in the exchange, count for nothing
-            first = cut(batch, 0, len(batch)) or batch
-            parts.append((move(first, self.device), 0.0))
-        return parts
 
-    def _syncing(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
-        if isinstance(self.objective, DistributedDataParallel) and not is_last:
-            return self.objective.no_sync()
-        return contextlib.nullcontext()
-
-    def _casting(self) -> contextlib.AbstractContextManager[object]:
-        if self.engine.autocast == "none":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
-
-CHECK_EVERY = 10  # updates between two checks, where each costs an exchange or a wait for the device
+CHECK_EVERY = 10  # updates between two checks, where each waits for the device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -217,7 +139,6 @@ def fit(
     engine: EngineConfig | None = None,
     checkpoints: Checkpoints | None = None,
     observer: Observer | None = None,
-    world: World = SINGLE,
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
     stop_early: bool = False,
@@ -230,35 +151,24 @@ def fit(
         engine: How to compute.
         checkpoints: Where they go and come from; None: nowhere.
         observer: Is told of the progress.
-        world: This process among those of the run.
         name: What to call the run.
         is_pause_wanted: Asked after updates; if it says yes, a checkpoint is written and PausedError raised.
-            Also asked between the parts of one update, which is then left undone, without a checkpoint.
         stop_early: Train no further than the newest checkpoint, and return the best weights so far.
     """
     engine, observer = engine or EngineConfig(), observer or Observer()
     with repeatable(engine, seed=seed):
         device = choose_device(engine.device)
         model = experiment.build_model().to(device)
-        seed_rank(seed, world)
         optimiser = experiment.build_optimiser(model) if experiment.plan.max_updates else None
         training = TrainingState(model=model, optimiser=optimiser, status=RunStatus(), device=device)
         update = None
         if optimiser is not None:
-            update = Update(
-                experiment,
-                model,
-                optimiser,
-                engine=engine,
-                world=world,
-                device=device,
-                is_pause_wanted=is_pause_wanted,
-            )
-        if checkpoints is not None and checkpoints.restore(training, world, observer.say):
+            update = Update(experiment, model, optimiser, device=device)
+        if checkpoints is not None and checkpoints.restore(training, observer.say):
             training.status.resumed += 1
         if stop_early:
             _stop_early(training)
-        loop = _Loop(experiment, training, update, checkpoints, observer, world, is_pause_wanted)
+        loop = _Loop(experiment, training, update, checkpoints, observer, is_pause_wanted)
         observer.begin(name, experiment.plan, training.status)
         try:
             loop.run()
@@ -291,14 +201,12 @@ class _Loop(Generic[BatchT]):
         update: Update[BatchT] | None,
         checkpoints: Checkpoints | None,
         observer: Observer,
-        world: World,
         is_pause_wanted: Callable[[], bool],
     ) -> None:
         self.experiment, self.plan, self.training, self.update = experiment, experiment.plan, training, update
         self.status, self.checkpoints = training.status, checkpoints
-        self.observer, self.world = observer, world
-        self.is_pause_wanted = is_pause_wanted
-        self.is_cheap = world.size == 1 and training.device.type == "cpu"
+        self.observer, self.is_pause_wanted = observer, is_pause_wanted
+        self.is_cheap = training.device.type == "cpu"
         self.loss_total = torch.full(
             (), self.status.loss_total, dtype=torch.float64, device=training.device
         )  # on the device, so that the loop does not wait for it
@@ -350,12 +258,9 @@ class _Loop(Generic[BatchT]):
     def evaluate(self) -> None:
         """Evaluate on the validation part, keep the weights if they are the best, decide whether to stop."""
         status, moment = self.status, self.plan.moment(self.status.update)
-        mean_loss = self.world.mean(self.mean_loss())
+        mean_loss = self.mean_loss()
         self.add_seconds("training")
-        first, model = self.world.is_first, self.training.model
-        metrics = self.world.broadcast(
-            dict(evaluate(self.experiment, model, "validation", moment)) if first else {}
-        )
+        metrics = dict(evaluate(self.experiment, self.training.model, "validation", moment))
         self.add_seconds("evaluation")
         is_best = status.add(
             {
@@ -376,12 +281,11 @@ class _Loop(Generic[BatchT]):
 
     def save_or_pause(self) -> None:
         """Write a checkpoint if one is due, and stop here if that is wanted."""
-        is_due = self.checkpoints is not None and self.checkpoints.is_due()
-        is_pausing, is_due = self.world.broadcast((self.is_pause_wanted(), is_due))
-        if self.checkpoints is not None and (is_pausing or is_due or self.status.is_done):
+        is_pausing = self.is_pause_wanted()
+        if self.checkpoints is not None and (is_pausing or self.status.is_done or self.checkpoints.is_due()):
             self.status.loss_total = float(self.loss_total)
             self.add_seconds("training")
-            self.checkpoints.save(self.training, self.world, self.observer.say)
+            self.checkpoints.save(self.training, self.observer.say)
             self.add_seconds("saving")
         if is_pausing and not self.status.is_done:
             raise PausedError(f"stopped at update {self.status.update}; the same command resumes there.")

@@ -32,6 +32,7 @@ FORMAT = 2
 PACKAGES = ("torch", "numpy", "safetensors", "gymnasium", "mujoco", "aeon", "scikit-learn", "pandas")
 KIND = "run"
 MOST_POINTS = 150  # of a learning curve in a record
+_ENGINE_BEFORE = ("accumulate", "autocast", "compile")  # keys of older configs; no run had set them
 _DIGITS = 20  # of an integer of 64 bits, and its sign
 
 
@@ -170,6 +171,11 @@ def parse_record(text: str) -> RunRecord:
         strange += ["cell"] * (not isinstance(values["cell"].get("horizon", 0), int))
     if strange:
         raise DataError(f"it is no valid record: {', '.join(strange)} has the wrong type or value.")
+    engine = values["config"].get("engine")
+    if isinstance(engine, dict):
+        values["config"]["engine"] = {
+            key: value for key, value in engine.items() if key not in _ENGINE_BEFORE
+        }
     return RunRecord(**values)
 
 

@@ -19,7 +19,6 @@ from aaren.engine import checkpoint
 from aaren.engine.checkpoint import Checkpoints, require_same_config
 from aaren.engine.config import RunConfig, read_toml, to_toml
 from aaren.engine.determinism import repeatable
-from aaren.engine.distributed import World, connected
 from aaren.engine.experiment import Batch, Experiment, Json
 from aaren.engine.loop import Fitted, PausedError, evaluate, evaluating, fit
 from aaren.engine.plan import Evaluation, Plan, RunStatus
@@ -70,14 +69,13 @@ def train(
             f"runs protocol {config.todays_protocol()} at profile {config.profile}: leave the key out, or "
             "run it with the version that wrote it."
         )
-    with connected() as world, _held(folder, world):
-        finished = world.broadcast(_claim(config, folder) if world.is_first else None)
+    with locked(folder):
+        finished = _claim(config, folder)
         if finished is not None:
-            if observer is not None and world.is_first:
+            if observer is not None:
                 observer.say(f"{folder} is finished already; this is its record.")
             return finished
-        curve = _CurveFile(folder / CURVE if world.is_first else None)
-        watching = Observers(observer or Observer(), curve) if world.is_first else curve
+        curve = _CurveFile(folder / CURVE)
         setting = find_setting(config.setting)
         try:
             experiment = setting.open(config.task, seed=config.seed)
@@ -95,22 +93,17 @@ def train(
                 seed=config.seed,
                 engine=config.engine,
                 checkpoints=checkpoints,
-                observer=watching,
-                world=world,
+                observer=Observers(observer or Observer(), curve),
                 name=" ".join(map(str, config.cell().values())),
                 is_pause_wanted=is_pause_wanted,
                 stop_early=stop_early,
             )
-            record = None
-            if world.is_first:
-                record = _finish(config, folder, setting, experiment, fitted, command=command)
+            return _finish(config, folder, setting, experiment, fitted, command=command)
         except (PausedError, KeyboardInterrupt):
             raise
         except Exception as error:
-            if world.is_first:
-                _fail(config, folder, curve.status, error, command=command)
+            _fail(config, folder, curve.status, error, command=command)
             raise
-        return cast("RunRecord", world.broadcast(record))
 
 
 def blank_record(config: RunConfig, *, command: str) -> RunRecord:
@@ -141,15 +134,6 @@ def writing(folder: Path) -> Iterator[None]:
             f"cannot write to {folder}: {error}. Free some space or choose another folder (--out); "
             "the same command then resumes from the last checkpoint."
         ) from error
-
-
-@contextmanager
-def _held(folder: Path, world: World) -> Iterator[None]:
-    if world.is_first:
-        with locked(folder):
-            yield
-    else:
-        yield
 
 
 def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
@@ -255,19 +239,17 @@ def _curve_lines(status: RunStatus) -> str:
 class _CurveFile(Observer):
     """Keeps curve.jsonl beside a run, line by line; a run that resumes rewrites it from its checkpoint."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.status = path, RunStatus()
 
     def begin(self, name: str, plan: Plan, status: RunStatus) -> None:
         del name, plan
         self.status = status
-        if self.path is not None:
-            with writing(self.path.parent):
-                write_text(self.path, _curve_lines(status))
+        with writing(self.path.parent):
+            write_text(self.path, _curve_lines(status))
 
     def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
         del status
-        if self.path is not None:
-            # A full disk does not end the run: the curve is in every checkpoint and written again at the end.
-            with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as file:
-                file.write(strict_json(evaluation) + "\n")
+        # A full disk does not end the run: the curve is in every checkpoint and written again at the end.
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as file:
+            file.write(strict_json(evaluation) + "\n")

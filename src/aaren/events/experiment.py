@@ -108,11 +108,6 @@ class EventsExperiment(Experiment[EventBatch]):
             censoring=self.config.censoring,
         )
 
-    def weight(self, batch: EventBatch) -> float:
-        """Say that losses are sums: parts of a batch simply add up."""
-        del batch
-        return 1.0
-
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Score a part; the test part also for calibration and, if the process is known, against it."""
         del moment

@@ -237,11 +237,8 @@ class EventFit(Experiment[EventBatch]):
             state=clocked_state(model, batch),
             final_gaps=batch.final_gaps,
         )
-        return -total / self.weight(batch)
-
-    def weight(self, batch: EventBatch) -> float:
-        """Count the events that have a term."""
-        return float(max(1, int(batch.mask.sum()) - len(batch)))
+        terms = max(1, int(batch.mask.sum()) - len(batch))  # the first event of a window has none
+        return -total / float(terms)
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Judge by one of the held-out parts."""

@@ -29,7 +29,6 @@ from aaren.report.names import (
 BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders
 TODAY = 0  # the protocol of runs by the numbers that this version has for their models
 _SAME_RESULT = ("engine.", "seed")  # keys that do not change what is computed
-_STILL_MATTERS = ("engine.autocast",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -276,8 +275,7 @@ def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
     said |= {key for name, key in setting.cell_keys.items() if name in said}
     for key in record.changed:
         name = key.rpartition(".")[2]
-        matters = key in _STILL_MATTERS or not key.startswith(_SAME_RESULT)
-        if matters and name not in said and name not in cell:
+        if not key.startswith(_SAME_RESULT) and name not in said and name not in cell:
             words.append(f"{name}={_text(_value(record.config, key))}")
     horizon = cell.get("horizon")
     row_key = RowKey(

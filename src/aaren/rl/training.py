@@ -42,7 +42,6 @@ class ReturnLadder(NamedTuple):
 class PolicyExperiment(Experiment[TrajectoryBatch]):
     """Training on windows of recorded steps; experiments differ in how they draw them and judge."""
 
-    uses_all_parameters = False  # the model's spare heads
     training: TrajectoryBatches
     optimiser: OptimiserConfig
 
@@ -59,10 +58,6 @@ class PolicyExperiment(Experiment[TrajectoryBatch]):
         assert isinstance(model, DecisionModel)
         steps = Steps(batch.returns_to_go, batch.observations, model.to_unit(batch.actions), batch.timesteps)
         return model.loss(steps, mask=None if bool(batch.mask.all()) else batch.mask)
-
-    def weight(self, batch: TrajectoryBatch) -> float:
-        """Say how many steps were averaged."""
-        return float(batch.mask.sum())
 
 
 class WindowExperiment(PolicyExperiment):
@@ -137,6 +132,7 @@ class WindowExperiment(PolicyExperiment):
         for begin in range(0, len(chosen), SCORED_AT_ONCE):
             some = slice(begin, begin + SCORED_AT_ONCE)
             batch = held.gather(chosen[some], starts[some]).to(device)
-            total += self.weight(batch) * float(self.loss(model, batch))
-            weight += self.weight(batch)
+            num_steps = float(batch.mask.sum())
+            total += num_steps * float(self.loss(model, batch))
+            weight += num_steps
         return {"loss": total / weight}
