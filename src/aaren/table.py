@@ -1,5 +1,6 @@
 """Tables as values, written as Markdown and for the terminal; times, sizes and ratios with their units."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -11,6 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
+
+FILE_WIDTH = 160  # columns where stdout is no terminal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,3 +250,24 @@ def _three_digits(number: float) -> str:
     if number >= 99.95:
         return f"{number:,.0f}"
     return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+
+
+def print_table(
+    labels: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", num_left: int = 1
+) -> None:
+    """Print a table to stdout, within the terminal's width.
+
+    Args:
+        labels: heads of the columns.
+        rows: texts of the cells.
+        title: above the table.
+        num_left: so many columns are words, the last of them in lines if need be; the others are numbers.
+    """
+    style = {"title": title or None, "title_justify": "left", "title_style": "bold", "box": None}
+    table = RichTable(**style, padding=(0, 2, 0, 0))  # type: ignore[arg-type]  # by name
+    for place, label in enumerate(labels):
+        justify: Literal["left", "right"] = "left" if place < num_left else "right"
+        table.add_column(Text(label), justify=justify, overflow="fold", no_wrap=place != num_left - 1)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else FILE_WIDTH, highlight=False).print(table)

@@ -164,9 +164,9 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
             more = [
                 ["--part", rng.choice(odd)],
                 ["--set", f"{rng.choice(KEYS)}={rng.choice(odd)}"],
-                ["--episodes", "0"],
+                ["--set", "episodes=0"],
             ]
-            more += [["--sweep", rng.choice(odd)], ["--targets", rng.choice(odd)], []]
+            more += [["--sweep", rng.choice(odd)], ["--sweep", f"target_scale={rng.choice(odd)}"], []]
             yield ["evaluate", rng.choice(["run", "run", *FILES]), *rng.choice(more)]
         elif kind == 9:
             option = rng.choice(["--seeds", "--workers", "--set", "--models", "--datasets"])
@@ -185,8 +185,8 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
                     ["report", "run", "-o", rng.choice(["table.csv", "/proc/x", "a" * 5000])],
                     ["report", "run", "--readme", rng.choice(FILES)],
                     ["data", rng.choice(["list", "verify"]), rng.choice([*odd, *FILES])],
-                    ["data", "make", rng.choice(["rl", *TEXTS]), rng.choice(TEXTS)],
-                    ["data", "make", "sin", "--seed", rng.choice([n for n in NUMBERS if n != "0"])],
+                    ["data", "fetch", rng.choice(["pendulum", *TEXTS]), rng.choice(TEXTS)],
+                    ["data", "fetch", "sin", "--seed", rng.choice([n for n in NUMBERS if n != "0"])],
                     ["data", "verify", rng.choice(FILES), "--as", rng.choice([*SETTINGS, *TEXTS])],
                 ]
             )

@@ -24,8 +24,14 @@ def test_help_fits_a_terminal_and_speaks_no_python(verb: list[str]):
     """No type where a word says more, no flag with something to type behind it, no example cut in two."""
     narrow = {"COLUMNS": "80", "TERMINAL_WIDTH": "80"}
     shown = CliRunner().invoke(app, [*verb, "--help"], env=narrow).stdout
-    options = shown.partition("─ Options")[2]
+    options = shown.partition("Options:")[2]
     assert "--help" in options
     for word in ("<str", "<int", "<float", "<path", "<list", "<bool", "…"):
         assert word not in options
     assert max(map(len, shown.splitlines())) <= 80
+    assert len(shown.splitlines()) <= (26 if verb == ["reproduce"] else 24)
+    assert "..." not in shown.partition("Commands:")[2]
+
+
+def test_there_are_at_most_14_verbs():
+    assert len([verb for verb in VERBS if verb and verb != ["data"]]) <= 14

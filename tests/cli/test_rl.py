@@ -33,22 +33,21 @@ def test_train_evaluate_and_ask_for_several_returns() -> None:
     assert record["facts"]["environment"] == "CartPole-v1"
     assert {"best", "last", "test"} == set(record["metrics"])
     assert len(Path("run/curve.jsonl").read_text().splitlines()) == 2
-    found = dict(line.split() for line in run("evaluate", "run", "--episodes", "3"))
+    found = dict(line.split() for line in run("evaluate", "run", "--set", "episodes=3"))
     assert "test.return_2" in found
-    lines = run("evaluate", "run", "--targets", "0.5,2")
+    lines = run("evaluate", "run", "--sweep", "target_scale=0.5,2")
     assert lines[0].startswith("target_scale=0.5  target ")
     sweep = json.loads(Path("run/record.json").read_text())["sweeps"]["target_scale"]
     first, second = (row["metrics"]["target"] for row in sweep["rows"])
     assert second == 4 * first
     assert sweep["part"] == "test"
-    lines = run("evaluate", "run", "--sweep", "context=window,carried,reset", "--json", "--episodes", "1")
+    lines = run("evaluate", "run", "--sweep", "context=window,carried,reset", "--json", "--set", "episodes=1")
     assert [json.loads(line)["context"] for line in lines[:3]] == ["window", "carried", "reset"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("evaluate", "run", "--targets", "1", "--sweep", "a=1"), "--sweep and --targets each choose"),
         (("evaluate", "run", "--sweep", "context"), "a sweep needs a key and values"),
         (("evaluate", "run", "--sweep", "contxt=window"), "unknown key 'contxt'; did you mean 'context'"),
         (("train", "rl", "--data", "mine/other-v0"), "no Minari dataset 'mine/other-v0'"),

@@ -254,10 +254,6 @@ def test_verifying_trusts_a_file_that_was_put_there_by_hand(home: Path) -> None:
 
 
 def test_what_has_no_download_says_what_to_do(home: Path) -> None:
-    with pytest.raises(
-        DataError, match="sin cannot be downloaded: it is generated here; run: aaren data make sin"
-    ):
-        fetch(lookup("sin"))
     with pytest.raises(DataError, match="python benchmarks/rl_data hopper-medium"):
         fetch(lookup("hopper-medium-regen"))
     with pytest.raises(

@@ -14,9 +14,10 @@ def check(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON, to be shared.")
     ] = None,
 ) -> None:
-    """Compare every backend and mixer with the definition in float64; exit code 1 if one is wrong.
+    """Compare backends and mixers with the definition; time them.
 
-    Then ratios of times: a scan and a training step beside a Transformer's, the native engine beside PyTorch.
+    The exit code is 1 if one is wrong. Then ratios of times: a scan and a training step beside a
+    Transformer's, the native engine beside PyTorch.
     """
     from aaren.check import check as check_device
 

@@ -1,10 +1,8 @@
-"""`aaren data ...`: list, fetch, verify and make datasets."""
+"""`aaren data ...`: list, fetch and verify datasets."""
 
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,42 +10,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from aaren.errors import AarenError, ConfigError
 
 if TYPE_CHECKING:
     from aaren.datasets.dataset import Dataset
-    from aaren.datasets.fetch import Progress
-    from aaren.datasets.verify import Entry
+    from aaren.datasets.verify import Entry, Finding
 
-
-app = typer.Typer(help="List, fetch, verify and make datasets.", no_args_is_help=True)
-
-_MARKS = {
-    "verified": "[green]verified[/]",
-    "generated": "[green]generated[/]",
-    "differs": "[bold red]differs[/]",
-    "broken": "[bold red]broken[/]",
-    "missing": "[dim]missing[/]",
-}
+app = typer.Typer(help="List, fetch and verify datasets.", no_args_is_help=True)
+_BAD = ("differs", "broken")
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="NAMES", help="Datasets or settings; all 38 when left out.")
+    list[str] | None, typer.Argument(metavar="NAMES", help="Datasets or settings; none: all 38.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_datasets(
     names: Names = None,
-    extras: Annotated[
-        bool, typer.Option("--extras", help="Also parts, stand-ins and generated sets.")
-    ] = False,
+    extras: Annotated[bool, typer.Option("--extras", help="Also parts, stand-ins, generated sets.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the 38 datasets, one line each: shape, size on disk, verified or not."""
+    """List datasets; one that is named with all that is known."""
     from aaren.datasets.catalogue import EXTRAS, select
+    from aaren.datasets.settings import setting_names
     from aaren.datasets.verify import describe
 
     rows = select(tuple(names or ()))
@@ -56,51 +43,56 @@ def list_datasets(
         rows += tuple(row for row in EXTRAS if row.setting in settings and row not in rows)
     entries = [describe(row) for row in rows]
     if as_json:
-        print(json.dumps([asdict(entry) for entry in entries], indent=1))
-        return
-    _print_entries(entries)
-
-
-@app.command()
-def show(
-    names: Annotated[list[str], typer.Argument(metavar="NAMES", help="Datasets; see: aaren data list.")],
-    as_json: AsJson = False,
-) -> None:
-    """Describe a dataset: files, facts, licence, source, state on this machine."""
-    from aaren.datasets.catalogue import lookup
-    from aaren.datasets.verify import describe
-
-    rows = [lookup(name) for name in names]
-    if as_json:
-        print(json.dumps([asdict(describe(row)) for row in rows], indent=1))
-        return
-    console = Console(highlight=False)
-    for row in rows:
-        entry = describe(row)
-        size = f"{_MARKS.get(entry.status, entry.status)}" + (
-            f", {_size(entry.bytes_on_disk)}" if entry.is_on_disk else ""
+        print(
+            json.dumps(
+                [{**asdict(row), **asdict(entry)} for row, entry in zip(rows, entries, strict=True)], indent=1
+            )
         )
-        uncertain = dict.fromkeys(row.uncertain, "?")
-        facts = ", ".join(f"{name} {value}{uncertain.get(name, '')}" for name, value in row.facts.items())
-        fields = {
-            "shape": escape(entry.shape),
-            "on disk": size,
-            "files": escape(", ".join(row.files)),
-            "facts": escape(facts),
-            "licence": escape(row.licence),
-            "source": escape(row.source),
-            "stands for": escape(row.stands_for),
-            "remark": escape(row.remark),
-            "get it": f"aaren data fetch {row.name}" if row.urls and not entry.is_on_disk else "",
-        }
-        console.print(f"[bold]{escape(row.name)}[/] ({row.setting})")
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, text in fields.items():
-            if text:
-                grid.add_row(f"  [dim]{name}[/]", text)
-        console.print(grid)
+    elif names and not set(names) & set(setting_names()) and not extras:
+        for row, entry in zip(rows, entries, strict=True):
+            _print_details(row, entry)
+    else:
+        _print_entries(entries)
+
+
+def _print_details(row: "Dataset", entry: "Entry") -> None:
+    from aaren.table import print_table
+
+    facts = (f"{name} {value}{'?' * (name in row.uncertain)}" for name, value in row.facts.items())
+    fields = {
+        "setting": row.setting,
+        "shape": entry.shape,
+        "on disk": f"{entry.status} {_size(entry)}",
+        "files": ", ".join(row.files),
+        "facts": ", ".join(facts),
+        "licence": row.licence,
+        "source": row.source,
+        "stands for": row.stands_for,
+        "remark": row.remark,
+        "get it": f"aaren data fetch {row.name}" if row.urls and not entry.is_on_disk else "",
+    }
+    print_table([row.name, ""], [[name, text] for name, text in fields.items() if text], num_left=2)
+
+
+def _print_entries(entries: "list[Entry]") -> None:
+    from aaren.table import print_table
+
+    for setting in dict.fromkeys(entry.setting for entry in entries):
+        group = [entry for entry in entries if entry.setting == setting]
+        rows = [[entry.name, entry.shape, _size(entry), entry.status] for entry in group]
+        print_table(
+            ["name", "shape", "on disk", "state"], rows, title=f"{setting} ({len(group)})", num_left=2
+        )
+    here = sum(entry.is_on_disk for entry in entries)
+    print(
+        f"{here} of {len(entries)} on disk; a question mark: not certain. More of one: aaren data list NAME"
+    )
+
+
+def _size(entry: "Entry") -> str:
+    from aaren.table import format_bytes
+
+    return format_bytes(entry.bytes_on_disk) if entry.is_on_disk else ""
 
 
 @app.command()
@@ -109,28 +101,38 @@ def fetch(
     any_checksum: Annotated[
         bool, typer.Option("--any-checksum", help="Accept a file that changed at its source.")
     ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Of generated sets, which are made anew; default: 0."),
+    ] = None,
 ) -> None:
-    """Download datasets from their official sources; what is on disk already is kept."""
+    """Download or generate what is not on disk."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
     from aaren.datasets.catalogue import select
     from aaren.datasets.fetch import fetch as fetch_dataset
     from aaren.datasets.verify import verify as verify_dataset
 
-    def fetch_row(row: "Dataset") -> None:
-        with _progress() as progress:
-            paths = fetch_dataset(row, any_checksum=any_checksum, progress=progress)
-        finding = verify_dataset(row)
-        print(f"{row.name}: {finding.status}, {', '.join(map(str, paths))}")
-        for line in (*finding.differences, *finding.remarks):
-            talk.print(f"  {escape(line)}", soft_wrap=True)
-
     talk = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     failures = 0
     for row in select(tuple(names)):
-        try:
-            fetch_row(row)
-        except AarenError as error:  # the others may still come
-            failures += 1
-            talk.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
+        with Progress(*columns, console=talk, transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task(row.name)
+
+            def report(
+                file: str, done: int, total: int | None, bar: Progress = bar, task: object = task
+            ) -> None:
+                bar.update(task, description=file, completed=done, total=total)  # type: ignore[arg-type]  # a TaskID
+
+            try:
+                paths = fetch_dataset(row, any_checksum=any_checksum, seed=seed, progress=report)
+            except AarenError as error:  # the others may still come
+                failures += 1
+                talk.print("[bold red]error:[/]", escape(str(error)), soft_wrap=True)
+                continue
+        print(f"{row.name}: {', '.join(map(str, paths))}")
+        _print_finding(verify_dataset(row))
     if failures:
         raise typer.Exit(2)
 
@@ -139,144 +141,56 @@ def fetch(
 def verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAMES", help="Datasets, settings, or a file of yours; all on disk when left out."
-        ),
+        typer.Argument(metavar="NAMES", help="Datasets, settings or your files; none: all on disk."),
     ] = None,
     setting: Annotated[
         str, typer.Option("--as", metavar="SETTING", help="The setting of your file: forecasting, events ...")
     ] = "",
     allow_irregular: Annotated[
-        bool,
-        typer.Option("--allow-irregular", help="Accept gaps, repeated dates, sentinels, missing values."),
+        bool, typer.Option("--allow-irregular", help="Accept gaps, repeated dates, missing values.")
     ] = False,
     column: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ROLE=NAME", help="Names of your events' columns: time=when, sequence=user, mark=action."
-        ),
+        typer.Option(metavar="ROLE=NAME", help="Columns of your events: time=when, sequence=user, mark=act."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what is on disk with the catalogue; exit code 1 when something differs."""
+    """Compare files with the catalogue; exit code 1 if they differ."""
     from aaren.datasets.catalogue import EXTRAS, select
     from aaren.datasets.verify import check_file
     from aaren.datasets.verify import verify as verify_dataset
 
-    files = [Path(name) for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in files.archive
-    registered = [name for name in names or () if Path(name) not in files]
-    rows: tuple[Dataset, ...] = select(tuple(registered)) if registered else ()
-    if not names:
-        rows = (*select(()), *EXTRAS)
-    columns = dict(_read_column(given) for given in column or ())
-    findings = [
-        check_file(path, setting=setting, allow_irregular=allow_irregular, columns=columns) for path in files
-    ]
-    findings += [verify_dataset(row) for row in rows]
+    paths = [name for name in names or () if os.path.exists(name)]  # noqa: PTH110  # as in files.archive
+    others = tuple(name for name in names or () if name not in paths)
+    rows = () if paths and not others else select(others)
+    columns = dict(_read_column(text) for text in column or ())
+    options = {"setting": setting, "allow_irregular": allow_irregular, "columns": columns}
+    findings = [check_file(Path(path), **options) for path in paths]  # type: ignore[arg-type]  # by name
+    findings += [verify_dataset(row) for row in (rows if names else (*rows, *EXTRAS))]
     if not names:
         findings = [finding for finding in findings if finding.status != "missing"]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
-        console = Console(highlight=False)
         for finding in findings:
-            facts = ", ".join(f"{name} {value}" for name, value in finding.measured.items() if value != "")
-            console.print(f"{_MARKS[finding.status]} {escape(finding.name)}: {escape(facts)}", soft_wrap=True)
-            for line in finding.differences:
-                console.print(f"  [bold red]![/] {escape(line)}", soft_wrap=True)
-            for line in finding.remarks:
-                console.print(f"  [dim]remark: {escape(line)}[/]", soft_wrap=True)
-        if not names:
-            absent = len(rows) - len(findings)
-            console.print(
-                f"{len(findings)} checked; {absent} of {len(rows)} sets and extras are not on disk."
-            )
-    if any(finding.status in ("differs", "broken") for finding in findings):
+            _print_finding(finding)
+    if any(finding.status in _BAD for finding in findings):
         raise typer.Exit(1)
 
 
-@app.command()
-def make(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A generated set: sin, poisson, hawkes, renewal, seasonal.")
-    ],
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The same seed gives the same data.")] = 0,
-) -> None:
-    """Draw a dataset from a known process."""
-    from aaren.datasets.verify import make_generated
-
-    print(make_generated(name, seed=seed))
-
-
-@contextmanager
-def _progress() -> "Iterator[Progress]":
-    """Show a bar per file on stderr; nothing where stderr is not a terminal."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import TransferSpeedColumn as SpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), SpeedColumn(), TimeRemainingColumn())
-    with Progress(
-        TextColumn("{task.description}"),
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as bar:
-        tasks: dict[str, int] = {}
-
-        def report(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = int(bar.add_task(name, total=total))
-            bar.update(tasks[name], completed=done, total=total)  # type: ignore[arg-type]  # rich's TaskID is an int
-
-        yield report
-
-
-def _print_entries(entries: "list[Entry]") -> None:
-    from aaren.datasets.settings import setting_names
-
+def _print_finding(finding: "Finding") -> None:
     console = Console(highlight=False)
-    for setting in setting_names():
-        chosen = [entry for entry in entries if entry.setting == setting]
-        for title, group in (
-            (setting, [entry for entry in chosen if not entry.is_extra]),
-            (f"{setting}: extras, not among the 38", [entry for entry in chosen if entry.is_extra]),
-        ):
-            if group:
-                console.print(f"[bold]{title} ({len(group)})[/]")
-                _print_lines(console, group)
-    here = sum(entry.is_on_disk for entry in entries)
-    console.print(
-        f"{here} of {len(entries)} on disk; a question mark: not certain. More of one: aaren data show NAME"
-    )
+    style = "bold red" if finding.status in _BAD else "green"
+    facts = ", ".join(f"{name} {value}" for name, value in finding.measured.items() if value != "")
+    console.print(f"[{style}]{finding.status}[/] {escape(finding.name)}: {escape(facts)}", soft_wrap=True)
+    for line in finding.differences:
+        console.print(f"  [bold red]![/] {escape(line)}", soft_wrap=True)
+    for line in finding.remarks:
+        console.print(f"  [dim]remark: {escape(line)}[/]", soft_wrap=True)
 
 
-def _print_lines(console: Console, entries: "list[Entry]") -> None:
-    """One line a dataset: in a narrow terminal its shape is cut, never its name or status."""
-    longest = max(len(entry.name) for entry in entries)
-    available = max(20, console.width - longest - len("    000.0 MB  not verified"))
-    for entry in entries:
-        size = _size(entry.bytes_on_disk) if entry.is_on_disk else ""
-        shape = entry.shape if len(entry.shape) <= available else entry.shape[: available - 1] + "…"
-        console.print(
-            f"  {escape(f'{entry.name:{longest}}  {shape:{available}}')}{size:>8}  "
-            f"{_MARKS.get(entry.status, entry.status)}",
-            soft_wrap=True,
-        )
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 100_000 else f"{num_bytes / 1e3:,.0f} kB"
-
-
-def _read_column(given: str) -> tuple[str, str]:
-    role, equals, name = given.partition("=")
+def _read_column(text: str) -> tuple[str, str]:
+    role, equals, name = text.partition("=")
     if not (role and equals and name):
-        raise ConfigError(f"--column takes ROLE=NAME, such as time=when; got {given!r}.")
+        raise ConfigError(f"--column takes ROLE=NAME, such as time=when; got {text!r}.")
     return role, name

@@ -12,9 +12,9 @@ def demo(
         "runs/demo"
     ),
 ) -> None:
-    r"""Learn four tasks, measure a long stream, and write a page: about five minutes on two cores.
+    """Learn four tasks and write a page; five minutes on two cores.
 
-    Needs the extra: pip install 'aaren\[demo]'.
+    Needs the extra: pip install 'aaren[demo]'.
     """
     from aaren.demo.run import NEXT, PAGE, run
     from aaren.engine.progress import duration

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aaren.cli.own_modules import import_environments
-from aaren.errors import ConfigError
 
 if TYPE_CHECKING:
     from aaren.engine.use import SweepRow
@@ -22,28 +21,18 @@ def evaluate(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the config; repeatable.")
     ] = None,
-    episodes: Annotated[
-        int | None, typer.Option(metavar="N", help="Short for --set episodes=N (rl).")
-    ] = None,
     sweep: Annotated[
         str | None,
         typer.Option(metavar="KEY=A,B,C", help="Once for every value; kept in the run's record."),
     ] = None,
-    targets: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Short for --sweep target_scale=A,B,C (rl).")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
-    """Score a trained run again: test or validation data, other settings, several values.
+    """Score a trained run again: other data, settings or values.
 
-    [bold]aaren evaluate runs/rl/hopper-medium-... --episodes 20 --targets 0.5,1,2[/]
+    aaren evaluate runs/rl/... --set episodes=20 --sweep target_scale=0.5,1,2
     """
-    chosen = list(assignments or ()) + ([f"episodes={episodes}"] if episodes is not None else [])
+    chosen = list(assignments or ())
     import_environments(chosen)
-    if sweep is not None and targets is not None:
-        raise ConfigError("--sweep and --targets each choose what is changed; give only one of them.")
-    if targets is not None:
-        sweep = f"target_scale={targets}"
     if sweep is not None:
         _sweep(run, sweep, part, chosen, as_json)
         return
@@ -84,7 +73,7 @@ def predict(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the predictions go.")],
 ) -> None:
-    """Forecast, classify or score new data, and write what was found to a file.
+    """Forecast, classify or score new data, into a file.
 
     aaren predict RUN --data new.csv -o answers.csv
     """

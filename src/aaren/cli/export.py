@@ -30,9 +30,9 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Export a trained stream: raw numbers in, answers out, without Python or torch.
+    """Write a trained stream as C, WebAssembly or ONNX.
 
-    [bold]aaren export runs/forecasting/... --to c -o sensor --check rows.npy[/]
+    aaren export runs/forecasting/... --to c -o sensor --check rows.npy
     """
     from aaren.stream.artifact import read_rows
     from aaren.stream.export import export_stream

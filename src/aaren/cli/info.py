@@ -8,7 +8,7 @@ from aaren.version import __version__
 
 
 def info() -> None:
-    """Say which versions, kernel, threads, devices and data folders are in use, and why this kernel."""
+    """Say which versions, kernel and data folders are in use."""
     for name, text in _facts():
         lines = textwrap.wrap(text, 80 - 9, break_long_words=False, break_on_hyphens=False) or [""]
         print(f"{name:<9}" + f"\n{'':9}".join(lines))

@@ -3,12 +3,12 @@
 import contextlib
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from aaren.cli import (
     check,
@@ -23,34 +23,13 @@ from aaren.cli import (
     stream,
     train,
 )
-from aaren.cli import evaluate as predict
 from aaren.cli.own_modules import import_modules
 from aaren.errors import AarenError, ConfigError
 from aaren.files.stdio import flush_or_drop, open_stdio
 from aaren.version import __version__
 
 
-class _PlainFlags:
-    """Show no type after a flag in the help."""
-
-    def get_params(self, ctx: Any) -> list[Any]:  # Any: the type is private to typer
-        """Return the parameters, flags without a placeholder."""
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return parameters
-
-
-class _Command(_PlainFlags, TyperCommand):
-    """A verb."""
-
-
-class _Group(_PlainFlags, TyperGroup):
-    """Verbs under one word."""
-
-
-class _Verbs(_Group):
+class _Verbs(TyperGroup):
     """The commands, after a check of the words that follow `aaren`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # the same
@@ -67,30 +46,27 @@ class _Verbs(_Group):
 app = typer.Typer(
     name="aaren",
     cls=_Verbs,
-    help="Attention as an RNN: train over sequences in parallel, run token by token in constant memory.",
+    help="Attention as an RNN: trained in parallel, run token by token in constant memory.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
-_PANELS: dict[str, dict[str, Any]] = {  # Any: a function, or a group of verbs
-    "Start here": {"demo": demo.demo, "info": info.info, "check": check.check},
-    "Your data": {"train": train.train, "evaluate": evaluate.evaluate, "predict": predict.predict},
-    "Streams in production": {"stream": stream.stream, "serve": serve.serve, "export": export.export},
-    "The paper's experiments": {
-        "data": data.app,
-        "reproduce": reproduce.reproduce,
-        "report": report.report,
-    },
-}
-for panel, verbs in _PANELS.items():
-    for name, verb in verbs.items():
-        if isinstance(verb, typer.Typer):
-            app.add_typer(verb, name=name, cls=_Group, rich_help_panel=panel)
-        else:
-            app.command(name, rich_help_panel=panel)(verb)
-for command in [*app.registered_commands, *data.app.registered_commands]:
-    command.cls = _Command
+for verb in (
+    demo.demo,
+    info.info,
+    check.check,
+    train.train,
+    evaluate.evaluate,
+    evaluate.predict,
+    stream.stream,
+    serve.serve,
+    export.export,
+    reproduce.reproduce,
+    report.report,
+):
+    app.command()(verb)
+app.add_typer(data.app, name="data")
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -110,7 +86,7 @@ def options(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="Import a module of your own that a run's file names; repeatable.",
+            help="Import a module of yours first; repeatable.",
         ),
     ] = None,
 ) -> None:

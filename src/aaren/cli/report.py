@@ -26,9 +26,9 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write the report: both models side by side, statistics, published numbers, plots, provenance.
+    """Write the report of runs: tables, statistics and figures.
 
-    [bold]aaren report results -o report[/] writes one page that needs no network, and tables.md.
+    `aaren report results -o report` writes one page that needs no network, and tables.md.
     """
     from rich.console import Console
     from rich.markup import escape

@@ -49,11 +49,9 @@ def reproduce(
         bool, typer.Option("--plan", help="Only print what would be run, by which commands, and its cost.")
     ] = False,
 ) -> None:
-    """Run dataset x horizon x model x seed, skip what is finished, print tables beside the paper's.
+    """Run the paper's grid and print its tables; resumes.
 
-    Killed or stopped, the same command resumes where it was.
-
-    [bold]aaren reproduce forecasting events --profile cpu --seeds 5[/]
+    aaren reproduce forecasting events --profile cpu --seeds 5
     """
     from aaren.engine.loop import pausing_on_signals
     from aaren.lab.display import announcement, choose_display, outcome

@@ -35,16 +35,16 @@ def stream(
     ] = 0.9,
     batch: Annotated[int, typer.Option(metavar="N", help="Lines committed together.")] = 512,
     capacity: Annotated[
-        int, typer.Option(metavar="N", help="Streams in memory; others wait in the file.")
+        int, typer.Option(metavar="N", help="Streams in memory, others wait in it.")
     ] = 65_536,
     metrics: Annotated[
         int | None,
-        typer.Option(metavar="PORT", min=0, max=65535, help="Prometheus at 127.0.0.1:PORT; 0: a free one."),
+        typer.Option(metavar="PORT", min=0, max=65535, help="For Prometheus; 0: a free one."),
     ] = None,
 ) -> None:
-    """Answer JSON lines of many streams, each exactly once; after a kill the same command resumes.
+    """Answer JSON lines of many streams, each exactly once; resumes.
 
-    [bold]aaren stream RUN --state states.db --input rows.jsonl --out answers.jsonl --follow[/]
+    aaren stream RUN --state states.db -i rows.jsonl -o answers.jsonl --follow
     """
     from contextlib import ExitStack
 

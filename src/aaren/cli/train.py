@@ -11,9 +11,9 @@ import typer
 from aaren.errors import ConfigError
 
 RUNS = Path("runs")
-SETTING_HELP = "forecasting, classification, events, rl, a module of your own, or a run's file."
-MODEL_HELP = "aaren (the default), transformer, or another row of the setting: an unknown one lists them."
-SET_HELP = "Change the config; repeatable. Keys: those of run.toml in any run's folder."
+SETTING_HELP = "forecasting, classification, events, rl, a module of yours."
+MODEL_HELP = "aaren (the default), transformer ...; an unknown one lists them."
+SET_HELP = "Change the config, as a run's folder has it; repeatable."
 
 
 def train(
@@ -22,7 +22,7 @@ def train(
     model: Annotated[str | None, typer.Option(metavar="NAME", help=MODEL_HELP)] = None,
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="smoke: seconds; cpu (the default): minutes; paper: as published."),
+        typer.Option(metavar="NAME", help="smoke: seconds; cpu (default): minutes; paper: as published."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Of weights, dropout and order; 0 by default.")
@@ -44,9 +44,9 @@ def train(
         typer.Option("--stop-early", help="Do not resume: test the best weights so far."),
     ] = False,
 ) -> None:
-    """Train one model; killed or stopped, the same command resumes it.
+    """Train one model; once stopped, the same command resumes it.
 
-    [bold]aaren train forecasting ETTh1 --model aaren --profile cpu --set horizon=192[/]
+    aaren train forecasting ETTh1 --profile cpu --set horizon=192
     """
     from aaren.cli.own_modules import import_environments, import_settings
     from aaren.datasets.settings import setting_names

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.numbers import offsets_from_lengths
+from aaren.datasets.settings import find_setting
 from aaren.errors import AarenError, DataError, require_extra
 from aaren.files import folders, npz
 from aaren.files.archive import (
@@ -63,11 +64,25 @@ def on_disk(dataset: Dataset, *, or_shipped: bool = False) -> tuple[Path, ...]:
 
 
 def fetch(
-    dataset: Dataset, *, any_checksum: bool = False, progress: Progress | None = None
+    dataset: Dataset,
+    *,
+    any_checksum: bool = False,
+    seed: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Path, ...]:
-    """Download a dataset unless it is there already, and return its files."""
-    if present := on_disk(dataset):
+    """Download or generate a dataset unless it is there already, and return its files.
+
+    Args:
+        dataset: a row of the catalogue.
+        any_checksum: accept a file that has changed at its source.
+        seed: of a generated set, which is then made anew.
+        progress: told of every chunk.
+    """
+    present = on_disk(dataset)
+    if present and not (dataset.is_generated and seed is not None):
         return present
+    if dataset.is_generated:
+        return (find_setting(dataset.setting).make(dataset, seed=seed or 0),)
     target = folders.place(dataset.setting, dataset.files[0])
     if not dataset.urls:
         raise DataError(f"{dataset.name} cannot be downloaded: {_instead(dataset, target)}")
@@ -181,8 +196,6 @@ def by_hand(dataset: Dataset, target: Path) -> str:
 
 
 def _instead(dataset: Dataset, target: Path) -> str:
-    if dataset.is_generated:
-        return f"it is generated here; run: aaren data make {dataset.name}"
     if dataset.name.endswith("-regen"):
         return f"it is rolled out on your machine; in a clone of the repository: {dataset.source}"
     return f"{dataset.remark or 'no public file is known'} (see {dataset.source}). Its place is {target}."

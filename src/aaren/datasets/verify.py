@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from aaren.datasets.catalogue import DATASETS, EXTRAS, lookup
+from aaren.datasets.catalogue import DATASETS
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.fetch import on_disk, trust
 from aaren.datasets.settings import find_setting, setting_names
@@ -152,6 +152,7 @@ def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
 
     What the registry does not know is taken from what was measured.
 
+    >>> from aaren.datasets.catalogue import lookup
     >>> shape(lookup("ETTh1")), shape(lookup("Handwriting"))
     ('17,420 rows × 7', '150+850 × 3 × 152, 26 classes')
     """
@@ -205,13 +206,3 @@ def guess_setting(path: Path) -> str:
         if suffix in find_setting(name).suffixes:
             return name
     raise ConfigError(f"cannot tell what {path.name} is: add --as {', '.join(setting_names())}.")
-
-
-def make_generated(name: str, *, seed: int = 0) -> Path:
-    """Write a generated set into the data folder and return its file; training needs no file."""
-    # The classic-control sets are rolled out in memory only.
-    known = [row.name for row in (lookup("sin"), *EXTRAS) if row.is_generated and row.setting != "rl"]
-    if name not in known:
-        raise unknown_name("generated set", name, ["rl", *known])
-    dataset = lookup(name)
-    return find_setting(dataset.setting).make(dataset, seed=seed)
