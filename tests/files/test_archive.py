@@ -1,7 +1,6 @@
 import gzip
 import lzma
 import pickle
-import stat
 import zipfile
 from pathlib import Path
 
@@ -36,36 +35,21 @@ def test_a_missing_member_is_named_with_what_is_there(tmp_path: Path) -> None:
         extract(archive, ["X_TRAIN.ts"], tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil.ts", "/etc/evil.ts", "a/../../evil.ts", "C:/evil.ts", "..\\evil.ts"]
-)
-def test_a_zip_that_writes_outside_its_folder_is_refused(tmp_path: Path, name: str) -> None:
-    archive = pack(tmp_path / "a.zip", {"good.ts": b"1", name: b"2"})
-    with pytest.raises(DataError, match="would be written outside its folder: refused"):
-        extract(archive, ["good.ts"], tmp_path / "out")
-    assert listing(tmp_path / "out") == []
-
-
-def test_a_link_is_refused(tmp_path: Path) -> None:
-    link = zipfile.ZipInfo("good.ts")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr(link, "/etc/passwd")
-    with pytest.raises(DataError, match="is a link: refused"):
-        extract(tmp_path / "a.zip", ["good.ts"], tmp_path / "out")
+@pytest.mark.parametrize("name", ["../good.ts", "/etc/good.ts", "a/../../good.ts"])
+def test_members_are_written_into_the_folder_only(tmp_path: Path, name: str) -> None:
+    archive = pack(tmp_path / "a.zip", {name: b"2"})
+    assert extract(archive, ["good.ts"], tmp_path / "out")[0].read_bytes() == b"2"
+    assert listing(tmp_path) == ["a.zip", "out"]
+    assert listing(tmp_path / "out") == ["good.ts"]
 
 
 def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
-    archive = pack(tmp_path / "a.zip", {"good.ts": b"\0" * 20_000_000})
-    with pytest.raises(
-        DataError, match=r"swells from [\d,]+ to 20,000,000 bytes: refused as an archive bomb"
-    ):
+    archive = pack(tmp_path / "a.zip", {"good.ts": b"\0" * 70_000_000})
+    with pytest.raises(DataError, match="unpacks to 70,000,000 bytes or more, beyond 64,000,000: refused"):
         extract(archive, ["good.ts"], tmp_path / "out")
-    many = pack(tmp_path / "b.zip", {f"{i}.ts": bytes(range(256)) * 4 for i in range(10)})
-    with pytest.raises(
-        DataError, match="unpacks to 10,240 bytes, more than 5,000: refused as an archive bomb"
-    ):
-        extract(many, ["1.ts"], tmp_path / "out", limit_bytes=5_000)
+    small = pack(tmp_path / "b.zip", {"good.ts": bytes(range(256)) * 40})
+    with pytest.raises(DataError, match="beyond 5,000: refused as an archive bomb"):
+        extract(small, ["good.ts"], tmp_path / "out", limit_bytes=5_000)
     assert listing(tmp_path / "out") == []
 
 
@@ -115,7 +99,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, suffix: str) -> None:
 def test_a_file_that_swells_beyond_its_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"\0" * 5_000_000))
-    with pytest.raises(DataError, match="unpacks to more than 3,000,000 bytes: refused as an archive bomb"):
+    with pytest.raises(DataError, match="beyond 3,000,000: refused as an archive bomb"):
         read_bytes(path, limit_bytes=3_000_000)
 
 

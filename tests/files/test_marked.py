@@ -29,7 +29,7 @@ def test_only_what_is_between_the_marks_changes(tmp_path: Path) -> None:
         (b"no marks", "put these two lines there, once each and in this order"),
         (b"<!-- end -->\n<!-- begin -->\n", "in this order: <!-- begin --> and <!-- end -->"),
         (b"<!-- begin -->\n<!-- begin -->\n<!-- end -->", "once each"),
-        (b"\xff\xfe", "is no text in UTF-8: --page rewrites Markdown"),
+        (b"\xff\xfe", "--page needs a text in UTF-8"),
     ],
 )
 def test_a_page_without_its_marks(text: bytes, words: str, tmp_path: Path) -> None:
@@ -41,5 +41,5 @@ def test_a_page_without_its_marks(text: bytes, words: str, tmp_path: Path) -> No
 
 
 def test_a_page_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no file .*none\.md: --page needs one that holds the lines"):
+    with pytest.raises(DataError, match=r"--page needs a text in UTF-8; .*none\.md cannot be read"):
         write(tmp_path / "none.md", "new")

@@ -56,7 +56,7 @@ def test_flipped_bytes_are_noticed(tmp_path: Path) -> None:
 def test_pickled_objects_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "objects.npz"
     np.savez(path, x=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(DataError, match=r"Python objects.* can run any code when read"):
+    with pytest.raises(DataError, match="Object arrays cannot be loaded"):
         npz.load(path)
 
 
@@ -69,7 +69,7 @@ def header(shape: str, dtype: str = "<f8") -> bytes:
 def test_a_header_that_declares_other_bytes_than_follow_is_refused(tmp_path: Path, shape: str) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", header(shape) + bytes(64))
-    with pytest.raises(DataError, match=r"array 'x' declares .* but 64 follow"):
+    with pytest.raises(DataError, match=r"a\.npz: (not a whole .npz file|x.npy has more bytes)"):
         npz.load(tmp_path / "a.npz")
 
 
@@ -84,7 +84,7 @@ def test_an_archive_that_swells_is_refused_before_it_is_read(tmp_path: Path, suf
         packing = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
         path = path.with_name("bomb.npz" + suffix)
         path.write_bytes(packing((tmp_path / "bomb.npz").read_bytes()))
-    with pytest.raises(DataError, match=r"claims to hold 100,000,\d+ bytes in .* archive bomb"):
+    with pytest.raises(DataError, match=r"unpacks to 100,000,\d+ bytes or more, .* archive bomb"):
         npz.load(path)
 
 
@@ -93,7 +93,7 @@ def test_a_text_that_swells_is_refused(tmp_path: Path) -> None:
     with gzip.open(path, "wb", compresslevel=9) as file:
         for _ in range(100):
             file.write(bytes(1_000_000))
-    with pytest.raises(DataError, match=r"unpacks to more than 64,000,000 bytes: refused as an archive bomb"):
+    with pytest.raises(DataError, match="beyond 64,000,000: refused as an archive bomb"):
         read_bytes(path)
 
 
@@ -121,5 +121,5 @@ def test_arrays_keep_shape_order_and_type(tmp_path: Path) -> None:
 def test_what_is_no_array_is_told(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr(name, "text")
-    with pytest.raises(DataError, match=r"an \.npz file holds arrays"):
+    with pytest.raises(DataError, match=r"not a whole \.npz file"):
         npz.load(tmp_path / "a.npz")

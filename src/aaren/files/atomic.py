@@ -18,8 +18,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "a name with a zero byte", str(path))
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays last: writers such as numpy.savez append their own to a name without it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{time.monotonic_ns()}{path.suffix}")
@@ -27,11 +26,12 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         if path.is_file():
             shutil.copymode(path, temporary)
-        _flush(temporary)
+        for written in (*temporary.rglob("*"), temporary):
+            _flush(written)
         if path.is_dir():
             shutil.rmtree(path)
         temporary.replace(path)
-        _flush_entries(path.parent)
+        _flush(path.parent)
     finally:
         _remove(temporary)
 
@@ -61,19 +61,10 @@ def _remove(path: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    if path.is_dir():
-        for inside in path.iterdir():
-            _flush(inside)
-        _flush_entries(path)
-    else:
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-
-
-def _flush_entries(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    if os.name != "posix" and path.is_dir():
+        return  # a folder cannot be opened there
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import platformdirs
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 
 from aaren.errors import DataError
 from aaren.files.atomic import replacing
+from aaren.files.npz import Arrays
 
 VARIABLE = "AAREN_DATA"
-Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 SUFFIXES = ("", ".gz", ".xz")  # in the order in which they are looked for
 
 
@@ -28,48 +27,36 @@ def cache_folder() -> Path:
 
 def roots() -> tuple[Path, ...]:
     """List the folders that are searched, first come first served; the user's cache is always the last."""
-    named = [
-        Path(part).expanduser() for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part.strip()
-    ]
-    return (*named, cache_folder() / "data")
+    named = (part.strip() for part in os.environ.get(VARIABLE, "").split(os.pathsep))
+    return (*(Path(part).expanduser() for part in named if part), cache_folder() / "data")
 
 
 def find(setting: str, filename: str) -> Path | None:
     """Look for a file of a setting in every root, plain or compressed; None when it is nowhere."""
-    for root in roots():
-        for suffix in SUFFIXES:
-            path = root / setting / (filename + suffix)
-            if os.path.isfile(path):  # noqa: PTH113  # of names that no disk can hold, pathlib raises
-                return path
-    return None
+    paths = (root / setting / (filename + suffix) for root in roots() for suffix in SUFFIXES)
+    return next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113  # pathlib raises of some names
 
 
 def require(setting: str, filename: str, *, cure: str = "") -> Path:
     """Find a file, or say in one line where it should be."""
     path = find(setting, filename)
     if path is None:
-        searched = ", ".join(str(root) for root in roots())
         raise DataError(
-            f"no file {setting}/{filename} (plain, .gz or .xz) in: {searched}. "
+            f"no file {setting}/{filename} (plain, .gz or .xz) in: {', '.join(map(str, roots()))}. "
             f"{cure or 'Put it there, or name its folder in $' + VARIABLE + '.'}"
         )
     return path
 
 
-def writable_root() -> Path:
-    """Return the first root into which this process may write; downloads and made data go there."""
-    for root in roots():
-        if _is_writable(root):
-            return root
-    raise DataError(
-        f"none of these folders can be written to: {', '.join(map(str, roots()))}. "
-        f"Set ${VARIABLE} to a folder of yours."
-    )
-
-
 def place(setting: str, filename: str) -> Path:
-    """Say where a new file of a setting belongs; the folder is made."""
-    folder = writable_root() / setting
+    """Say where a new file of a setting belongs, in the first root that can be written to; it is made."""
+    root = next((root for root in roots() if _is_writable(root)), None)
+    if root is None:
+        raise DataError(
+            f"none of these folders can be written to: {', '.join(map(str, roots()))}. "
+            f"Set ${VARIABLE} to a folder of yours."
+        )
+    folder = root / setting
     folder.mkdir(parents=True, exist_ok=True)
     return folder / filename
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aaren.errors import DataError
-from aaren.files.atomic import write_text
+from aaren.files.atomic import write_bytes
 
 
 def read_marked(path: Path, begin: str, end: str, *, option: str) -> str:
@@ -21,31 +21,25 @@ def read_marked(path: Path, begin: str, end: str, *, option: str) -> str:
 def write_marked(path: Path, begin: str, end: str, body: str, *, option: str) -> bool:
     """Replace what stands between the marks of a page; tells whether anything changed."""
     head, old, tail = _split(path, begin, end, option)
-    if body == old:
-        return False
     try:
-        write_text(path, f"{head}{body}{tail}")
+        if body != old:
+            write_bytes(path, f"{head}{begin}{body}{end}{tail}".encode())
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror or error}.") from error
-    return True
+    return body != old
 
 
 def _split(path: Path, begin: str, end: str, option: str) -> tuple[str, str, str]:
-    """Return the page up to and with the first mark, the generated part, and the rest."""
-    wanted = f"{begin.strip()} and {end.strip()}"
-    if not path.is_file():
-        raise DataError(f"no file {path}: {option} needs one that holds the lines {wanted}.")
+    """Return what is above the first mark, between the two, and below the second."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:  # line ends stay as they are
-            text = file.read()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is no text in UTF-8: {option} rewrites Markdown.") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        text = path.read_bytes().decode()  # line ends stay as they are
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{option} needs a text in UTF-8; {path} cannot be read: {error}.") from error
+    head, _, rest = text.partition(begin)
+    body, mark, tail = rest.partition(end)
+    if not mark or text.count(begin) != 1 or text.count(end) != 1:
         raise DataError(
             f"{path} has no place for what {option} writes: put these two lines there, once each and in "
-            f"this order: {wanted}"
+            f"this order: {begin.strip()} and {end.strip()}"
         )
-    start, stop = text.index(begin) + len(begin), text.index(end)
-    return text[:start], text[start:stop], text[stop:]
+    return head, body, tail
