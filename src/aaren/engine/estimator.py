@@ -1,6 +1,18 @@
-"""What estimators share: settings by name and their check, seeds, intervals, and how what was saved is read.
+"""The base of the four estimators: settings, seed, saving; and the checks that they share.
 
-`Estimator` is the base of those that do without scikit-learn.
+An estimator subclasses `Estimator` and has
+
+* a constructor that stores every argument under its own name, then calls `_check_settings()`,
+* `fit(data)`, which sets `model_` and what else it learns under names that end in `_`, draws its seed with
+  `draw_seed(self.random_state)`, trains with `aaren.engine.loop.fit` and shows progress on `_observer()`,
+* `predict`, `stream`, `score`, `table` and, where there is something to see, `plot`, each of which begins
+  with `_require_fitted()`,
+* `_state_dict()` and `_restore(learned)`: what it has learned as `Learned`, and back.
+
+The base saves and loads it: `estimator.json` (class, format, settings, facts), `arrays.safetensors`, the
+model as `save_model` writes it, other models in folders of their names, and the checksums of all of them.
+On a full disk nothing changes. One that scikit-learn shall take is `class A(Estimator, ClassifierMixin,
+BaseEstimator)`. `tests/engine/test_estimator.py` has the smallest one.
 """
 
 import inspect
@@ -8,16 +20,26 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import nn
 
+from aaren.engine.experiment import Json
+from aaren.engine.progress import Observer, choose_observer
 from aaren.errors import AarenError, ConfigError, DataError, unknown_name
-from aaren.files.checksums import read_files
+from aaren.files.checksums import CHECKSUMS_FILE, checksums_file, read_files, write_files
+from aaren.stream.saved import load_model, model_files
+from aaren.version import __version__
 
 DESCRIPTION, STATE = "estimator.json", "state.bin"  # files of a saved estimator, beside its model
+ARRAYS = "arrays.safetensors"
 RENAMED = {"seed": "random_state"}  # settings that were called otherwise, as in saved estimators
 RandomState: TypeAlias = int | np.random.RandomState | None
 
@@ -32,10 +54,35 @@ class Settings:
         return super().__new__(cls)
 
 
-class Estimator(Settings):
-    """Keeps every argument of its constructor, which also checks them, as an attribute of that name."""
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Learned:
+    """What a fitted estimator has learned, as it is saved.
 
-    format_version: ClassVar[int]  # of the description that `save` writes
+    Bytes are arrays of uint8: `np.frombuffer(state.to_bytes(...), np.uint8)`, and `.tobytes()` back. Dates
+    are arrays of int64, with their dtype among the facts.
+    """
+
+    model: nn.Module
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    others: Mapping[str, nn.Module] = field(default_factory=dict)  # further models by name
+
+
+class Estimator(Settings):
+    """Keeps every argument of its constructor as an attribute; saves and loads what it has learned."""
+
+    format_version: ClassVar[int] = 1  # raised when facts, arrays or settings get another meaning
+
+    def _state_dict(self) -> Learned:
+        """Return what was learned; an error for what cannot be saved, such as ids that are no text."""
+        raise NotImplementedError
+
+    def _restore(self, learned: Learned) -> None:
+        """Take over what `_state_dict` returned; the settings are set already."""
+        raise NotImplementedError
+
+    def _check_settings(self) -> None:
+        """Report all settings that cannot be, in one ConfigError."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as scikit-learn does."""
@@ -56,29 +103,78 @@ class Estimator(Settings):
         changed = (f"{name}={value!r}" for name, value in values.items() if value != parameters[name].default)
         return f"{type(self).__name__}({', '.join(changed)})"
 
+    def save(self, folder: str | Path) -> Path:
+        """Write settings and what was learned into a folder, made if need be; nothing is pickled.
+
+        Everything is written beside what is there and then replaces it: on a full disk nothing changes.
+        """
+        self._require_fitted()
+        learned = self._state_dict()
+        described = {
+            "class": type(self).__name__,
+            "format_version": self.format_version,
+            "aaren_version": __version__,
+            "settings": {name: _plain(value) for name, value in self.get_params().items()},
+            "others": sorted(learned.others),
+            "facts": learned.facts,
+        }
+        files = {
+            **model_files(learned.model),
+            DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
+        }
+        if learned.arrays:
+            arrays = {name: np.ascontiguousarray(array) for name, array in learned.arrays.items()}
+            files[ARRAYS] = safetensors.numpy.save(arrays)
+        for name, model in learned.others.items():
+            parts = model_files(model)
+            parts[CHECKSUMS_FILE] = checksums_file(parts)
+            files |= {f"{name}/{part}": content for part, content in parts.items()}
+        write_files(Path(folder), files)
+        return Path(folder)
+
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote; it resumes where it was."""
         folder = Path(folder)
         if not (folder / DESCRIPTION).is_file():
-            raise DataError(f"no saved {cls.__name__} in {folder}: {DESCRIPTION} is missing.")
+            raise DataError(
+                f"no saved {cls.__name__} in {folder}: {DESCRIPTION} is missing. Give the folder that "
+                f"{cls.__name__}.save wrote."
+            )
         with reading(folder, cls.__name__):
             files = read_files(folder, DESCRIPTION)
             described = json.loads(files[DESCRIPTION])
+            if described.get("class", cls.__name__) != cls.__name__:
+                raise DataError(
+                    f"{folder} holds a {described['class']}: read it with {described['class']}.load."
+                )
             version = described["format_version"]
             if version != cls.format_version:
                 raise DataError(
                     f"{folder}: format version {version}; this aaren reads {cls.format_version}. Upgrade: "
                     f"pip install -U aaren; or fit and save again."
                 )
-            return cls._from_description(described, folder, files)
+            from_description = getattr(cls, "_from_description", None)  # estimators without `_restore` yet
+            if from_description is not None:
+                return cast("Self", from_description(described, folder, files))
+            estimator = cls(**{name: _frozen(value) for name, value in described["settings"].items()})
+            arrays = safetensors.numpy.load(files[ARRAYS]) if ARRAYS in files else {}
+            learned = Learned(
+                model=load_model(folder),
+                facts=described["facts"],
+                arrays={name: array.copy() for name, array in arrays.items()},
+                others={name: load_model(folder / name) for name in described["others"]},
+            )
+            estimator._restore(learned)
+            return estimator
 
-    @classmethod
-    def _from_description(
-        cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
-    ) -> Self:
-        """Make the estimator again from what `save` wrote."""
-        raise NotImplementedError
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise ConfigError(f"this {type(self).__name__} is not fitted yet: call fit first.")
+
+    def _observer(self) -> Observer:
+        """Return what shows the progress of a fit: nothing, unless `verbose` is set."""
+        return choose_observer(None) if self.get_params().get("verbose") else Observer()
 
     def _check_random_state(self, faults: list[str]) -> None:
         value = self.get_params()["random_state"]
@@ -135,6 +231,7 @@ def reading(folder: Path, name: str) -> Iterator[None]:
         LookupError,
         OSError,
         RecursionError,
+        SafetensorError,
         TypeError,
         ValueError,
     ) as error:
@@ -167,6 +264,20 @@ def draw_seed(random_state: RandomState) -> int:
 def saved_random_state(random_state: RandomState) -> int | None:
     """Return what is written of a random state: an int, or None, as a generator has no lasting form."""
     return int(random_state) if isinstance(random_state, int | np.integer) else None
+
+
+def _plain(value: object) -> object:
+    """Return a setting as JSON takes it; a generator has no lasting form and becomes None."""
+    if isinstance(value, np.random.RandomState):
+        return None
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _frozen(value: object) -> object:
+    """Return a setting as it was before `_plain`: lists were tuples."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
 def require_levels(levels: object) -> tuple[float, ...]:

@@ -7,22 +7,23 @@ saved: one that an earlier save left behind is ignored.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
 from aaren.errors import DataError, UnwritableError
-from aaren.files.atomic import write_bytes, write_text
+from aaren.files.atomic import replacing
 
 CHECKSUMS_FILE = "checksums.json"
 FORMAT_VERSION = 1
 
 
 def write_files(folder: Path, files: Mapping[str, bytes], *, others: Iterable[str] = ()) -> None:
-    """Write files, each whole or not at all, and then the checksums of all of them.
+    """Write files and the checksums of all of them; all are on the disk before one replaces an older one.
 
     Args:
         folder: made if need be.
         files: content by name.
-        others: names of files that are there already and belong to it too, such as "clone/checksums.json".
+        others: names of files that are there already and belong to it too, such as "model/config.json".
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,12 +31,17 @@ def write_files(folder: Path, files: Mapping[str, bytes], *, others: Iterable[st
         raise UnwritableError(
             f"cannot save into the folder {str(folder)!r}: {error}. Name another."
         ) from error
-    for name, content in files.items():
-        write_bytes(folder / name, content)
     whole = {**files, **{name: (folder / name).read_bytes() for name in others}}
-    checksums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(whole.items())}
+    with ExitStack() as stack:  # left in reverse: the checksums replace theirs last
+        for name, content in {CHECKSUMS_FILE: checksums_file(whole), **files}.items():
+            stack.enter_context(replacing(folder / name)).write_bytes(content)
+
+
+def checksums_file(files: Mapping[str, bytes]) -> bytes:
+    """Return the content of `checksums.json` for some files, by their names in its folder."""
+    checksums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     described = {"format_version": FORMAT_VERSION, "sha256": checksums, "digest": _digest(checksums)}
-    write_text(folder / CHECKSUMS_FILE, json.dumps(described, indent=1) + "\n")
+    return (json.dumps(described, indent=1) + "\n").encode()
 
 
 def read_files(folder: Path, *required: str) -> dict[str, bytes]:
