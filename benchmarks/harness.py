@@ -233,8 +233,8 @@ def draw(
     is_logarithmic: bool = False,
 ) -> None:
     """Draw panels of lines side by side, by title, and save them as BASE.png and BASE.svg."""
-    matplotlib = require_extra("matplotlib", extra="plot", purpose="drawing a figure")
-    pyplot = require_extra("matplotlib.figure", extra="plot", purpose="drawing a figure")
+    matplotlib = require_extra("matplotlib", extra="report", purpose="drawing a figure")
+    pyplot = require_extra("matplotlib.figure", extra="report", purpose="drawing a figure")
     with matplotlib.rc_context({"svg.hashsalt": "aaren", "svg.fonttype": "none", "font.size": 10}):
         figure = pyplot.Figure(figsize=(5.6 * len(panels), 4.4), layout="constrained")
         figure.supxlabel(caption, fontsize=8)

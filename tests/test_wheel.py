@@ -106,13 +106,6 @@ def test_help_runs(python, tmp_path):
     assert "Attention as an RNN" in done.stdout
 
 
-def test_the_templates_of_the_report_are_in_it(wheel):
-    templates = {path.name for path in (ROOT / "src/aaren/report/templates").iterdir()}
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {Path(name).name for name in archive.namelist() if "report/templates/" in name}
-    assert packed == templates == {"page.html", "parts.html", "page.css", "page.js"}
-
-
 INFO = "import sys; sys.argv = ['aaren', 'info']; from aaren.cli.main import main; main()"
 SCAN = (
     "import torch; from aaren.ops import scan_attention; "
@@ -224,7 +217,7 @@ USES = {
         "import torch; from aaren.ops import scan_attention; "
         "scan_attention(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1, 1), backend='triton')"
     ),
-    "plot": "from aaren.errors import require_extra; require_extra('matplotlib', extra='plot', purpose='it')",
+    "report": "import sys; from aaren.cli.report import report; report([], None, None)",
     "data": (
         "from pathlib import Path; Path('own.csv').write_text('date,x\\n2020-01-01,1\\n'); "
         "from aaren.forecasting.batches import open_file; open_file(Path('own.csv'))"
@@ -253,7 +246,7 @@ USES = {
     ),
     "serve": "from aaren.cli.serve import serve; serve(None, None)",
     "spark": "from aaren.integrations import spark",
-    "cluster": "from aaren.lab.ray_workers import RayWorkers; RayWorkers('local', 1, threads=1)",
+    "cluster": "from aaren.lab.run import run_on_ray; run_on_ray([], 'local', say=print)",
 }
 BUNDLES = {"all", "dev", "docs"}  # for developers, or sums of the others
 

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from aaren.engine.config import RunConfig
 from aaren.engine.loop import fit
 from aaren.engine.progress import JsonLines, LogLines, Observers, ProgressBar, choose_observer, duration
 from aaren.engine.run import train
-from aaren.lab import display
 from support.toy_task import ToyExperiment
 
 Toy = Callable[..., ToyExperiment]
@@ -106,19 +104,13 @@ def test_duration(seconds: float, words: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
-@pytest.mark.parametrize("kind", ["json", "lines", "bar", "grid"])
+@pytest.mark.parametrize("kind", ["json", "lines", "bar"])
 def test_what_cannot_be_written_does_not_end_a_run(
     kind: str, toy_run: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = Path("/dev/full").open("w")  # noqa: SIM115
     try:
         monkeypatch.setattr("sys.stderr", full)
-        if kind == "grid":
-            display.Lines().note("finished")
-            console = Console(file=full, force_terminal=True)
-            with display.LiveTable(console) as live:
-                live.note("finished")
-            return
         observer = {"json": lambda: JsonLines("/dev/full"), "lines": LogLines, "bar": ProgressBar}[kind]()
         assert train(toy_run(), tmp_path / "run", observer=observer).status == "finished"
         observer.say("all is well")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aaren.datasets.dataset import Fact
@@ -23,26 +22,7 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
     """Classification as the paper's section 4.4 and the Time-Series-Library do it."""
 
     name = "classification"
-    title = "Time-series classification"
-    short_title = "Classification"
     grid_place = 2
-    usual_cell = MappingProxyType({"rule": "protocol", "recipe": "radam-halving"})
-    model_suffixes = MappingProxyType({"-causal": "embedding=causal"})  # these can run over a stream
-    model_labels = MappingProxyType(
-        {
-            "majority": "majority class",
-            "dtw": "1-NN DTW",
-            "minirocket": "MiniRocket",
-            "aaren-features": "Aaren over random convolutions",
-        }
-    )
-    stand_in_note = "{}, held-out part of TRAIN"  # the archive's TEST part of it is unavailable
-    stand_in_reason = "tested on a held-out part of TRAIN, the published {} on TEST"
-    averages_stand_ins = False  # so few cases are too noisy to be averaged with others
-    report_caution = (
-        "Accuracy on TEST. As published, TEST also chooses the epoch (rule protocol): that flatters both "
-        "models. Rows with rule=clean let a held-out part of TRAIN choose and touch TEST once."
-    )
     suffixes = (".ts",)
     saved_models = ("Classifier", "ReferenceClassifier", "FeatureClassifier", "BlendedClassifier")
     reports = ("test.accuracy",)

@@ -1,4 +1,4 @@
-"""`aaren report`: tables, plots and one HTML page from run records."""
+"""`aaren report`: tables, figures and one HTML page from run records."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +7,7 @@ import typer
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUNS", help="Folders with runs, and bench/*.json if measured.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS", help="Folders with runs.")],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -33,9 +31,12 @@ def report(
     from rich.console import Console
     from rich.markup import escape
 
-    from aaren.report.markdown import write_readme
-    from aaren.report.page import write_report
-    from aaren.report.verdict import verdicts
+    from aaren.errors import require_extra
+
+    for package in ("scipy", "pandas", "matplotlib"):
+        require_extra(package, extra="report", purpose="aaren report")
+    from aaren.lab.page import write_readme, write_report
+    from aaren.lab.verdict import verdict
 
     talk = Console(stderr=True, highlight=False)
     if readme is not None:
@@ -48,7 +49,6 @@ def report(
         talk.print(
             f"[yellow]left out[/] {escape(str(problem.path))}: {escape(problem.reason)}", soft_wrap=True
         )
-    for verdict in verdicts(results):
-        print(f"{verdict.claim} {verdict.word}.")
+    print("\n".join(verdict(results)))
     for path in paths:
         print(path)

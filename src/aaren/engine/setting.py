@@ -42,45 +42,13 @@ class CellGroup:
     sweeps: tuple[str, ...] = ()  # asked of every trained run: `KEY=A,B,C`, as after evaluate --sweep
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleTable:
-    """A table of bootstrap intervals over single observations, such as a policy's episodes."""
-
-    name: str  # what is observed, in the plural: "episodes"
-    title: str
-    report: str  # the number that every observation is one of: "test.score"
-    baselines: Mapping[str, str]  # what Aaren is compared with: a heading by the name of a model
-    note: str = ""
-
-
 class Setting(ABC, Generic[ConfigT, BatchT]):
     """What the engine, the lab, the report and the command line know of a setting."""
 
     name: str
-    title: str = ""  # "Time-series forecasting"
-    short_title: str = ""  # "Forecasting": in menus and tables of the report
-    report_note: str = ""  # above its tables in the report
-    report_caution: str = ""  # the same, but wherever its numbers are shown, in README too
     datasets: tuple[Dataset, ...] = ()  # rows beside those of the catalogue
     suffixes: tuple[str, ...] = ()  # of a user's own files that can be of no other setting
     saved_models: tuple[str, ...] = ()  # classes in the setting's package that can be saved and loaded
-    usual_cell: Mapping[str, str] = MappingProxyType({})  # what a cell says where all is as published
-    cell_keys: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # names in a cell -> the key of the config, if another
-    model_labels: Mapping[str, str] = MappingProxyType({})  # what the report calls its own models
-    model_suffixes: Mapping[str, str] = MappingProxyType({})  # "-causal" -> what a variant's row says of it
-    stand_in_note: str = "stands for {}"  # beside a dataset that stands for one of the paper's
-    stand_in_reason: str = ""  # why published numbers cannot stand beside such a dataset's; empty: they can
-    stand_in_origin: str = ""  # what published numbers beside such a dataset's are of, in the table's head
-    stand_in_remark: str = ""  # below tables, once, in place of what the catalogue says of each dataset
-    averages_stand_ins: bool = True  # whether such datasets count in averages over a table
-    in_data_units: tuple[str, ...] = ()  # numbers that are in a unit of the data's own: "rmse"
-    extra_reports: tuple[
-        str, ...
-    ] = ()  # numbers that are compared with the baselines' too, where there are any
-    only_without: Mapping[str, str] = MappingProxyType({})  # a report -> the one that is shown instead of it
-    sample_table: SampleTable | None = None  # see `samples`
     data_ids: str = ""  # what the user's own data may be besides a file: "the id of a Minari dataset"
     reports: tuple[str, ...]  # the published numbers: "test.mse", "best.score" (best or last validation)
     higher_is_better: tuple[str, ...] = ()  # of the reports; of all others less is better
@@ -171,16 +139,6 @@ class Setting(ABC, Generic[ConfigT, BatchT]):
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
         """Describe the size of a dataset in a few words; `fact` gives one by its name, formatted."""
         return ", ".join(f"{fact(name)} {name}" for name in facts)
-
-    def comparable(self, metric: str, facts: "Mapping[str, Json]") -> tuple[bool, str]:
-        """Tell from a record's facts whether a published number means the same as ours, and why (not)."""
-        del metric, facts
-        return True, ""
-
-    def samples(self, metrics: Mapping[str, float | None], facts: "Mapping[str, Json]") -> list[float]:
-        """Return the single observations of a run for `sample_table`, from its test metrics and facts."""
-        del metrics, facts
-        return []
 
     def predict(
         self,

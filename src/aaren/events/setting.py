@@ -23,27 +23,7 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
     """Event forecasting as the paper's section 4.2 and its base code do it."""
 
     name = "events"
-    title = "Event forecasting"
-    short_title = "Events"
     grid_place = 1
-    cell_keys = MappingProxyType({"rule": "censoring"})
-    in_data_units = ("rmse",)
-    extra_reports = ("test.gap_to_truth",)  # of generated processes, whose true distribution is known
-    model_labels = MappingProxyType(
-        {
-            "poisson": "Poisson",
-            "renewal": "renewal",
-            "markov": "Markov",
-            "gru": "GRU",
-            "aaren-decay": "Aaren, decay",
-        }
-    )
-    report_note = (
-        "After every event: when does the next one come, and of which kind? Log-likelihood and error "
-        "depend on the unit of time. The published unit is known for Sin and probable for MIMIC; elsewhere "
-        "only accuracies stand beside published ones. Differences of log-likelihoods do not depend on the "
-        "unit and are tested all the same."
-    )
     suffixes = (".parquet", ".json", ".jsonl")
     saved_models = ("EventModel", "EventReference")
     reports = ("test.nll", "test.rmse", "test.accuracy")  # the last is NaN where there are no marks
@@ -92,10 +72,6 @@ class EventSetting(Setting["EventsConfig", "EventBatch"]):
     def shape(self, fact: Callable[[str], str], facts: Mapping[str, Fact]) -> str:
         marks = "no marks" if facts.get("marks") == 1 else f"{fact('marks')} marks"
         return f"{fact('events')} events in {fact('sequences')}, {marks}"
-
-    def comparable(self, metric: str, facts: "Mapping[str, Json]") -> tuple[bool, str]:
-        numbers = facts.get("comparable")
-        return isinstance(numbers, list) and metric in numbers, str(facts.get("comparable_reason", ""))
 
     def stream_rows(self, model: "nn.Module", preprocessing: "Mapping[str, Json]") -> "RowPath":
         from aaren.events.predict import EventRows

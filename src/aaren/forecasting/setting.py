@@ -22,25 +22,7 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
     """Forecasting as the paper's section 4.3 and the Time-Series-Library do it."""
 
     name = "forecasting"
-    title = "Time-series forecasting"
-    short_title = "Forecasting"
     grid_place = 4
-    model_labels = MappingProxyType(
-        {
-            "linear": "linear",
-            "linear-336": "linear, 336 rows",
-            "lagged-base": "lags alone, linear",
-            "naive-last": "last value",
-            "naive-seasonal": "last season",
-            "streaming": "Aaren, streaming",
-            "streaming-carried": "Aaren, streaming, carried",
-        }
-    )
-    stand_in_reason = "not the series of the paper's {}"
-    report_note = (
-        "96 steps in, the whole horizon out; errors on scaled data, over every test window. ECL is "
-        "univariate, as the published script has it."
-    )
     suffixes = (".csv",)
     saved_models = (
         "Forecaster",

@@ -31,22 +31,6 @@ METRICS = MappingProxyType(
     }
 )
 MODELS = ("aaren", "transformer")
-NUM_SEEDS = 5  # behind every published mean and standard deviation
-
-# Which pairs the paper prints with one side bold, read from its tables: all others have both.
-PRINTED_ONE_SIDED = MappingProxyType(
-    {
-        ("events", "taxi", None, "nll"): "transformer",
-        ("events", "uber", None, "rmse"): "aaren",
-        ("forecasting", "ETTm1", 96, "mse"): "transformer",
-        ("forecasting", "ETTm1", 96, "mae"): "transformer",
-        ("forecasting", "Weather", 336, "mae"): "aaren",
-        ("forecasting", "Traffic", 96, "mae"): "transformer",
-        ("forecasting", "Traffic", 192, "mae"): "transformer",
-        ("forecasting", "Traffic", 336, "mae"): "transformer",
-        ("forecasting", "ECL", 96, "mae"): "transformer",
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -69,6 +69,7 @@ def collect(*folders: Path) -> Collected:
             place = f"line {number}: " if path.name == RUNS else ""
             try:
                 record = parse_record(text)
+                _require_text(text)
             except DataError as error:
                 problems.append(Problem(path=path, reason=f"{place}{error}"))
                 continue
@@ -140,11 +141,6 @@ def core_seconds(record: RunRecord) -> float:
     return record.seconds.get("cpu") or wall_seconds(record)
 
 
-def seconds_of(record: RunRecord) -> float:
-    """Return the time that a run takes on a quiet machine, as far as its record tells."""
-    return wall_seconds(record) if record.threads > 1 else core_seconds(record)
-
-
 def data_digest(checksums: Mapping[str, str]) -> str:
     """Return eight digits that tell sets of files apart."""
     return hashlib.sha256(json.dumps(checksums, sort_keys=True).encode()).hexdigest()[:8]
@@ -177,6 +173,15 @@ def _files(folders: tuple[Path, ...]) -> Iterator[Path]:
                 if name in files and path.resolve() not in seen:
                     seen.add(path.resolve())
                     yield path
+
+
+def _require_text(text: str) -> None:
+    """Refuse half a character, which JSON can name and no file can hold."""
+    if "\\ud" in text.lower():
+        try:
+            json.dumps(json.loads(text), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise DataError("it holds half a character.") from error
 
 
 def _whole_lines(path: Path) -> list[str]:

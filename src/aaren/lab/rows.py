@@ -1,32 +1,23 @@
-"""From the files of runs to the rows of a report: which runs share a row, and what was kept beside them.
+"""From the records of runs to the rows of tables: which runs share a row.
 
 Runs of different profiles, protocols or data never share a row, nor do runs whose keys were changed by hand.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from aaren.datasets.settings import setting_names
 from aaren.engine.experiment import Json
 from aaren.engine.record import RunRecord
-from aaren.errors import DataError
+from aaren.engine.setting import Setting, find_setting
+from aaren.errors import ConfigError, DataError
 from aaren.lab import published
-from aaren.lab.measurements import BenchRecord
-from aaren.lab.measurements import read_record as read_bench
+from aaren.lab.names import GROUPS, PAIR, PROFILES, Metric, group_of, metric, names_of, papers_name
 from aaren.lab.records import Problem, collect, data_digest, read_identities
-from aaren.report.names import (
-    PAIR,
-    PROFILES,
-    Metric,
-    metric,
-    papers_name,
-    setting_of,
-)
 
-BENCHES = ("stream", "train")  # drawn in the report, from bench/KIND.json in any of the folders
 TODAY = 0  # the protocol of runs by the numbers that this version has for their models
 _SAME_RESULT = ("engine.", "seed")  # keys that do not change what is computed
 
@@ -39,28 +30,25 @@ class RowKey:
     profile: str
     variant: str  # "" as published, by today's protocol; else what differs: "rule=clean", "protocol=1"
     dataset: str
-    horizon: int | None
+    horizon: int | None = None
+    group: str = ""  # of runs of one cell; see `names.group_of`
     protocol: int = TODAY  # or the number of another one
     data: str = ""  # eight digits of the checksums of all files that were read
     remark: str = field(default="", compare=False)  # where its data needs saying
 
     @property
     def name(self) -> str:
-        """Return dataset and horizon for display.
+        """Return dataset, horizon and group for display.
 
         >>> RowKey(setting="forecasting", profile="cpu", variant="", dataset="ETTh1", horizon=96).name
         'ETTh1, 96'
         """
-        name = self.dataset if self.horizon is None else f"{self.dataset}, {self.horizon}"
+        horizon = "" if self.horizon is None else str(self.horizon)
+        name = ", ".join(filter(None, (self.dataset, horizon, self.group)))
         return f"{name} ({self.remark})" if self.remark else name
 
     @property
-    def cell(self) -> tuple[str, str, str, str, int | None]:
-        """Return what rows have in common that differ by protocol or data only."""
-        return self.setting, self.profile, self.variant, self.dataset, self.horizon
-
-    @property
-    def order(self) -> tuple[int, str, int, str, int, str, int, bool, int, str]:
+    def order(self) -> tuple[object, ...]:
         """Return what rows are sorted by: datasets as in the paper, what stands for one in its place."""
         return (
             _index(setting_names(), self.setting),
@@ -70,6 +58,7 @@ class RowKey:
             _index(_in_the_paper(self.setting), papers_name(self.dataset)),
             self.dataset,
             self.horizon or 0,
+            _index(GROUPS, self.group),
             self.protocol != TODAY,
             -self.protocol,
             self.data,
@@ -85,13 +74,9 @@ class Row:
 
     def values(self, model: str, report: str) -> dict[int, float]:
         """Return one of a model's numbers by seed, of the runs where it is finite."""
-        found = {}
-        group, _, name = report.rpartition(".")
-        for seed, run in self.by_seed(model):
-            value = run.metrics.get(group, {}).get(name)
-            if value is not None and value == value:
-                found[seed] = float(value)
-        return found
+        part, _, name = report.rpartition(".")
+        numbers = {seed: run.metrics.get(part, {}).get(name) for seed, run in self.by_seed(model)}
+        return {seed: float(value) for seed, value in numbers.items() if value is not None and value == value}
 
     def by_seed(self, model: str) -> list[tuple[int, RunRecord]]:
         """Return a model's runs, each with its seed, in their order."""
@@ -99,13 +84,13 @@ class Row:
 
     def is_judged_by(self, report: str) -> bool:
         """Tell whether a number is shown here: not where there is one that the setting prefers to it."""
-        better = setting_of(self.key.setting).only_without.get(report)
+        better = names_of(self.key.setting).only_without.get(report)
         return better is None or not any(self.values(model, better) for model in self.runs)
 
     @property
-    def protocol(self) -> int:
-        """Return the newest protocol of the runs."""
-        return max((record.protocol for record in self.records), default=TODAY)
+    def has_pair(self) -> bool:
+        """Tell whether both models were run."""
+        return self.runs.keys() >= set(PAIR)
 
     @property
     def records(self) -> Iterator[RunRecord]:
@@ -120,13 +105,12 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """All that a report is drawn from: rows of runs, benchmarks, and what had to be left out."""
+    """All that a report is drawn from: rows of runs, and what had to be left out."""
 
     rows: list[Row]
     problems: list[Problem]
-    benches: dict[str, BenchRecord] = field(default_factory=dict)
     identities: dict[str, str] = field(default_factory=dict)  # see `aaren.lab.records.is_stale`
-    superseded: list[RunRecord] = field(default_factory=list)  # of an older protocol than their row's newest
+    superseded: int = 0  # records of an older protocol than their row's newest
 
     def settings(self) -> list[str]:
         """Return the settings that something was run of, in the order of the report."""
@@ -151,42 +135,27 @@ class Results:
         ]
 
     def metrics(self, setting: str) -> list[Metric]:
-        """Return the numbers that a setting is judged by, as its records say."""
+        """Return the numbers that a setting is judged by, as its records say, in today's order."""
         records = [record for row in self.select(setting) for record in row.records]
-        known = setting_of(setting).reports  # today's order, whatever a record's was
+        known = _installed(setting)
+        order = known.reports if known else ()
         names = sorted(
             dict.fromkeys(name for record in records for name in record.reports),
-            key=lambda name: _index(known, name),
+            key=lambda name: _index(order, name),
         )
         higher = {name for record in records for name in record.higher_is_better}
         return [metric(name, is_higher_better=name in higher) for name in names]
 
 
 def read_results(*folders: Path) -> Results:
-    """Read run records below some folders, and the benchmarks in their `bench` folders."""
+    """Read the records of runs below some folders."""
     collected = collect(*folders)
-    rows = arrange(collected.records)
-    rows, superseded = drop_superseded(rows)
-    rows = set_apart(rows)
-    problems = list(collected.problems)
-    benches: dict[str, BenchRecord] = {}
-    for kind in BENCHES:
-        for path in (folder / "bench" / f"{kind}.json" for folder in folders):
-            if not path.is_file():
-                continue
-            try:
-                found = read_bench(path, kind=kind)
-            except DataError as error:
-                problems.append(Problem(path=path, reason=str(error).removeprefix(str(path)).strip()))
-                continue
-            if benches.setdefault(kind, found) is not found:
-                problems.append(Problem(path=path, reason="the benchmark of a folder named before it counts"))
+    rows, superseded = _drop_superseded(arrange(collected.records))
     return Results(
         rows=rows,
-        problems=problems,
-        benches=benches,
-        superseded=superseded,
+        problems=collected.problems,
         identities=read_identities(*folders),
+        superseded=superseded,
     )
 
 
@@ -210,72 +179,64 @@ def arrange(records: Iterable[RunRecord]) -> list[Row]:
     """
     rows: dict[RowKey, Row] = {}
     for record in records:
-        key, model = key_and_model(record)
+        key, model = _key_and_model(record)
         rows.setdefault(key, Row(key=key)).runs.setdefault(model, {})[record.seed] = record
-    contents: dict[tuple[object, ...], set[str]] = {}
+    contents: dict[RowKey, set[str]] = {}
     for key in rows:
-        contents.setdefault((*key.cell, key.protocol), set()).add(key.data)
+        contents.setdefault(replace(key, data=""), set()).add(key.data)
     named = []
     for key, row in rows.items():
-        is_one_of_several = len(contents[*key.cell, key.protocol]) > 1
+        is_one_of_several = len(contents[replace(key, data="")]) > 1
         remark = f"data {key.data or 'none'}" if is_one_of_several else ""
         named.append(replace(row, key=replace(key, remark=remark)))
     return sorted(named, key=lambda row: row.key.order)
 
 
-def drop_superseded(rows: list[Row]) -> tuple[list[Row], list[RunRecord]]:
-    """Tell rows that are shown from records of an older protocol that a newer one has taken the place of.
+def _drop_superseded(rows: list[Row]) -> tuple[list[Row], int]:
+    """Leave out rows of an older protocol that a newer one replaces, and make all other old ones variants.
 
-    That is so as soon as the newer row has Aaren and the Transformer, whichever of them the older one has.
+    A newer row replaces an older one as soon as it has whichever of both models the older one has.
     """
-    newest: dict[tuple[object, ...], Row] = {}
+    newest: dict[RowKey, Row] = {}
     for row in rows:
-        first = newest.setdefault(row.key.cell, row)
-        if row.protocol > first.protocol:
-            newest[row.key.cell] = row
-    kept: list[Row] = []
-    superseded: list[RunRecord] = []
-    for row in rows:
-        newer = newest[row.key.cell]
-        is_old = row.protocol < newer.protocol and newer.runs.keys() >= row.runs.keys() & set(PAIR)
-        if is_old:
-            superseded += row.records
-        else:
-            kept.append(row)
-    return kept, superseded
-
-
-def set_apart(rows: list[Row]) -> list[Row]:
-    """Make a protocol before today's a variant: shown, but among the variants, and never judged by."""
-    found = []
+        cell = replace(row.key, protocol=TODAY, data="")
+        first = newest.setdefault(cell, row)
+        newest[cell] = row if _protocol(row) > _protocol(first) else first
+    shown: list[Row] = []
+    superseded = 0
     for row in rows:
         key = row.key
-        if key.protocol != TODAY and any(record.protocol < todays_protocol(record) for record in row.records):
+        newer = newest[replace(key, protocol=TODAY, data="")]
+        if _protocol(row) < _protocol(newer) and newer.runs.keys() >= row.runs.keys() & set(PAIR):
+            superseded += len(list(row.records))
+            continue
+        if key.protocol != TODAY and any(
+            record.protocol < _todays_protocol(record) for record in row.records
+        ):
             words = filter(None, (f"protocol={key.protocol}", key.variant))
             row = replace(row, key=replace(key, variant=", ".join(words)))
-        found.append(row)
-    return sorted(found, key=lambda row: row.key.order)
+        shown.append(row)
+    return sorted(shown, key=lambda row: row.key.order), superseded
 
 
-def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
+def _key_and_model(record: RunRecord) -> tuple[RowKey, str]:
     """Say which row a run belongs to, and under which model."""
-    cell = record.cell
-    model = str(cell.get("model", ""))
-    words, setting = [], setting_of(record.setting)
-    for suffix, meaning in setting.model_suffixes.items():
+    cell, names = record.cell, names_of(record.setting)
+    model, words = str(cell.get("model", "")), []
+    for suffix, meaning in names.model_suffixes.items():
         if model.endswith(suffix):
             model = model.removesuffix(suffix)
             words.append(meaning)
     words += [
         f"{name}={value}"
         for name, value in cell.items()
-        if name not in ("dataset", "horizon", "model") and setting.usual_cell.get(name) != value
+        if name not in ("dataset", "horizon", "model") and value not in names.usual_cell.get(name, ())
     ]
-    said = {word.partition("=")[0] for word in words}
-    said |= {key for name, key in setting.cell_keys.items() if name in said}
+    named = {word.partition("=")[0] for word in words}
+    named |= {key for name, key in names.cell_keys.items() if name in named}
     for key in record.changed:
         name = key.rpartition(".")[2]
-        if not key.startswith(_SAME_RESULT) and name not in said and name not in cell:
+        if not key.startswith(_SAME_RESULT) and name not in named and name not in cell:
             words.append(f"{name}={_text(_value(record.config, key))}")
     horizon = cell.get("horizon")
     row_key = RowKey(
@@ -284,49 +245,32 @@ def key_and_model(record: RunRecord) -> tuple[RowKey, str]:
         variant=", ".join(words),
         dataset=str(cell.get("dataset", "")),
         horizon=None if horizon is None else int(horizon),
-        protocol=TODAY if record.protocol == todays_protocol(record) else record.protocol,
+        group=group_of(record),
+        protocol=TODAY if record.protocol == _todays_protocol(record) else record.protocol,
         data=data_digest(record.data) if record.data else "",
     )
     return row_key, model
 
 
-def todays_protocol(record: RunRecord) -> int:
-    """Return the protocol by which this version would run it."""
-    return setting_of(record.setting).protocol(record.profile, str(record.cell.get("model", "")))
+def _protocol(row: Row) -> int:
+    return max((record.protocol for record in row.records), default=TODAY)
 
 
-def first_figures(row: Row) -> dict[str, Mapping[str, Json]]:
-    """Return both models' figures, of the first seed that has them."""
-    figures: dict[str, Mapping[str, Json]] = {}
-    for model in PAIR:
-        content = next((run.figures for _, run in row.by_seed(model) if run.figures), None)
-        if content:
-            figures[model] = content
-    return figures
+def _todays_protocol(record: RunRecord) -> int:
+    """Return the protocol by which this version would run it; of a setting that is not installed its own."""
+    setting = _installed(record.setting)
+    if setting is None:
+        return 1
+    return setting.protocol(record.profile, str(record.cell.get("model", "")))
 
 
-def mapping(value: Json) -> Mapping[str, Json]:
-    """Read a mapping from JSON; anything else is an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def numbers(values: Json) -> list[float | None]:
-    """Read a list of numbers from JSON; anything else in it is a gap."""
-    if not isinstance(values, list):
-        return []
-    return [
-        float(value) if isinstance(value, int | float) and math.isfinite(value) else None for value in values
-    ]
-
-
-def number_in(values: Mapping[str, Json], name: str) -> float | None:
-    """Read a number from a mapping of JSON; None if it is anything else, or not there.
-
-    >>> number_in({"update": 3}, "update"), number_in({"update": "3"}, "update")
-    (3.0, None)
-    """
-    value = values.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _installed(name: str) -> Setting[Any, Any] | None:
+    """Return a setting that is installed or imported already."""
+    try:
+        setting: object = find_setting(name)
+    except ConfigError:
+        return None
+    return setting if isinstance(setting, Setting) else None
 
 
 def _value(config: Mapping[str, Json], key: str) -> Json:
