@@ -12,19 +12,18 @@ def demo(
         "runs/demo"
     ),
 ) -> None:
-    """Learn four tasks and write a page; five minutes on two cores.
+    """Fit four estimators and write a page; five minutes on two cores.
 
     Needs the extra: pip install 'aaren[demo]'.
     """
     from aaren.demo.run import NEXT, PAGE, run
     from aaren.engine.progress import duration
 
-    talk = Console(stderr=True, highlight=False)
-    sections, seconds = run(out, console=talk)
+    sections, seconds = run(out, console=Console(stderr=True, highlight=False))
     for section in sections.values():
-        print(section.summary + ("" if section.is_learned else "  (below its level)"))
+        print(f"- {section.summary}" + ("" if section.is_good else "  (below its level)"))
     print(f"page: {out / PAGE}, after {duration(seconds)}")
     print(f"next: {NEXT[0][1]}   (to {NEXT[0][0]})")
     print(f"      {NEXT[1][1]}   (to {NEXT[1][0]})")
-    if not all(section.is_learned for section in sections.values()):
+    if not all(section.is_good for section in sections.values()):
         raise typer.Exit(1)
