@@ -33,7 +33,8 @@ MIXERS: dict[str, dict[str, Any]] = {  # named as in the record of examples/orde
     "aaren, both": BOTH,
     "gru": {"mixer": "gru"},
     "transformer, positions": {"mixer": "softmax", "position": "learned"},
-    **{f"{peer}, both": BOTH | {"mixer": peer} for peer in ("mingru", "wkv", "linear", "retnet")},
+    "transformer, both": BOTH | {"mixer": "softmax"},
+    **{f"{peer}, both": BOTH | {"mixer": peer} for peer in ("gru", "mingru", "wkv", "linear", "retnet")},
 }
 
 
@@ -178,6 +179,7 @@ def tables(record: BenchRecord) -> list[str]:
         )
         for row in record.measurements
     ]
+    shown += [(name, share, "", "", "", "") for name, share in read.items() if not record.find(mixer=name)]
     columns = ("mixer", "digits", "chain, nats above", "update / Aaren's", "step / Aaren's", "bytes a stream")
     note = (
         f"Digits: mean of the seeds of {ORDER}; empty: not run yet. Chain: one seed. The Transformer's state "

@@ -13,6 +13,7 @@ from aaren.nn import Conv, Encoder, TensorOnly
 
 WIDTH, BATCH, RATE = 64, 64, 3e-3
 CONV, POSITION = {"conv": Conv(kernel=4)}, {"position": "learned"}
+PEERS = ("gru", "mingru", "wkv", "linear", "retnet")
 ORDERS: dict[str, dict[str, object]] = {
     "aaren": {},
     "aaren, decay": {"decay": "learned"},
@@ -21,7 +22,8 @@ ORDERS: dict[str, dict[str, object]] = {
     "aaren, both": CONV | POSITION,
     "gru": {"mixer": "gru"},
     "transformer, positions": {"mixer": "softmax"} | POSITION,
-    **{f"{peer}, both": CONV | POSITION | {"mixer": peer} for peer in ("mingru", "wkv", "linear", "retnet")},
+    "transformer, both": {"mixer": "softmax"} | CONV | POSITION,
+    **{f"{peer}, both": CONV | POSITION | {"mixer": peer} for peer in PEERS},
 }
 
 

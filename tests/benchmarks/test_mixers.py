@@ -18,11 +18,11 @@ def test_the_chain_depends_on_two_events_and_knows_its_own_nats() -> None:
     assert mixers.chain(2_000, np.random.default_rng(1))[1] == pytest.approx(nats, abs=0.05)
 
 
-def test_the_record_has_a_row_for_every_mixer() -> None:
+def test_the_table_has_a_row_for_every_mixer_that_was_run() -> None:
     record = read_record(RECORD, kind="mixers")
-    assert [row["mixer"] for row in record.measurements] == list(mixers.MIXERS)
+    assert {row["mixer"] for row in record.measurements} | mixers.digits().keys() == mixers.MIXERS.keys()
     (table,) = mixers.tables(record)
-    assert "aaren, both" in mixers.digits()
+    assert all(f"| {name} |" in table for name in mixers.MIXERS)
     assert "Two layers of width 64" in table
 
 
