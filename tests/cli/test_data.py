@@ -45,8 +45,7 @@ def test_list_as_json() -> None:
     entries = json.loads(run("list", "--json"))
     assert len(entries) == 38
     exchange = next(entry for entry in entries if entry["name"] == "Exchange")
-    assert exchange["status"] == "missing"
-    assert exchange["is_on_disk"] is False
+    assert exchange["paths"] == []
     assert exchange["shape"] == "7,588 rows × 8"
 
 
@@ -56,7 +55,7 @@ def test_fetch_and_verify_a_generated_set(root: Path) -> None:
     assert "verified seasonal: rows 4000, series 7" in out
     assert "verified seasonal: rows 4000, series 7" in run("verify")
     entries = json.loads(run("list", "seasonal", "--json"))
-    assert entries[0]["status"] == "verified"
+    assert entries[0]["paths"] == [str(root / "forecasting" / "seasonal.csv")]
 
 
 def test_verify_exits_1_when_something_differs(root: Path) -> None:

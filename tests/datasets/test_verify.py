@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,7 +5,7 @@ import numpy as np
 import pytest
 
 from aaren.datasets.catalogue import lookup
-from aaren.datasets.verify import checksums, describe, recall, verify
+from aaren.datasets.verify import checksums, verify
 
 
 @pytest.fixture
@@ -27,7 +26,6 @@ def write_exchange(root: Path, rows: int) -> Path:
 
 def test_what_is_not_there_is_missing(root: Path) -> None:
     assert verify(lookup("Exchange")).status == "missing"
-    assert describe(lookup("Exchange")).status == "missing"
     assert root.exists()
 
 
@@ -54,30 +52,8 @@ def test_a_file_that_cannot_be_read_is_broken(root: Path) -> None:
     assert "line 2, column 'a': expected a finite number; got 'x'" in finding.differences[0]
 
 
-def test_a_finding_is_remembered_until_the_file_changes(root: Path) -> None:
-    path = write_exchange(root, 300)
-    row = lookup("Exchange")
-    assert describe(row).status == "not verified"
-    finding = verify(row)
-    assert recall(row) == finding
-    assert describe(row).status == "differs"
-    os.utime(path, ns=(1, 1))
-    assert recall(row) is None
-    assert describe(row).status == "not verified"
-
-
-def test_a_listing_takes_from_the_last_look_what_the_registry_does_not_know(root: Path) -> None:
-    (root / "events").mkdir()
-    times = np.tile([0.5, 1.0], 10)
-    np.savez(root / "events" / "uber.npz", times=times, offsets=np.arange(0, 21, 2))
-    assert describe(lookup("uber")).shape == "? events in ?, no marks"
-    verify(lookup("uber"))
-    assert describe(lookup("uber")).shape == "20 events in 10, no marks"
-
-
 def test_a_generated_set_needs_no_file(root: Path) -> None:
     assert verify(lookup("seasonal")).status == "generated"
-    assert describe(lookup("seasonal")).status == "generated"
     assert checksums(lookup("seasonal")) == {}
     assert root.exists()
 

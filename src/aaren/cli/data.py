@@ -15,7 +15,7 @@ from aaren.errors import AarenError, ConfigError
 
 if TYPE_CHECKING:
     from aaren.datasets.dataset import Dataset
-    from aaren.datasets.verify import Entry, Finding
+    from aaren.datasets.verify import Finding
 
 app = typer.Typer(help="List, fetch and verify datasets.", no_args_is_help=True)
 _BAD = ("differs", "broken")
@@ -34,65 +34,63 @@ def list_datasets(
 ) -> None:
     """List datasets; one that is named with all that is known."""
     from aaren.datasets.catalogue import EXTRAS, select
+    from aaren.datasets.fetch import on_disk
     from aaren.datasets.settings import setting_names
-    from aaren.datasets.verify import describe
+    from aaren.datasets.verify import shape
+    from aaren.table import print_table
 
     rows = select(tuple(names or ()))
     if extras:
         settings = {row.setting for row in rows}
         rows += tuple(row for row in EXTRAS if row.setting in settings and row not in rows)
-    entries = [describe(row) for row in rows]
     if as_json:
+        paths = {row.name: list(map(str, on_disk(row, or_shipped=True))) for row in rows}
         print(
             json.dumps(
-                [{**asdict(row), **asdict(entry)} for row, entry in zip(rows, entries, strict=True)], indent=1
+                [{**asdict(row), "shape": shape(row), "paths": paths[row.name]} for row in rows], indent=1
             )
         )
     elif names and not set(names) & set(setting_names()) and not extras:
-        for row, entry in zip(rows, entries, strict=True):
-            _print_details(row, entry)
+        for row in rows:
+            _print_details(row)
     else:
-        _print_entries(entries)
+        for setting in dict.fromkeys(row.setting for row in rows):
+            group = [row for row in rows if row.setting == setting]
+            cells = [[row.name, shape(row), _size(row)] for row in group]
+            print_table(["name", "shape", "on disk"], cells, title=f"{setting} ({len(group)})", num_left=2)
+        here = sum(bool(on_disk(row, or_shipped=True)) for row in rows)
+        print(
+            f"{here} of {len(rows)} on disk; a question mark: not certain. More of one: aaren data list NAME"
+        )
 
 
-def _print_details(row: "Dataset", entry: "Entry") -> None:
+def _size(row: "Dataset") -> str:
+    from aaren.datasets.fetch import on_disk
+    from aaren.table import format_bytes
+
+    if paths := on_disk(row, or_shipped=True):
+        return format_bytes(sum(path.stat().st_size for path in paths))
+    return "generated" if row.is_generated else "missing"
+
+
+def _print_details(row: "Dataset") -> None:
+    from aaren.datasets.verify import shape
     from aaren.table import print_table
 
     facts = (f"{name} {value}{'?' * (name in row.uncertain)}" for name, value in row.facts.items())
     fields = {
         "setting": row.setting,
-        "shape": entry.shape,
-        "on disk": f"{entry.status} {_size(entry)}",
+        "shape": shape(row),
+        "on disk": _size(row),
         "files": ", ".join(row.files),
         "facts": ", ".join(facts),
         "licence": row.licence,
         "source": row.source,
         "stands for": row.stands_for,
         "remark": row.remark,
-        "get it": f"aaren data fetch {row.name}" if row.urls and not entry.is_on_disk else "",
+        "get it": f"aaren data fetch {row.name}" if row.urls else "",
     }
     print_table([row.name, ""], [[name, text] for name, text in fields.items() if text], num_left=2)
-
-
-def _print_entries(entries: "list[Entry]") -> None:
-    from aaren.table import print_table
-
-    for setting in dict.fromkeys(entry.setting for entry in entries):
-        group = [entry for entry in entries if entry.setting == setting]
-        rows = [[entry.name, entry.shape, _size(entry), entry.status] for entry in group]
-        print_table(
-            ["name", "shape", "on disk", "state"], rows, title=f"{setting} ({len(group)})", num_left=2
-        )
-    here = sum(entry.is_on_disk for entry in entries)
-    print(
-        f"{here} of {len(entries)} on disk; a question mark: not certain. More of one: aaren data list NAME"
-    )
-
-
-def _size(entry: "Entry") -> str:
-    from aaren.table import format_bytes
-
-    return format_bytes(entry.bytes_on_disk) if entry.is_on_disk else ""
 
 
 @app.command()

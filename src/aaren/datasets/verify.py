@@ -1,27 +1,20 @@
-"""Compare what is on disk with what the catalogue says; describe a dataset in a line of `aaren data list`.
+"""Compare what is on disk with what the catalogue says.
 
 A dataset is `verified` when every certain fact agrees, `differs` when one does not, `broken` when it cannot
-be read, `missing` when its files are not there. A finding is remembered until the files change; the list
-opens no dataset. A user's own file is read the way training would, before training does.
+be read, `missing` when its files are not there. A user's own file is read the way training would, before
+training does.
 """
 
-import hashlib
-import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from aaren.datasets.catalogue import DATASETS
 from aaren.datasets.dataset import Dataset, Fact
 from aaren.datasets.fetch import on_disk, trust
 from aaren.datasets.settings import find_setting, setting_names
 from aaren.errors import AarenError, ConfigError, DataError, MissingDependencyError, unknown_name
-from aaren.files import folders
 from aaren.files.archive import content_sha256, plain_name, refuse_pickle
-from aaren.files.atomic import write_text
 
 Status: TypeAlias = Literal["verified", "differs", "broken", "missing", "generated"]
 
@@ -44,34 +37,20 @@ def checksums(dataset: Dataset) -> dict[str, str]:
 
 
 def verify(dataset: Dataset) -> Finding:
-    """Open a dataset and check it; the finding is remembered."""
-    paths = on_disk(dataset, or_shipped=True)
-    if not paths and not dataset.is_generated:
+    """Open a dataset and check it."""
+    has_files = bool(on_disk(dataset, or_shipped=True))
+    if not has_files and not dataset.is_generated:
         return Finding(name=dataset.name, status="missing", measured={})
     try:
         measured = dict(find_setting(dataset.setting).measure(dataset))
     except MissingDependencyError:
         raise  # nothing is wrong with the data
     except AarenError as error:
-        finding = Finding(name=dataset.name, status="broken", measured={}, differences=(str(error),))
-    else:
-        finding = _compare(dataset, measured, has_files=bool(paths))
-    if paths:
-        _remember(dataset, paths, finding)
+        return Finding(name=dataset.name, status="broken", measured={}, differences=(str(error),))
+    finding = _compare(dataset, measured, has_files=has_files)
     if finding.status == "verified":
         trust(dataset)
     return finding
-
-
-def recall(dataset: Dataset) -> Finding | None:
-    """Return the last finding if the files are still the same, else None."""
-    paths = on_disk(dataset, or_shipped=True)
-    try:
-        stored = json.loads(_record(dataset, paths).read_text(encoding="utf-8"))
-        words = {name: tuple(stored[name]) for name in ("differences", "remarks")}
-        return Finding(**{**stored, **words})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _compare(dataset: Dataset, measured: Mapping[str, Fact], *, has_files: bool) -> Finding:
@@ -95,74 +74,20 @@ def _compare(dataset: Dataset, measured: Mapping[str, Fact], *, has_files: bool)
     )
 
 
-def _remember(dataset: Dataset, paths: tuple[Path, ...], finding: Finding) -> None:
-    with suppress(OSError):  # a closed disk: the next `aaren data list` does not know; nothing else is lost
-        write_text(_record(dataset, paths), json.dumps(asdict(finding), indent=1))
-
-
-def _record(dataset: Dataset, paths: tuple[Path, ...]) -> Path:
-    described = [repr(dataset)]  # the row itself: a changed fact is verified again
-    for path in paths:
-        status = path.stat()
-        # The time of change of the entry itself: that of its content can be set to anything.
-        described.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}")
-    key = hashlib.sha256(os.fsencode("\n".join(described))).hexdigest()[:16]
-    return folders.cache_folder() / "verified" / f"{dataset.name}-{key}.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One line of `aaren data list`."""
-
-    setting: str
-    name: str
-    shape: str
-    licence: str
-    source: str
-    is_on_disk: bool
-    bytes_on_disk: int
-    status: str  # "verified", "differs", "broken", "not verified", "generated" or "missing"
-    is_extra: bool  # not among the 38 of the paper
-    stands_for: str  # an extra: which of the 38 it is a part or a stand-in of
-    remark: str
-
-
-def describe(dataset: Dataset) -> Entry:
-    """Describe a dataset as it is on this machine."""
-    paths = on_disk(dataset, or_shipped=True)
-    found = recall(dataset) if paths else None
-    absent = "generated" if dataset.is_generated else "missing"
-    return Entry(
-        setting=dataset.setting,
-        name=dataset.name,
-        shape=shape(dataset, found.measured if found else {}),
-        licence=dataset.licence,
-        source=dataset.source,
-        is_on_disk=bool(paths),
-        bytes_on_disk=sum(path.stat().st_size for path in paths),
-        status=(found.status if found else "not verified") if paths else absent,
-        is_extra=dataset not in DATASETS,
-        stands_for=dataset.stands_for,
-        remark=dataset.remark,
-    )
-
-
-def shape(dataset: Dataset, measured: Mapping[str, Fact] | None = None) -> str:
-    """Write a dataset's main facts in a few words; a question mark at the end: not all is certain.
-
-    What the registry does not know is taken from what was measured.
+def shape(dataset: Dataset) -> str:
+    """Write a dataset's main facts in a few words; a question mark: not certain, or unknown.
 
     >>> from aaren.datasets.catalogue import lookup
     >>> shape(lookup("ETTh1")), shape(lookup("Handwriting"))
     ('17,420 rows × 7', '150+850 × 3 × 152, 26 classes')
     """
+    doubts: list[bool] = []
 
     def fact(name: str) -> str:
-        value: Fact = dataset.facts.get(name, (measured or {}).get(name, "?"))
+        value = dataset.facts.get(name, "?")
         doubts.append(name in dataset.uncertain)
         return f"{value:,}" if isinstance(value, int) else str(value)
 
-    doubts: list[bool] = []
     text = find_setting(dataset.setting).shape(fact, dataset.facts)
     return f"{text}?" if any(doubts) else text
 
