@@ -8,7 +8,6 @@ from aaren.fields import (
     Text,
     WrongValueError,
     build,
-    build_assigned,
     flatten,
     read_text,
     to_mapping,
@@ -119,13 +118,6 @@ def test_text_that_does_not_fit(kind: object, text: str, words: str) -> None:
     with pytest.raises(WrongValueError) as caught:
         read_text(kind, Text(text))
     assert str(caught.value) == words
-
-
-def test_assignments_fill_the_fields_that_have_no_option_of_their_own() -> None:
-    assert build_assigned(Inner, ["width = 3"], rate=0.5) == Inner(width=3, rate=0.5)
-    words = r"(?s)--set: 3 faults.*'width' is no assignment.*rate is not set here: .* option.*'with'.*'width'"
-    with pytest.raises(ConfigError, match=words):
-        build_assigned(Inner, ["width", "rate=1", "with=2"], rate=0.5)
 
 
 def test_flatten() -> None:

@@ -86,18 +86,6 @@ def build(
     return built if len(faults) == before else None
 
 
-def build_assigned(kind: type[C], assignments: Sequence[str], **given: object) -> C:
-    """Make a dataclass from `KEY=VALUE`, as after --set, and from fields that have options of their own."""
-    faults = [f"{text!r} is no assignment: write key=value" for text in assignments if "=" not in text]
-    pairs = [text.split("=", 1) for text in assignments if "=" in text]
-    texts = {key.strip(): Text(value.strip()) for key, value in pairs}
-    faults += [f"{key} is not set here: it has an option of its own" for key in texts if key in given]
-    found = build(kind, texts, faults)
-    if found is None or faults:
-        raise faults_error(faults, "--set")
-    return dataclasses.replace(found, **given)
-
-
 def faults_error(faults: Sequence[str], source: str) -> ConfigError:
     """Put all faults into one error."""
     if len(faults) == 1:
