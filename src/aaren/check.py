@@ -18,7 +18,6 @@ from unittest import mock
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from torch import Tensor
 
 from aaren.engine.record import machine, now, strict_json, versions
@@ -29,6 +28,7 @@ from aaren.nn.block import MIXERS
 from aaren.ops import scan_attention
 from aaren.ops.dispatch import BACKENDS, HOMES, VARIABLE
 from aaren.stream.session import Session
+from aaren.table import print_table
 
 LENGTH, FIRST_STEP, REPEATS = 130, 124, 7  # items of a sequence; from where on they are taken one by one
 # Sums are float64, but products in a block of float32 are rounded to 6e-8 each, results in bfloat16 to 4e-3;
@@ -63,14 +63,11 @@ def check(device: str, *, json_file: Path | None = None) -> bool:
     console, dtypes = Console(highlight=False), [str(dtype).removeprefix("torch.") for dtype in SCAN_LIMITS]
     with console.status("checking"):
         checks = list(checks_of(place, [*BACKENDS, *MIXERS, "aaren, decay"]))
-    table = Table(
-        "", *dtypes, "", title=f"Largest error on {place}, relative to the largest number", box=None
-    )
+    rows = []
     for row in checks:
-        style = {"wrong": "bold red", "skipped": "dim"}.get(row.verdict, "")
         cells = (f"{row.errors[name]:.0e}" if name in row.errors else "" for name in dtypes)
-        table.add_row(row.name, *cells, row.verdict, style=style)
-    console.print(table)
+        rows.append([row.name, *cells, row.verdict])
+    print_table(["", *dtypes, ""], rows, title=f"Largest error on {place}, relative to the largest number")
     for row in (row for row in checks if row.reason):
         console.print(f"{escape(row.name)} {row.verdict}: {escape(row.reason)}")
     with console.status("measuring"):

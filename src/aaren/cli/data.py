@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.markup import escape
 
 from aaren.errors import AarenError, ConfigError
@@ -66,10 +67,9 @@ def list_datasets(
 
 def _size(row: "Dataset") -> str:
     from aaren.datasets.fetch import on_disk
-    from aaren.table import format_bytes
 
     if paths := on_disk(row, or_shipped=True):
-        return format_bytes(sum(path.stat().st_size for path in paths))
+        return decimal(sum(path.stat().st_size for path in paths))
     return "generated" if row.is_generated else "missing"
 
 
