@@ -32,8 +32,8 @@ from aaren.classification.panels import scale
 from aaren.classification.session import decision_steps
 from aaren.datasets.catalogue import lookup
 from aaren.errors import AarenError, require_extra
-from aaren.lab.measurements import BenchRecord, Row, Setting, read_record
 from harness import Benchmark, Measured, OnStep, draw, main, table
+from records import BenchRecord, Row, Setting, read_record
 
 COMMAND = "python benchmarks/classifier.py"
 QUARTERS = (0.25, 0.5, 0.75, 1.0)

@@ -24,7 +24,6 @@ import mixers
 import paths
 import policy_estimator
 import pool
-import precision
 import scan
 import startup
 import stream
@@ -33,9 +32,9 @@ from aaren.engine.record import RunRecord
 from aaren.engine.setting import find_setting
 from aaren.files.marked import write_marked
 from aaren.lab import published
-from aaren.lab.measurements import BenchRecord, number, read_record
 from aaren.lab.records import collect, wall_seconds
 from harness import Benchmark, page_text
+from records import BenchRecord, number, read_record
 
 ROOT = Path(__file__).parents[1]
 PAIR = ("aaren", "transformer")
@@ -424,7 +423,6 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     startup: "docs/benchmarks.md",
     stream: "docs/resources.md",
     train: "docs/resources.md",
-    precision: "docs/resources.md",
     pool: "docs/pool.md",
     policy_estimator: "docs/rl.md",
     forecaster: "docs/forecasting.md",

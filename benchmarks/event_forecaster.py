@@ -23,8 +23,8 @@ from aaren.events.data import load, split, true_process
 from aaren.events.fitting import compare, fit_markov
 from aaren.events.likelihood import explain
 from aaren.events.sequences import EventSequences, Times
-from aaren.lab.measurements import BenchRecord, Row, number, read_record
 from harness import Benchmark, Measured, OnStep, main, table
+from records import BenchRecord, Row, number, read_record
 
 KIND, COMMAND = "event-forecaster", "python benchmarks/event_forecaster.py"
 FITTED, JUDGED = 300, 200

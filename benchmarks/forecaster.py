@@ -25,8 +25,8 @@ from aaren.forecasting.intervals import judge_intervals, judge_quantiles, visite
 from aaren.forecasting.lagged import PROBABILITIES, LagForecaster, LagForecasterConfig
 from aaren.forecasting.presets import season_steps
 from aaren.forecasting.ridge import LAG_STEPS, fit_shared, squared_error, window_moments
-from aaren.lab.measurements import BenchRecord, Row, number
 from harness import Benchmark, Measured, OnStep, main, table
+from records import BenchRecord, Row, number
 
 DATASETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "Weather", "Exchange", "traffic-20")
 SIMPLE = ("linear-96", "last value", "last season")

@@ -23,7 +23,7 @@ import torch
 
 from aaren.engine.clock import Clock, num_cores
 from aaren.errors import AarenError, DataError, require_extra
-from aaren.lab.measurements import BUSY_SHARE, BenchRecord, Row, Setting, describe, digest, read_record
+from records import BUSY_SHARE, BenchRecord, Row, Setting, describe, digest, read_record
 
 SettingsT = TypeVar("SettingsT")
 Measured: TypeAlias = tuple[dict[str, Setting], list[Row]]  # what a record says of its run, and its rows

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 from aaren.forecasting.estimator import AarenForecaster
-from aaren.lab.measurements import BenchRecord, Row
 from harness import Benchmark, Measured, OnStep, main, resident_bytes, table
+from records import BenchRecord, Row
 
 COLUMNS, HORIZON = ("load", "wind", "sun", "price"), 24
 

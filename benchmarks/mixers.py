@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from aaren.lab.measurements import BenchRecord, Row, number, read_record
 from aaren.nn import Conv, Encoder, TensorOnly
 from harness import Benchmark, Measured, OnStep, main, table
+from records import BenchRecord, Row, number, read_record
 
 ORDER = "results/nn/order.json"
 WIDTH, BATCH, RATE, KINDS, EVENTS = 64, 64, 3e-3, 6, 48

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.lab.measurements import BenchRecord, Row, Setting, number
 from aaren.rl import AarenPolicy
 from aaren.rl.data import CONTROL_SETS, ControlSet, record_episodes
 from harness import Benchmark, Measured, OnStep, main, table
+from records import BenchRecord, Row, Setting, number
 
 DATA_SEED = 1_000  # of the first recording; the design was chosen on others
 POLICY, CLONE, RECORDED = "AarenPolicy", "clone of the best third", "recorded episodes"

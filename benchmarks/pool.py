@@ -28,9 +28,9 @@ import numpy as np
 from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
-from aaren.lab.measurements import BenchRecord, Row, number
 from aaren.stream.pool import StreamPool
 from harness import Benchmark, Measured, OnStep, main, resident_bytes, table
+from records import BenchRecord, Row, number
 
 BATCH, ZIPF, CHANNELS, VALUES, CONNECTIONS = 512, 1.1, 2, [0.25, -1.5], 24
 NETWORK = ("width=64", "num_heads=4", "num_layers=4", "ff_width=256", "dropout=0.0", "head=pooled")

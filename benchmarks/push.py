@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from aaren.errors import AarenError
-from aaren.lab.measurements import BenchRecord, Row, number
 from aaren.nn import Encoder, EncoderState
 from aaren.stream.export import export_stream
 from aaren.stream.onnx import FILE, OnnxStream
 from aaren.stream.session import Session
 from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns
+from records import BenchRecord, Row, number
 
 SIZES = {"4 layers of width 64": (64, 4), "one block of width 512": (512, 1)}
 LABELS = {

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from aaren.lab.measurements import BenchRecord, Row, number
 from aaren.ops import scan_attention
 from aaren.ops.cpu import fused
 from aaren.ops.state import Items, ScanState
 from harness import Benchmark, Call, Measured, OnStep, draw, main, table, time_in_turns
+from records import BenchRecord, Row, number
 
 HEADS, WIDTH, SEED = 8, 64, 0
 FORWARD, BOTH = "forward", "forward+backward"

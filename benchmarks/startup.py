@@ -16,8 +16,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from aaren.lab.measurements import BenchRecord, Row, number
 from harness import Benchmark, Measured, OnStep, main, table
+from records import BenchRecord, Row, number
 
 LABELS = {
     "import": "`import aaren, aaren.nn` after `import torch`",

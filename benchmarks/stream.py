@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from aaren.lab.measurements import BenchRecord, Row, number
 from aaren.nn import Encoder
 from harness import Benchmark, Line, Measured, OnStep, Timing, draw, main, table, time_in_turns
+from records import BenchRecord, Row, number
 
 LABELS = {
     "aaren_folded": "Aaren, folded",

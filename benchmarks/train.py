@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from aaren.lab.measurements import BenchRecord, Row, Setting, number
 from aaren.nn import Encoder
 from harness import Benchmark, Call, Line, Measured, OnStep, draw, main, table, time_in_turns
+from records import BenchRecord, Row, Setting, number
 
 MIXERS = {"aaren": "aaren", "transformer": "softmax", "gru": "gru"}
 PRODUCTS = "products"

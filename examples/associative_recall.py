@@ -5,6 +5,7 @@ python examples/associative_recall.py [STEPS] [RECORD.json]
 50 steps, the default, are a glance; the published figures are from 1,000, some five minutes on one core.
 """
 
+import json
 import sys
 import time
 from itertools import product
@@ -13,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from aaren.lab.measurements import BenchRecord, Row
 from aaren.nn import Encoder, EncoderConfig
 
 KIND, WIDTH, MIXERS = "associative_recall", 64, ("aaren", "gru", "softmax")
@@ -28,7 +28,7 @@ def draw(size: int, num_pairs: int, rng: torch.Generator, batch: int = 128) -> t
     return *items, values.gather(1, asked)[:, 0]
 
 
-def measure(mixer: str, size: int, num_pairs: int, steps: int) -> Row:
+def measure(mixer: str, size: int, num_pairs: int, steps: int) -> dict[str, str | int | float]:
     torch.manual_seed(0)
     keys, values, head = nn.Embedding(size, WIDTH), nn.Embedding(size + 1, WIDTH), nn.Linear(WIDTH, size)
     encoder = Encoder(EncoderConfig(width=WIDTH, num_heads=4, num_layers=2, dropout=0.0, mixer=mixer))
@@ -46,8 +46,8 @@ def measure(mixer: str, size: int, num_pairs: int, steps: int) -> Row:
         encoded, _ = encoder(keys(some_keys) + values(some_values))
         accuracy = float((head(encoded[:, -1]).argmax(-1) == labels).float().mean())
     print(f"{size} keys, {num_pairs:2} pairs, {mixer:8} accuracy {accuracy:.3f} (chance {1 / size:.3f})")
-    row: Row = {"mixer": mixer, "keys": size, "pairs": num_pairs, "accuracy": accuracy}
-    return row | {"seconds": time.perf_counter() - start}
+    row = {"mixer": mixer, "keys": size, "pairs": num_pairs, "accuracy": accuracy}
+    return {**row, "seconds": time.perf_counter() - start}
 
 
 if __name__ == "__main__":
@@ -56,5 +56,5 @@ if __name__ == "__main__":
     rows = [measure(mixer, size, pairs, steps) for size, pairs, mixer in product((16, 64), (4, 16), MIXERS)]
     if len(sys.argv) > 2:
         about = {"steps": steps, "width": WIDTH, "layers": 2, "seed": 0}
-        call = f"python examples/associative_recall.py {steps}"
-        BenchRecord(kind=KIND, command=call, settings=about, measurements=rows).write(Path(sys.argv[2]))
+        record = {"kind": KIND, "command": f"python examples/{KIND}.py {steps}", "settings": about}
+        Path(sys.argv[2]).write_text(json.dumps({**record, "measurements": rows}, indent=1) + "\n")

@@ -5,13 +5,13 @@ A fresh Aaren layer reads a long stream. How much of its output comes from the l
 python examples/dilution.py [RECORD.json]
 """
 
+import json
 import math
 import sys
 from pathlib import Path
 
 import torch
 
-from aaren.lab.measurements import BenchRecord, Row
 from aaren.nn import AarenAttention
 from aaren.nn.block import LearnedDecay
 from aaren.ops import scan_attention
@@ -32,7 +32,7 @@ def decay_for(cure: str, num_items: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def measure(cure: str, num_items: int) -> Row:
+def measure(cure: str, num_items: int) -> dict[str, str | int | float]:
     torch.manual_seed(0)
     weight, _ = AarenAttention(width=64, num_heads=HEADS).folded_keys()
     scores = torch.randn(1, num_items, 64) @ weight.T  # what the layer's one query thinks of each item
@@ -48,7 +48,5 @@ if __name__ == "__main__":
         print(f"{row['cure']:26} {row['items']:7,} items: {row['share_of_latest']:.1%} from the latest")
     if len(sys.argv) > 1:
         settings = {"latest": LATEST, "width": 64, "heads": HEADS, "seed": 0}
-        call = "python examples/dilution.py"
-        BenchRecord(kind="dilution", command=call, settings=settings, measurements=rows).write(
-            Path(sys.argv[1])
-        )
+        about = {"kind": "dilution", "command": "python examples/dilution.py", "settings": settings}
+        Path(sys.argv[1]).write_text(json.dumps({**about, "measurements": rows}, indent=1) + "\n")

@@ -1,5 +1,6 @@
 """An Aaren layer is blind to order until something tells it: digits read as 64 pixels, one by one."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,7 +9,6 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from aaren.lab.measurements import BenchRecord, Row, read_record
 from aaren.nn import Conv, Encoder, TensorOnly
 
 WIDTH, BATCH, RATE = 64, 64, 3e-3
@@ -27,7 +27,7 @@ ORDERS: dict[str, dict[str, object]] = {
 }
 
 
-def measure(name: str, digits: list[Tensor], epochs: int, seed: int) -> Row:
+def measure(name: str, digits: list[Tensor], epochs: int, seed: int) -> dict[str, str | int | float | None]:
     torch.manual_seed(seed)
     train_x, test_x, train_y, test_y = digits
     encoder = Encoder(width=WIDTH, num_heads=4, ff_width=128, norm="pre", dropout=0.0, **ORDERS[name])
@@ -53,9 +53,14 @@ if __name__ == "__main__":  # EPOCHS SEEDS RECORD.json; published: 15 3; rows of
     pixels, labels = torch.tensor(images, dtype=torch.float32).unsqueeze(-1) / 8 - 1, torch.tensor(labels)
     digits = train_test_split(pixels, labels, test_size=0.25, random_state=0, stratify=labels)
     files = [Path(word) for word in sys.argv[3:]]
-    kept = {(r["order"], r["seed"]): r for f in files if f.exists() for r in read_record(f).measurements}
+    kept = {
+        (r["order"], r["seed"]): r
+        for f in files
+        if f.exists()
+        for r in json.loads(f.read_text())["measurements"]
+    }
     rows = [kept.get((n, s)) or measure(n, digits, epochs, s) for n in ORDERS for s in range(seeds)]
     about = {"epochs": epochs, "seeds": seeds, "width": WIDTH, "layers": 2, "batch": BATCH, "rate": RATE}
     for file in files:
-        call = f"python examples/order.py {epochs} {seeds}"
-        BenchRecord(kind="order", command=call, settings=about, measurements=rows).write(file)
+        record = {"kind": "order", "command": f"python examples/order.py {epochs} {seeds}", "settings": about}
+        file.write_text(json.dumps({**record, "measurements": rows}, indent=1) + "\n")

@@ -7,7 +7,7 @@ import pytest
 
 import docs_tables
 from aaren.files.marked import read_marked
-from aaren.lab.measurements import read_record
+from records import read_record
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import classifier
-from aaren.lab.measurements import BenchRecord, Row
 from harness import run
+from records import BenchRecord, Row
 
 
 def made_up(**accuracies: float) -> BenchRecord:

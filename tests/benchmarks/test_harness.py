@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import harness
+import records
 from aaren.errors import DataError
-from aaren.lab import measurements
-from aaren.lab.measurements import BenchRecord, describe, read_record
 from harness import Benchmark, Measured, OnStep, main, table, time_in_turns
+from records import BenchRecord, describe, read_record
 
 
 def measure(seconds: float, on_step: OnStep) -> Measured:
@@ -86,8 +86,8 @@ def test_a_record_is_stale_when_one_of_its_sources_changes(
     (tmp_path / "aaren" / "ops").mkdir(parents=True)
     for name in ("errors.py", "ops/scan.c", "ops/notes.txt"):
         (tmp_path / "aaren" / name).write_text(name)
-    monkeypatch.setattr(measurements, "PACKAGES", tmp_path)
-    sources = {name: measurements.digest(name) for name in ("aaren/errors.py", "aaren/ops")}
+    monkeypatch.setattr(records, "PACKAGES", tmp_path)
+    sources = {name: records.digest(name) for name in ("aaren/errors.py", "aaren/ops")}
     record = BenchRecord(kind="toy", command="toy", settings={}, measurements=[], sources=sources)
     (tmp_path / "aaren" / "ops" / "notes.txt").write_text("no source")
     assert record.changed == []

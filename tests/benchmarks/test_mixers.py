@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mixers
-from aaren.lab.measurements import read_record
+from records import read_record
 
 RECORD = Path(__file__).parents[2] / "results" / "bench" / "mixers.json"
 

@@ -3,8 +3,8 @@
 import pytest
 
 import policy_estimator
-from aaren.lab.measurements import BenchRecord, Row
 from harness import run
+from records import BenchRecord, Row
 
 
 def made_up(policy: float, clone: float, *, environments: tuple[str, ...]) -> BenchRecord:

@@ -12,9 +12,9 @@ import push
 import scan
 import stream
 import train
-from aaren.lab.measurements import read_record
 from aaren.ops import scan_attention
 from harness import page_text, run
+from records import read_record
 
 RECORDS = Path(__file__).parents[2] / "results" / "bench"
 

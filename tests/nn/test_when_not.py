@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aaren.lab.measurements import number, read_record
+from records import number, read_record
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "when-not.md").read_text(encoding="utf-8")

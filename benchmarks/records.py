@@ -1,6 +1,6 @@
 """Records of benchmarks: what was measured, on which machine, and whether the code has changed since.
 
-The scripts in `benchmarks/` write them as JSON; documentation and report are drawn from them. A record names
+Benchmarks write them as JSON; tables and figures of the documentation are drawn from them. A record names
 no host, user or path. It holds a digest of the sources that it measured: where one has changed, it is stale.
 """
 
@@ -23,10 +23,9 @@ Setting: TypeAlias = Scalar | list[int] | list[str]
 Row: TypeAlias = dict[str, Scalar]  # one measurement: flat, its units in its names
 
 BUSY_SHARE = 0.1  # of the CPU time of our cores that others may use: beyond it, times are void
-FORMAT = 1
 PACKAGES = Path(aaren.__file__).parents[1]  # the folder with the package
-_FIELDS = {"format", "kind", "command", "date", "versions", "machine", "settings", "measurements"}
-_OPTIONAL = ("other_work", "sources")
+_FIELDS = {"kind", "command", "settings", "measurements"}
+_OPTIONAL = ("date", "versions", "machine", "other_work", "sources")
 
 
 def machine() -> dict[str, Scalar]:
@@ -62,7 +61,7 @@ class BenchRecord:
 
     def write(self, path: Path) -> None:
         """Write as JSON, all at once, so that a killed run leaves no half file."""
-        write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+        write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
     def find(self, **values: Scalar) -> Row | None:
         """Return the first measurement with these values, or None."""
@@ -102,12 +101,11 @@ def read_record(path: Path, *, kind: str | None = None) -> BenchRecord:
         content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not JSON ({error}). Measure again with --record {path}.") from error
-    if not isinstance(content, dict) or not content.keys() >= _FIELDS or content["format"] != FORMAT:
-        raise DataError(f"{path} is no benchmark record of format {FORMAT}. Measure again.")
+    if not isinstance(content, dict) or not content.keys() >= _FIELDS:
+        raise DataError(f"{path} is no benchmark record. Measure again.")
     if kind is not None and content["kind"] != kind:
         raise DataError(f"{path} holds a record of {content['kind']!r}, not of {kind!r}.")
-    names = [*(_FIELDS - {"format"}), *(name for name in _OPTIONAL if name in content)]
-    return BenchRecord(**{name: content[name] for name in names})
+    return BenchRecord(**{name: content[name] for name in (*_FIELDS, *_OPTIONAL) if name in content})
 
 
 def describe(record: BenchRecord) -> str:
