@@ -89,7 +89,7 @@ def test_fetch_without_a_network_prints_one_line_per_set_and_exits_2(
     lines = [line for line in result.stderr.splitlines() if line.strip()]
     assert len(lines) == 2
     assert "cannot get ETTh1: HTTPSConnectionPool" in lines[0]
-    assert f"put it into {root}/forecasting, then run: aaren data verify ETTh1" in lines[0]
+    assert f"copy ETTh1.csv into {root}/forecasting, then run: aaren data verify ETTh1" in lines[0]
     assert f"copy mimic2.npz into {root}/events" in lines[1]
 
 

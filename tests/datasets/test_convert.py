@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aaren.datasets.fetch import CONVERTERS
+from aaren.datasets.convert import CONVERTERS
 from aaren.errors import DataError
 
 

@@ -132,7 +132,7 @@ def test_a_broken_connection_is_tried_again(server: Server, home: Path) -> None:
 @pytest.mark.parametrize("digest", [{}, {"numbers.csv": DIGEST}])
 def test_half_a_file_is_not_kept(server: Server, home: Path, digest: dict[str, str]) -> None:
     server.break_after = [1000] * 2
-    with pytest.raises(DataError, match=r"cannot get numbers: .*Without a network: get numbers.csv"):
+    with pytest.raises(DataError, match=r"cannot get numbers: .*Without a network: run"):
         fetch(made_up(server, sha256=digest))
     assert visible(home) == []
     assert not list((home / "forecasting" / ".downloads").iterdir())
@@ -165,9 +165,11 @@ def test_a_dead_link_and_a_machine_without_a_network_say_which_file_to_put_where
         fetch(row)
     assert "\n" not in str(caught.value)
     assert "Not Found for url" in str(caught.value)
-    assert f"put it into {home / 'forecasting'}, then run: aaren data verify numbers" in str(caught.value)
+    assert f"copy numbers.csv into {home / 'forecasting'}, then run: aaren data verify numbers" in str(
+        caught.value
+    )
     offline = replace(lookup("Handwriting"), urls=("http://127.0.0.1:9/Handwriting.zip",))
-    with pytest.raises(DataError, match=r"get Handwriting_TRAIN\.ts and Handwriting_TEST\.ts from http"):
+    with pytest.raises(DataError, match=r"copy Handwriting_TRAIN\.ts and Handwriting_TEST\.ts into"):
         fetch(offline)
 
 
