@@ -105,7 +105,7 @@ TEXTS = [
 FILES = [
     *("folder.csv", "table.csv", "empty.csv", "bytes.csv", "nothing.csv", "page.md", "run"),
     "run/record.json",
-    *("a" * 5000, "b/" * 2500, "/dev/null", "/proc/self/mem", "\udcff.csv", "x\n.csv", "run/run.toml"),
+    *("a" * 5000, "b/" * 2500, "/dev/null", "/proc/self/mem", "\udcff.csv", "x\n.csv", "run/run.json"),
 ]
 DATASETS = {
     "forecasting": "seasonal",

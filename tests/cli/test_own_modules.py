@@ -45,7 +45,7 @@ def run(*words: str) -> str:
 def trained(folder: str = "run") -> Path:
     """Train a run, then let its files name the module that lies around."""
     run("train", "support.toy_task", "line", "--out", folder)
-    for name in ("run.toml", "record.json"):
+    for name in ("run.json", "record.json"):
         path = Path(folder) / name
         path.write_text(path.read_text().replace("support.toy_task", OWN))
     return Path(folder)
@@ -57,7 +57,7 @@ def trained(folder: str = "run") -> Path:
         ("evaluate", "run"),
         ("evaluate", "run", "--sweep", "seed=0,1"),
         ("predict", "run", "--data", "new.json", "-o", "answer.json"),
-        ("train", "run/run.toml", "--out", "again"),
+        ("train", "run/run.json", "--out", "again"),
     ],
 )
 def test_a_run_does_not_choose_an_import(words: tuple[str, ...]) -> None:

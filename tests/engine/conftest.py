@@ -39,5 +39,5 @@ def toy_run() -> Callable[..., RunConfig]:
 @pytest.fixture
 def environment() -> dict[str, str]:
     """The environment of a subprocess that can import the toy task."""
-    tests = str(Path(__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": tests, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}

@@ -1,4 +1,4 @@
-import tomllib
+import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,9 @@ from aaren.engine.config import (
     differences,
     find_key,
     from_mapping,
-    load,
     override,
-    to_toml,
+    read_config,
+    to_json,
 )
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError
@@ -24,10 +24,14 @@ def config() -> RunConfig:
     return RunConfig(setting="support.toy_task", task=ToyConfig(), profile="cpu", seed=3)
 
 
-def test_toml_and_back(config: RunConfig, tmp_path: Path) -> None:
+def load(path: Path) -> RunConfig:
+    return from_mapping(read_config(path), source=str(path))
+
+
+def test_json_and_back(config: RunConfig, tmp_path: Path) -> None:
     strange = override(config, ['dataset=a "quoted" µ 𝄞 \\ name', "learning_rate=1e-05", "patience=none"])
-    path = tmp_path / "run.toml"
-    path.write_text(to_toml(strange), encoding="utf-8")
+    path = tmp_path / "run.json"
+    path.write_text(to_json(strange), encoding="utf-8")
     assert load(path) == strange
 
 
@@ -137,6 +141,13 @@ def test_folder_name_tells_runs_apart(config: RunConfig) -> None:
     assert config.folder_name() != other.folder_name()
 
 
-def test_written_toml_is_plain_toml(config: RunConfig) -> None:
-    assert tomllib.loads(to_toml(config))["task"]["clip_norm"] == 1.0
-    assert from_mapping(tomllib.loads(to_toml(config))) == config
+@pytest.mark.parametrize("text", ["", "[1, 2]", "{", "3", '{"setting": 1}'])
+def test_json_that_is_no_run(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"is not JSON|is no config|'setting' is missing"):
+        load(path)
+
+
+def test_written_json_is_strict(config: RunConfig) -> None:
+    assert json.loads(to_json(config))["task"]["clip_norm"] == 1.0

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from aaren.engine.config import RunConfig, to_toml
+from aaren.engine.config import RunConfig, to_json
 from aaren.engine.run import train
 from support.toy_task import SETTING
 
@@ -83,10 +83,10 @@ def test_killed_at_random_moments(toy_run: ToyRun, tmp_path: Path, attempt: int)
 def test_the_command_is_killed_and_resumes(
     toy_run: ToyRun, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """The same, as a person sees it: `aaren train run.toml`, killed from outside, typed again."""
-    run, killed, whole = tmp_path / "run.toml", tmp_path / "killed", tmp_path / "whole"
+    """The same, as a person sees it: `aaren train run.json`, killed from outside, typed again."""
+    run, killed, whole = tmp_path / "run.json", tmp_path / "killed", tmp_path / "whole"
     config = toy_run(epochs=4, slow_seconds=0.02, checkpoint_seconds=0.1)
-    run.write_text(to_toml(config))
+    run.write_text(to_json(config))
     code = "from aaren.cli.main import main; main()"
     moments = random.Random(7)
     kills = 0
@@ -122,8 +122,8 @@ def test_the_command_is_killed_and_resumes(
 def test_asked_to_stop_it_saves_and_says_so(
     toy_run: ToyRun, tmp_path: Path, environment: dict[str, str], number: int
 ) -> None:
-    run, folder = tmp_path / "run.toml", tmp_path / "run"
-    run.write_text(to_toml(toy_run(epochs=200, slow_seconds=0.02, checkpoint_seconds=1e6)))
+    run, folder = tmp_path / "run.json", tmp_path / "run"
+    run.write_text(to_json(toy_run(epochs=200, slow_seconds=0.02, checkpoint_seconds=1e6)))
     code = "from aaren.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "--import", SETTING.name, "train", str(run), "--out", str(folder)],

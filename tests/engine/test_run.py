@@ -29,7 +29,7 @@ def test_a_run_leaves_everything(toy_run: ToyRun, tmp_path: Path) -> None:
         "predictions.safetensors",
         "preprocessing.json",
         "record.json",
-        "run.toml",
+        "run.json",
     ]
     assert record == read_record(tmp_path / "record.json")
     assert (record.status, record.command, record.threads, record.updates, record.epochs) == (

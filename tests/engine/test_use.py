@@ -132,7 +132,7 @@ def test_what_is_no_place_for_a_prediction_is_told(run: Path, tmp_path: Path, na
 
 
 def test_folders_that_are_no_finished_runs(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is no run folder: it has no run\.toml"):
+    with pytest.raises(DataError, match=r"is no run folder: it has no run\.json"):
         open_run(tmp_path)
     (run / "record.json").write_text(
         (run / "record.json")

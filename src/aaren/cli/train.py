@@ -1,4 +1,4 @@
-"""`aaren train`: one run, from a preset or a TOML file; the same command resumes it."""
+"""`aaren train`: one run, from a preset or a file, TOML or JSON; the same command resumes it."""
 
 import math
 import os
@@ -17,7 +17,7 @@ SET_HELP = "Change the config, as a run's folder has it; repeatable."
 
 
 def train(
-    what: Annotated[str, typer.Argument(metavar="SETTING|RUN.TOML", help=SETTING_HELP)],
+    what: Annotated[str, typer.Argument(metavar="SETTING|FILE", help=SETTING_HELP)],
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="See: aaren data list.")] = "",
     model: Annotated[str | None, typer.Option(metavar="NAME", help=MODEL_HELP)] = None,
     profile: Annotated[
@@ -57,7 +57,7 @@ def train(
 
     chosen = list(assignments or ())
     import_environments(chosen)
-    if what.endswith(".toml"):
+    if what.endswith((".toml", ".json")):
         if dataset or any(given is not None for given in (data, model, profile)):
             raise ConfigError(
                 f"{what} says what to train: a dataset, --data, --model and --profile do not go with it."

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from aaren.engine.config import FIRST_PROTOCOL, differences
+from aaren.engine.config import differences
 from aaren.engine.plan import RunStatus
 from aaren.errors import ConfigError, StateError
 from aaren.files.archive import file_sha256
@@ -123,7 +123,6 @@ class Checkpoints:
 
 def require_same_config(old: Mapping[str, object], new: Mapping[str, object], *, where: str) -> None:
     """Refuse to resume with another config in the same folder, naming every key that differs."""
-    old, new = ({"protocol": FIRST_PROTOCOL, **values} for values in (old, new))
     found = [line for line in differences(old, new) if line.split(": ")[0] not in HARMLESS]
     if found:
         raise ConfigError(

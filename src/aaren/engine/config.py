@@ -1,4 +1,4 @@
-"""RunConfig: everything that decides what a run computes; from TOML, to TOML, changed by `key=value`.
+"""RunConfig: everything that decides what a run computes; read from JSON or TOML, changed by `key=value`.
 
 What is inside `task` is the setting's own config.
 """
@@ -6,14 +6,14 @@ What is inside `task` is the setting's own config.
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, unknown_name
-from aaren.fields import NONE, Text, build, faults_error, flatten, to_mapping, unknown_key
+from aaren.fields import Text, build, faults_error, flatten, to_mapping, unknown_key
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -25,7 +25,6 @@ PROFILES = ("smoke", "cpu", "paper")
 Profile: TypeAlias = Literal["smoke", "cpu", "paper", "custom"]
 MAX_THREADS = 1024
 MAX_SEED = 2**63 - 1
-FIRST_PROTOCOL = 1  # of every run whose config or record names none
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
@@ -85,10 +84,7 @@ class RunConfig:
 
     def digest(self) -> str:
         """Return eight hexadecimal digits that change with the config."""
-        mapping = to_mapping(self)
-        if self.protocol == FIRST_PROTOCOL:
-            del mapping["protocol"]  # folders were named before protocols had numbers
-        text = json.dumps(mapping, sort_keys=True)
+        text = json.dumps(to_mapping(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def folder_name(self) -> str:
@@ -97,27 +93,21 @@ class RunConfig:
         return "-".join("".join(c if c.isalnum() or c in "._" else "_" for c in word) for word in words)
 
 
-def load(path: Path) -> RunConfig:
-    """Read a run's TOML file."""
-    return from_mapping(read_toml(path), source=str(path))
-
-
-def from_record(values: Mapping[str, object], *, source: str = "the config") -> RunConfig:
-    """Build a run from the config of a record or run folder, in which an absent protocol is the first."""
-    return from_mapping({"protocol": FIRST_PROTOCOL, **values}, source=source)
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """Read a TOML file as a mapping, or say what is wrong with it."""
+def read_config(path: Path) -> dict[str, object]:
+    """Read a file of a run, TOML or, with the suffix `.json`, JSON, as a mapping."""
+    kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except FileNotFoundError as error:
         raise ConfigError(
             f"no file {path}. Write one, or use a preset: aaren train SETTING DATASET."
         ) from error
     except (ValueError, RecursionError, IsADirectoryError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}.") from error
+        raise ConfigError(f"{path} is not {kind}: {error}.") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} is no config: expected keys and values, got {type(values).__name__}.")
+    return values
 
 
 def from_mapping(
@@ -126,9 +116,7 @@ def from_mapping(
     """Build a run from nested mappings; every fault is reported, all in one error, those known before too."""
     setting = values.get("setting")
     if not isinstance(setting, str):
-        raise ConfigError(
-            f"{source}: 'setting' is missing; begin with a line such as setting = \"forecasting\"."
-        )
+        raise ConfigError(f"{source}: 'setting' is missing; give it, as setting = \"forecasting\" in TOML.")
     found = list(faults)
     rest = {key: value for key, value in values.items() if key != "task"}
     table = values.get("task", {})
@@ -189,9 +177,9 @@ def find_key(key: str, known: Sequence[str]) -> list[str]:
     return [name for name in known if name.endswith(f".{key}")]
 
 
-def to_toml(config: RunConfig) -> str:
-    """Write a run as TOML that `load` reads back to an equal run."""
-    return "\n".join(_toml_lines(to_mapping(config), ())) + "\n"
+def to_json(config: RunConfig) -> str:
+    """Write a run as JSON that `aaren train FILE.json` repeats."""
+    return json.dumps(to_mapping(config), indent=1) + "\n"
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
@@ -210,24 +198,3 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[st
 
 def _short(key: str) -> str:
     return key.removeprefix("task.")
-
-
-def _toml_lines(mapping: Mapping[str, object], path: tuple[str, ...]) -> Iterator[str]:
-    tables = {key: value for key, value in mapping.items() if isinstance(value, Mapping)}
-    if path:
-        yield ""
-        yield f"[{'.'.join(path)}]"
-    for key, value in mapping.items():
-        if key not in tables:
-            yield f"{key} = {_toml_value(value)}"
-    for key, table in tables.items():
-        yield from _toml_lines(table, (*path, key))
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    if value is None:
-        value = NONE
-    # A JSON string is a TOML string, but for the two halves of characters beyond the basic plane.
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

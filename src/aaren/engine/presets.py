@@ -1,4 +1,4 @@
-"""Make a run from a setting's preset, or from a TOML file that starts from one, as `aaren train` does."""
+"""Make a run from a setting's preset, or from a file that starts from one, as `aaren train` does."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast, get_args, get_type_hints
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.config import PROFILES, Profile, RunConfig, from_mapping, override, read_toml
+from aaren.engine.config import PROFILES, Profile, RunConfig, from_mapping, override, read_config
 from aaren.engine.setting import find_setting, import_setting
 from aaren.errors import ConfigError, unknown_name
 from aaren.fields import Text, WrongValueError, faults_error, flatten, is_writable, read_text, unknown_key
@@ -64,12 +64,12 @@ def make_run(
 
 
 def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
-    """Read a run's TOML file; a table [preset] names the preset that the other keys change.
+    """Read a run's file, TOML or JSON; a table [preset] names the preset that the other keys change.
 
     All keys of the file stand as in a written run; `[preset]` takes dataset, model, profile, seed, data_file
     and the preset's own choices.
     """
-    values = read_toml(path)
+    values = read_config(path)
     start = values.pop("preset", None)
     if start is None:
         config = from_mapping(values, source=str(path))

@@ -4,7 +4,6 @@ The run is finished when record.json says so; until then the same command resume
 """
 
 import contextlib
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from safetensors.torch import save_file
 
 from aaren.engine import checkpoint
 from aaren.engine.checkpoint import Checkpoints, require_same_config
-from aaren.engine.config import RunConfig, read_toml, to_toml
+from aaren.engine.config import RunConfig, read_config, to_json
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import Batch, Experiment, Json
 from aaren.engine.loop import Fitted, PausedError, evaluate, evaluating, fit
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from aaren.engine.setting import Setting
 
 
-CONFIG, RECORD, CURVE = "run.toml", "record.json", "curve.jsonl"
+CONFIG, RECORD, CURVE = "run.json", "record.json", "curve.jsonl"
 MODEL = "model"  # a folder: the selected weights
 PREPROCESSING = "preprocessing.json"  # what was learned from the data outside the model
 PREDICTIONS = "predictions.safetensors"  # if asked
@@ -141,11 +140,11 @@ def _claim(config: RunConfig, folder: Path) -> RunRecord | None:
     if (folder / CONFIG).exists():
         record = read_record(folder / RECORD) if (folder / RECORD).exists() else None
         if record is None or record.status == "finished" or _has_checkpoint(folder):
-            require_same_config(read_toml(folder / CONFIG), tomllib.loads(to_toml(config)), where=str(folder))
+            require_same_config(read_config(folder / CONFIG), to_mapping(config), where=str(folder))
         if record is not None and record.status == "finished":
             return record
     with writing(folder):
-        write_text(folder / CONFIG, to_toml(config))
+        write_text(folder / CONFIG, to_json(config))
     return None
 
 

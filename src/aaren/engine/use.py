@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from aaren.engine.config import RunConfig, from_record, override, read_toml
+from aaren.engine.config import RunConfig, from_mapping, override, read_config
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
 from aaren.engine.loop import evaluate
@@ -68,7 +68,7 @@ def open_run(folder: Path) -> tuple[RunConfig, RunRecord]:
     """Read a finished run's config and record, or say what is missing."""
     if not (folder / CONFIG).is_file():
         raise DataError(f"{folder} is no run folder: it has no {CONFIG}. Runs are made by `aaren train`.")
-    config = from_record(read_toml(folder / CONFIG), source=str(folder / CONFIG))
+    config = from_mapping(read_config(folder / CONFIG), source=str(folder / CONFIG))
     record = read_record(folder / RECORD)
     if record.status != "finished":
         raise DataError(f"the run in {folder} failed ({record.error}): there is no model to use.")

@@ -100,7 +100,7 @@ def pack_run(run: str | Path) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
-            if path.is_file() and (name.startswith("model/") or name.endswith((".json", ".toml"))):
+            if path.is_file() and (name.startswith("model/") or name.endswith(".json")):
                 archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
     return packed.getvalue()
 

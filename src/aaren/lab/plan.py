@@ -15,7 +15,7 @@ from aaren.datasets.dataset import Dataset
 from aaren.datasets.fetch import on_disk
 from aaren.datasets.settings import BUILT_IN, setting_names
 from aaren.datasets.verify import checksums
-from aaren.engine.config import PROFILES, RunConfig, from_record
+from aaren.engine.config import PROFILES, RunConfig, from_mapping
 from aaren.engine.presets import make_run
 from aaren.engine.record import RunRecord
 from aaren.engine.run import MODEL, RECORD
@@ -291,7 +291,7 @@ def _identity(config: RunConfig) -> str:
 def _record_identity(record: RunRecord) -> str:
     """Return what a record's run computed; one whose config this version cannot build matches nothing."""
     try:
-        config = from_record(record.config)
+        config = from_mapping(record.config)
     except ConfigError:
         return ""
     return _identity(config) if config.protocol == record.protocol else ""
