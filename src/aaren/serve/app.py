@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
     BaseModel,
@@ -31,7 +31,8 @@ from aaren.serve.access import Access, Guard
 from aaren.serve.batcher import Batcher, BusyError
 from aaren.version import __version__
 
-BAD, MISSING, CONFLICT, TOO_LARGE, UNUSABLE, BUSY = 400, 404, 409, 413, 422, 503
+BAD, MISSING, CONFLICT, TOO_LARGE, UNUSABLE, FAILED, BUSY = 400, 404, 409, 413, 422, 500, 503
+ROUTER = APIRouter()
 MOST_FAULTS = 3  # of a request that are named
 
 
@@ -69,12 +70,15 @@ def make_app(
         example: a row, for the description.
     """
     content: Any = _content_type(batcher, example)
-    adapter = TypeAdapter(content)
 
     @contextlib.asynccontextmanager
     async def closing(_: FastAPI) -> AsyncIterator[None]:
         yield
         await batcher.close()
+
+    async def push(rows: content) -> Response:
+        """Take in a row or a list of rows; the answers are sent once they are committed."""
+        return _reply(200, await _push(batcher, rows))
 
     faults: dict[int | str, dict[str, Any]] = {
         status: {"model": Fault} for status in (BAD, CONFLICT, TOO_LARGE, UNUSABLE, BUSY)
@@ -82,61 +86,57 @@ def make_app(
     app = FastAPI(
         title="aaren serve", version=__version__, lifespan=closing, redoc_url=None, responses=faults
     )
-
-    @app.post("/push", response_model=Answers)
-    async def push(rows: content) -> Response:
-        """Take in a row or a list of rows; the answers are sent once they are committed."""
-        return _reply(200, await _push(batcher, rows))
-
-    @app.websocket("/stream")
-    async def stream(socket: WebSocket) -> None:
-        await socket.accept()
-        with contextlib.suppress(WebSocketDisconnect, TimeoutError):
-            while (body := await Guard.next_message(socket, batcher.limits)) is not None:
-                try:
-                    if len(body) > batcher.limits.body_bytes:
-                        raise DataError(_too_large(batcher.limits.body_bytes))
-                    words = await _push(batcher, adapter.validate_json(body))
-                except (ValidationError, AarenError) as error:
-                    words = strict_json({"error": _reason(error)})
-                await socket.send_text(words)
-
-    @app.get("/state/{key:path}", response_model=State)
-    async def state(key: str) -> Response:
-        """Return the state of a stream."""
-        content, seq = await batcher.look(key)
-        if content is None:
-            raise HTTPException(MISSING, f"there is no stream {key[:80]!r}.")
-        shown: dict[str, Any] = {batcher.key: key, "bytes": len(content)} | ({} if seq < 0 else {"seq": seq})
-        return _reply(200, strict_json({**shown, "state": base64.b64encode(content).decode()}))
-
-    @app.delete("/state/{key:path}")
-    async def reset(key: str) -> dict[str, Any]:
-        """Forget a stream: its next row, with any seq, begins it anew."""
-        if not await batcher.reset(key):
-            raise HTTPException(MISSING, f"there is no stream {key[:80]!r}.")
-        return {batcher.key: key, "reset": True}
-
-    @app.get("/healthz")
-    async def health() -> dict[str, Any]:
-        """Tell that the server is there, and how many streams it has."""
-        return {"status": "ok", "streams": len(batcher.pool)}
-
-    @app.get("/metrics", response_class=Response)
-    async def numbers() -> Response:
-        """Return counts and latencies as Prometheus reads them."""
-        return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    async def refused(_: Request, error: Exception) -> Response:
-        return _error(_status(error), _reason(error))
-
-    async def failed(_: Request, _error_in_log: Exception) -> Response:
-        return _error(500, "the server failed; what it answered before is committed.")
-
-    for kind in (AarenError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, refused)
-    app.add_exception_handler(Exception, failed)
+    app.state.batcher, app.state.metrics, app.state.adapter = batcher, metrics, TypeAdapter(content)
+    app.add_api_route("/push", push, methods=["POST"], response_model=Answers)
+    app.include_router(ROUTER)
+    for kind in (AarenError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _refused)
     return Guard(app, access, batcher.limits)
+
+
+@ROUTER.websocket("/stream")
+async def stream(socket: WebSocket) -> None:
+    """Take in rows message by message, and answer each."""
+    state = socket.app.state
+    await socket.accept()
+    with contextlib.suppress(WebSocketDisconnect, TimeoutError):
+        while (body := await Guard.next_message(socket, state.batcher.limits)) is not None:
+            try:
+                words = await _push(state.batcher, state.adapter.validate_json(body))
+            except (ValidationError, AarenError) as error:
+                words = strict_json({"error": _reason(error)})
+            await socket.send_text(words)
+
+
+@ROUTER.get("/state/{key:path}", response_model=State)
+async def state(key: str, request: Request) -> Response:
+    """Return the state of a stream."""
+    batcher: Batcher = request.app.state.batcher
+    content, seq = await batcher.look(key)
+    if content is None:
+        raise HTTPException(MISSING, f"there is no stream {key[:80]!r}.")
+    shown: dict[str, Any] = {batcher.key: key, "bytes": len(content)} | ({} if seq < 0 else {"seq": seq})
+    return _reply(200, strict_json({**shown, "state": base64.b64encode(content).decode()}))
+
+
+@ROUTER.delete("/state/{key:path}")
+async def reset(key: str, request: Request) -> dict[str, Any]:
+    """Forget a stream: its next row, with any seq, begins it anew."""
+    if not await request.app.state.batcher.reset(key):
+        raise HTTPException(MISSING, f"there is no stream {key[:80]!r}.")
+    return {request.app.state.batcher.key: key, "reset": True}
+
+
+@ROUTER.get("/healthz")
+async def health(request: Request) -> dict[str, Any]:
+    """Tell that the server is there, and how many streams it has."""
+    return {"status": "ok", "streams": len(request.app.state.batcher.pool)}
+
+
+@ROUTER.get("/metrics", response_class=Response)
+async def numbers(request: Request) -> Response:
+    """Return counts and latencies as Prometheus reads them."""
+    return Response(request.app.state.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _content_type(batcher: Batcher, example: dict[str, Any]) -> Any:
@@ -167,22 +167,28 @@ async def _push(batcher: Batcher, content: Any) -> str:
     return strict_json({"answers": answers, "delivery": delivery})
 
 
+async def _refused(_: Request, error: Exception) -> Response:
+    return _reply(_status(error), strict_json({"error": _reason(error)}))
+
+
 def _status(error: Exception) -> int:
     if isinstance(error, HTTPException):
         return error.status_code
     if isinstance(error, BusyError | UnwritableError):
         return BUSY
-    return UNUSABLE if isinstance(error, DataError | RequestValidationError) else CONFLICT
+    if isinstance(error, DataError | RequestValidationError):
+        return UNUSABLE
+    return CONFLICT if isinstance(error, AarenError) else FAILED
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, HTTPException):
-        return str(error.detail)
     if isinstance(error, ValidationError | RequestValidationError):
         return f"{_faults(error.errors())} Nothing of the request was taken in."
+    if _status(error) == FAILED:  # it is in the log; a client gets no traceback
+        return "the server failed; what it answered before is committed."
     if _status(error) == CONFLICT:
         return f"{error} DELETE /state/KEY begins a stream anew."
-    return str(error)
+    return str(error.detail if isinstance(error, HTTPException) else error)
 
 
 def _faults(errors: Sequence[Any]) -> str:
@@ -194,14 +200,6 @@ def _faults(errors: Sequence[Any]) -> str:
         field = f"{str(place[0])[:80]}: " if place else ""
         words.append(f"{number}{field}{error['msg']}")
     return "; ".join(words) + "."
-
-
-def _too_large(most: int) -> str:
-    return f"a request has at most {most} bytes: send fewer rows."
-
-
-def _error(status: int, text: str) -> Response:
-    return _reply(status, strict_json({"error": text}))
 
 
 def _reply(status: int, content: str) -> Response:
