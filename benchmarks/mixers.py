@@ -3,14 +3,14 @@
     python benchmarks/mixers.py [--record FILE]     # two minutes of one core
 
 Two layers of width 64 with four heads, as `examples/order.py` trains them on digits. Chain: which of six
-events comes next, where each depends on the two before it, in nats per event above the process. Times are CPU
-time of one thread, in turns: an update is forward, backward and Adam on 64 sequences of 64 items; a step is
+events comes next, where each depends on the two before it, in nats per event above the process. Times are of
+one thread, in turns: an update is forward, backward and Adam on 64 sequences of 64 items; a step is
 one item of one stream in eager torch, after 1,000 others.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from aaren.nn import Conv, Encoder, TensorOnly
-from harness import Benchmark, Measured, OnStep, main, table
+from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns
 from records import BenchRecord, Row, number, read_record
 
 ORDER = "results/nn/order.json"
@@ -102,43 +102,36 @@ def excess(name: str, settings: MixerSettings) -> float:
 
 
 def costs(settings: MixerSettings) -> dict[str, Row]:
-    """Return CPU seconds of an update and a step, medians over turns among all mixers, and bytes of state."""
-    calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {}
+    """Return seconds of an update and a step, medians over turns among all mixers, and bytes of state."""
+    calls: dict[str, Call] = {}
     sizes: dict[str, int] = {}
     pixels, labels = torch.randn(BATCH, 64, 1), torch.zeros(BATCH, 1, dtype=torch.int64)
     for name in MIXERS:
         _, model = build(name, nn.Linear(1, WIDTH), 10)
+        calls[f"{name} update"] = partial(train, model, 2, lambda: (pixels, labels))
         stepped = build(name, nn.Linear(1, WIDTH), 10)[0].eval()
         token, state = torch.randn(1, WIDTH), stepped.init_state(1)
         with torch.no_grad():
             for _ in range(settings.tokens):
                 _, state = stepped.step(token, state)
         sizes[name] = state.nbytes
-
-        def update(model: nn.Module = model) -> None:
-            train(model, 2, lambda: (pixels, labels))
-
-        def step(stepped: Encoder = stepped, token: Tensor = token, state: Any = state) -> None:
-            with torch.no_grad():
-                for _ in range(20):
-                    stepped.step(token, state)
-
-        calls[name] = (update, step)
-    taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in MIXERS}
-    for _ in range(settings.repeats):
-        for name, both in calls.items():
-            for call, seconds, count in zip(both, taken[name], (2, 20), strict=True):
-                start = time.process_time()
-                call()
-                seconds.append((time.process_time() - start) / count)
+        calls[f"{name} step"] = partial(steps, stepped, token, state)
+    timings = time_in_turns(calls, seconds=1e9, most=settings.repeats)
     return {
         name: {
-            "update_seconds": float(np.median(updates)),
-            "step_seconds": float(np.median(steps)),
+            "update_seconds": timings[f"{name} update"].median / 2,
+            "step_seconds": timings[f"{name} step"].median / 20,
             "state_bytes": sizes[name],
         }
-        for name, (updates, steps) in taken.items()
+        for name in MIXERS
     }
+
+
+@torch.no_grad()
+def steps(encoder: Encoder, token: Tensor, state: Any) -> None:
+    """Take twenty steps from one state."""
+    for _ in range(20):
+        encoder.step(token, state)
 
 
 def measure(settings: MixerSettings, on_step: OnStep) -> Measured:
@@ -196,7 +189,6 @@ BENCHMARK = Benchmark(
     quick=QUICK,
     measure=measure,
     tables=tables,
-    is_timed=False,
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Roll out stand-ins for D4RL's sets, from public policies in the data folder.
 
-    python benchmarks/rl_data hopper-medium [--transitions 200000] [--seed 0] [--workers 2]
+    python benchmarks/rl_data hopper-medium [--transitions 200000] [--seed 0]
 
 Twelve sets: medium, medium-replay and medium-expert of halfcheetah, hopper, walker2d and ant.
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the processes that are started too
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 def main() -> None:
@@ -25,20 +25,9 @@ def main() -> None:
     parser.add_argument("name", help="such as hopper-medium")
     parser.add_argument("--transitions", type=int, default=200_000, help="environment steps to record")
     parser.add_argument("--seed", type=int, default=0, help="of environments and actions")
-    parser.add_argument("--workers", type=int, default=2, help="processes; the data does not depend on it")
-    given = parser.parse_args()
-
-    def progress(steps: int, total: int) -> None:
-        print(f"\r{steps:,} of {total:,} steps", end="", file=sys.stderr)
-
+    options = parser.parse_args()
     try:
-        path = rollouts.make(
-            given.name,
-            transitions=given.transitions,
-            seed=given.seed,
-            workers=given.workers,
-            progress=progress if sys.stderr.isatty() else None,
-        )
+        path = rollouts.make(options.name, transitions=options.transitions, seed=options.seed)
     except AarenError as error:
         sys.exit(f"error: {error}")
     if content_sha256(path) != lookup(path.stem).sha256[path.name]:

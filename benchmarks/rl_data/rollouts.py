@@ -1,8 +1,7 @@
-"""Make an offline-RL dataset by rolling out behaviour policies in several processes.
+"""Make an offline-RL dataset by rolling out behaviour policies.
 
-Episode k of behaviour p depends on the seed, p and k alone, and a file holds the first episodes of every
-behaviour, so the number of processes changes nothing. The same bytes come out on one machine with one set of
-versions, which the file's record names.
+Episode k of behaviour p depends on the seed, p and k alone. The same bytes come out on one machine with one
+set of versions, which the file's record names.
 
 A recipe names the public policies that stand in for D4RL's where its files are unavailable. Levels of score
 are alike; the algorithms are not: D4RL rolled out SAC policies, these come from PPO, TRPO, ARS, A2C, SAC and
@@ -14,14 +13,10 @@ Actions are drawn, as in D4RL, except where a policy has mean actions only.
 """
 
 import json
-import os
 import platform
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,8 +36,6 @@ SOURCES = (
     "DLR-RM/rl-trained-agents, openai/imitation (expert_policies), modestyachts/ARS (trained_policies), "
     "berkeleydeeprlcourse/homework (hw1/experts), Farama-Foundation/minari-dataset-generation-scripts"
 )
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-Progress = Callable[[int, int], None]  # transitions so far, transitions in all
 
 
 class Behaviour(NamedTuple):
@@ -71,99 +64,62 @@ class Episode(NamedTuple):
     is_terminal: bool  # ended by the environment, not by the step limit
 
 
-class Roller:
-    """Rolls out episodes of some behaviours in one environment."""
-
-    def __init__(self, environment: str, behaviours: list[tuple[str, bool, float]], seed: int) -> None:
-        self.environment: Environment
-        self.environment, self.max_steps = build_environment(environment)
-        self.behaviours = [(policies.load(path), is_sampled, noise) for path, is_sampled, noise in behaviours]
-        self.seed = seed
-
-    def roll_out(self, part: int, number: int) -> Episode:
-        """Run one episode: a function of the seed, the behaviour's number and the episode's own."""
-        start, draws = np.random.SeedSequence((self.seed, part, number)).spawn(2)
-        rng = np.random.default_rng(draws)
-        policy, is_sampled, noise = self.behaviours[part]
-        observations: list[NDArray[np.float32]] = []
-        actions: list[NDArray[np.float32]] = []
-        rewards: list[float] = []
-        observation, _ = self.environment.reset(seed=int(start.generate_state(1)[0]))
-        is_terminal = False
-        while len(rewards) < self.max_steps and not is_terminal:
-            observations.append(observation.astype(np.float32))
-            action = policy.act(observation[None], rng=rng if is_sampled else None)[0]
-            if noise:
-                action = np.clip(action + noise * rng.standard_normal(action.shape), -1.0, 1.0)
-            # The environment gets the very float32 numbers that are kept, so that the data can be replayed.
-            actions.append(action.astype(np.float32))
-            observation, reward, is_terminal, _, _ = self.environment.step(actions[-1])
-            rewards.append(reward)
-        return Episode(
-            np.stack(observations), np.stack(actions), np.array(rewards, dtype=np.float32), bool(is_terminal)
-        )
+def roll_out(
+    environment: Environment, max_steps: int, policy: Policy, use: Behaviour, key: tuple[int, int, int]
+) -> Episode:
+    """Run one episode: a function of the key: the seed, the behaviour's number and the episode's own."""
+    start, draws = np.random.SeedSequence(key).spawn(2)
+    rng = np.random.default_rng(draws)
+    observations: list[NDArray[np.float32]] = []
+    actions: list[NDArray[np.float32]] = []
+    rewards: list[float] = []
+    observation, _ = environment.reset(seed=int(start.generate_state(1)[0]))
+    is_terminal = False
+    while len(rewards) < max_steps and not is_terminal:
+        observations.append(observation.astype(np.float32))
+        action = policy.act(observation[None], rng=rng if use.is_sampled else None)[0]
+        if use.noise:
+            action = np.clip(action + use.noise * rng.standard_normal(action.shape), -1.0, 1.0)
+        # The environment gets the very float32 numbers that are kept, so that the data can be replayed.
+        actions.append(action.astype(np.float32))
+        observation, reward, is_terminal, _, _ = environment.step(actions[-1])
+        rewards.append(reward)
+    stacked = np.stack(observations), np.stack(actions), np.array(rewards, dtype=np.float32)
+    return Episode(*stacked, bool(is_terminal))
 
 
-_roller: Roller  # of a worker process
-
-
-def _start_worker(environment: str, behaviours: list[tuple[str, bool, float]], seed: int) -> None:
-    global _roller
-    _roller = Roller(environment, behaviours, seed)
-
-
-def _roll_out(part: int, number: int) -> Episode:
-    return _roller.roll_out(part, number)
-
-
-def make(
-    name: str,
-    *,
-    transitions: int = 200_000,
-    seed: int = 0,
-    workers: int = 2,
-    progress: Progress | None = None,
-) -> Path:
+def make(name: str, *, transitions: int = 200_000, seed: int = 0) -> Path:
     """Roll out a dataset such as "hopper-medium" into the data folder, as `rl/hopper-medium-regen.npz`.
 
     Whole episodes are kept, so the file holds up to one episode more than asked for. All behaviours have
     equal shares, up to one episode: of the episodes in medium-replay, of the transitions elsewhere.
     """
-    if transitions < 1 or workers < 1:
-        raise ConfigError(f"transitions and workers must be at least 1; got {transitions} and {workers}.")
+    if transitions < 1:
+        raise ConfigError(f"transitions must be at least 1; got {transitions}.")
     recipe = recipe_for(name)
     for module in ("gymnasium", "mujoco"):
         require_extra(module, extra="rl", purpose=f"rolling out {name}")
     existing = folders.find("rl", f"{recipe.name}.npz")
     if existing is not None:
         raise DataError(f"{existing} exists. Delete or move it first.")
-    behaviours = [(_find_policy(recipe, one.policy), one.is_sampled, one.noise) for one in recipe.behaviours]
-    loaded = [policies.load(path) for path, *_ in behaviours]
-    settings = {
+    loaded = [policies.load(_find_policy(recipe, use.policy)) for use in recipe.behaviours]
+    settings: dict[str, object] = {
         "environment": recipe.environment,
         "seed": seed,
         "transitions": transitions,
         "behaviours": [
-            {"policy": policy.name, "sha256": policy.sha256, "is_sampled": is_sampled, "noise": noise}
-            for policy, (_, is_sampled, noise) in zip(loaded, behaviours, strict=True)
+            {
+                "policy": policy.name,
+                "sha256": policy.sha256,
+                "is_sampled": use.is_sampled,
+                "noise": use.noise,
+            }
+            for policy, use in zip(loaded, recipe.behaviours, strict=True)
         ],
     }
     if recipe.takes_turns:
         settings["shares"] = "episodes"
-    before = {key: os.environ.get(key) for key in ONE_THREAD}
-    os.environ.update(ONE_THREAD)  # read by numpy in the workers: threads would only be in each other's way
-    try:
-        with ProcessPoolExecutor(
-            workers,
-            mp_context=get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(recipe.environment, behaviours, seed),
-        ) as pool:
-            episodes = _collect(pool, recipe, transitions, 2 * workers, progress)
-            pool.shutdown(cancel_futures=True)
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key) if value is None else os.environ.update({key: value})
+    episodes = _collect(recipe, loaded, transitions, seed)
     return _write(folders.place("rl", f"{recipe.name}.npz"), recipe, settings, loaded, episodes)
 
 
@@ -239,30 +195,21 @@ def _find_policy(recipe: Recipe, policy: str) -> str:
     return f"{path}{at}{snapshot}"
 
 
-def _collect(
-    pool: ProcessPoolExecutor, recipe: Recipe, transitions: int, ahead: int, progress: Progress | None
-) -> list[list[Episode]]:
+def _collect(recipe: Recipe, loaded: list[Policy], transitions: int, seed: int) -> list[list[Episode]]:
     """Return the episodes of every share: of all behaviours in turn, or of one each."""
-    num_parts = len(recipe.behaviours)
-    shares = (
-        [range(num_parts)] if recipe.takes_turns else [range(part, part + 1) for part in range(num_parts)]
-    )
+    environment, max_steps = build_environment(recipe.environment)
+    parts = range(len(loaded))
+    shares = [parts] if recipe.takes_turns else [range(part, part + 1) for part in parts]
     collected: list[list[Episode]] = []
     total = 0
-    for number, parts in enumerate(shares, start=1):
-        goal = round(transitions * number / len(shares))
+    for number, share in enumerate(shares, start=1):
         collected.append([])
-        pending: deque[Future[Episode]] = deque()
-        keys = ((part, place) for place in count() for part in parts)
-        while total < goal:
-            while len(pending) < ahead:
-                pending.append(pool.submit(_roll_out, *next(keys)))
-            collected[-1].append(pending.popleft().result())
+        keys = ((seed, part, place) for place in count() for part in share)
+        while total < round(transitions * number / len(shares)):
+            key = next(keys)
+            use = recipe.behaviours[key[1]]
+            collected[-1].append(roll_out(environment, max_steps, loaded[key[1]], use, key))
             total += len(collected[-1][-1].rewards)
-            if progress is not None:
-                progress(min(total, transitions), transitions)
-        for future in pending:
-            future.cancel()
     return collected
 
 
