@@ -1,4 +1,4 @@
-"""AarenClassifier beside MiniRocket, MultiRocket-Hydra, 1-NN DTW, logistic regression and networks.
+"""AarenClassifier beside MiniRocket, MultiRocket-Hydra, 1-NN DTW and logistic regression.
 
     python benchmarks/classifier.py --record results/bench/classifier.json     # hours; resumes
 
@@ -11,7 +11,6 @@ stopped resumes from it. Times are CPU seconds of one thread, so a busy machine 
 """
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,12 +39,7 @@ QUARTERS = (0.25, 0.5, 0.75, 1.0)
 OURS: dict[str, dict[str, Any]] = {
     "Aaren": {},
     "Aaren, small": {"size": "small"},
-    "network": {"model": "network"},
-    "stem alone": {"model": "network", "num_layers": 0},
-    "GRU": {"model": "network", "mixer": "gru", "stem": False},
-    "both": {"model": "both"},
 }
-TRAINED = ("network", "stem alone", "GRU", "both")
 PEERS = ("MiniRocket", "MultiRocket-Hydra", "1-NN DTW", "logistic regression")
 SEEDLESS = ("1-NN DTW", "logistic regression")
 CHEAP_FIRST = (
@@ -55,10 +49,6 @@ CHEAP_FIRST = (
     "MiniRocket",
     "1-NN DTW",
     "MultiRocket-Hydra",
-    "network",
-    "GRU",
-    "stem alone",
-    "both",
 )
 ARCHIVE = (
     "Handwriting",
@@ -83,7 +73,6 @@ SHIPPED = INSIDE | ASIDE
 DAYS = "days"  # generated: classes differ in the hour of a peak, which pooled features cannot tell
 OUTSIDE = (*ASIDE, DAYS)  # of all means
 MOST_WARPING = 2e10  # cases x cases x steps x steps that DTW is given
-MOST_NETWORK = 400  # steps of the series that networks are trained on here
 MOST_HYDRA = 3e5  # cases x steps that MultiRocket-Hydra is fitted to here
 BINS = 10  # of the calibration error
 FEW = 100  # training cases from which the stop rule must keep its promise
@@ -99,7 +88,6 @@ class ClassifierSettings:
     datasets: tuple[str, ...] = (*INSIDE, *ARCHIVE, *OUTSIDE)
     contenders: tuple[str, ...] = CHEAP_FIRST
     seeds: tuple[int, ...] = (0, 1, 2)
-    network_seeds: tuple[int, ...] = (0,)
     record: Path | None = None  # written after every row; what it holds is not measured again
 
 
@@ -165,9 +153,7 @@ class Contender(NamedTuple):
 def fit_ours(split: Split, seed: int, options: dict[str, Any]) -> Contender:
     """Fit an AarenClassifier and time its stream."""
     model = AarenClassifier(random_state=seed, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "still improving": the default is judged as it is
-        fit_seconds = cpu_seconds(lambda: model.fit(split.train, split.train_labels), times=1)
+    fit_seconds = cpu_seconds(lambda: model.fit(split.train, split.train_labels), times=1)
     session = model.stream()
     sample = split.test[0][:, 0]
     session.push(sample)
@@ -353,7 +339,7 @@ def measure_one(dataset: str, split: Split, contender: str, seed: int) -> Row:
         is_right = fitted.classes[probabilities.argmax(axis=1)] == split.test_labels
         row[f"accuracy_{quarter:.2f}"] = float(is_right.mean())
         row[f"calibration_{quarter:.2f}"] = calibration_error(probabilities, is_right)
-    if fitted.estimator is not None and found is not None and fitted.estimator.left_out_ is not None:
+    if fitted.estimator is not None and found is not None:
         row |= judge_stop(fitted.estimator, split, found)
     return row
 
@@ -362,8 +348,7 @@ def jobs(settings: ClassifierSettings) -> list[tuple[str, str, int]]:
     """List what is to be measured, cheap rows first: set, contender, seed."""
     found = []
     for contender in settings.contenders:
-        seeds = settings.network_seeds if contender in TRAINED else settings.seeds
-        seeds = seeds[:1] if contender in SEEDLESS else seeds
+        seeds = settings.seeds[:1] if contender in SEEDLESS else settings.seeds
         found += [(dataset, contender, seed) for seed in seeds for dataset in settings.datasets]
     return found
 
@@ -372,17 +357,12 @@ def is_too_large(split: Split, contender: str) -> bool:
     """Tell whether a contender would take hours."""
     if contender == "1-NN DTW":
         return len(split.train) * len(split.test) * float(split.length) ** 2 > MOST_WARPING
-    if contender == "MultiRocket-Hydra":
-        return len(split.train) * split.length > MOST_HYDRA
-    return contender in TRAINED and split.length > MOST_NETWORK
+    return contender == "MultiRocket-Hydra" and len(split.train) * split.length > MOST_HYDRA
 
 
 def measure(settings: ClassifierSettings, on_step: OnStep) -> Measured:
     """Measure everything that the record does not hold yet."""
-    about: dict[str, Setting] = {
-        "seeds": list(settings.seeds),
-        "network_seeds": list(settings.network_seeds),
-    }
+    about: dict[str, Setting] = {"seeds": list(settings.seeds)}
     record = BenchRecord(kind="classifier", command=COMMAND, settings=about, measurements=[])
     if settings.record is not None and settings.record.is_file():
         record = read_record(settings.record, kind="classifier")
@@ -456,8 +436,8 @@ def tables(record: BenchRecord) -> list[str]:
             title="TEST accuracy of complete series, %",
             columns=("", *contenders),
             rows=accuracies(sets) + on_shared + counts,
-            note="Not run: DTW where it would take hours, MultiRocket-Hydra on SpokenArabicDigits, networks "
-            f"on series of more than {MOST_NETWORK} samples, and rows that did not fit into the time.",
+            note="Not run: DTW where it would take hours, MultiRocket-Hydra on SpokenArabicDigits, and rows "
+            "that did not fit into the time.",
         ),
         table(
             title="The same on sets that were kept aside until the design was fixed",

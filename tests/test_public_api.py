@@ -70,9 +70,6 @@ PUBLIC = {
     "aaren.classification": {
         "SETTING",
         "AarenClassifier",
-        "BlendedClassifier",
-        "BlendedClassifierConfig",
-        "BlendedClassifierState",
         "Classifier",
         "ClassifierConfig",
         "ClassifierState",

@@ -45,7 +45,7 @@ CARD = """# {name}: {title}
 
 def make_strokes() -> tuple[Any, dict[str, str], dict[str, Any]]:
     """Name a stroke while it is drawn: line, circle, triangle, square, zigzag, wave."""
-    model = AarenClassifier(model="network", width=32, dropout=0.05, updates=500, random_state=0, threads=1)
+    model = AarenClassifier(size="small", random_state=0, threads=1)
     model.fit(*draw_strokes(1_800, np.random.default_rng(0)))
     strokes, names = draw_strokes(300, np.random.default_rng(1))
     half = model.classes_[model.predict_proba_at(strokes, 0.5).argmax(1)]

@@ -13,7 +13,7 @@ speed = np.where(np.arange(60) % 2, 0.9, 0.3)[:, None, None]
 noise = 0.1 * np.random.default_rng(0).normal(size=(60, 1, 24))
 X = np.sin(speed * np.arange(24) + np.arange(60)[:, None, None]) + noise  # (cases, channels, steps)
 y = np.where(np.arange(60) % 2, "fast", "slow")
-classifier = AarenClassifier(model="network", updates=200, width=16, random_state=0, threads=1).fit(X, y)
+classifier = AarenClassifier(size="small", random_state=0, threads=1).fit(X, y)
 print(f"{100 * classifier.score(X, y):.0f} % right")
 
 # %% [markdown]

@@ -13,4 +13,4 @@ def fitted() -> "AarenClassifier":
     """Fitted on 40 waves of two channels and 20 steps."""
     from support.wave_classifier import small, waves
 
-    return small(epochs=15).fit(*waves())
+    return small().fit(*waves())

@@ -1,4 +1,4 @@
-"""AarenClassifier as it comes: streaming features, early decisions, and both models together."""
+"""AarenClassifier: learning, streams, early decisions, saving."""
 
 import json
 from pathlib import Path
@@ -8,15 +8,14 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from aaren import AarenClassifier
-from aaren.classification import BlendedClassifier, FeatureClassifier
+from aaren.classification import FeatureClassifier
 from aaren.errors import ConfigError, DataError
 from aaren.files.checksums import read_files, write_files
-from support.wave_classifier import ragged, small, waves
+from support.wave_classifier import ragged, waves
 
 
 @pytest.fixture(scope="module")
@@ -143,13 +142,6 @@ def test_the_trade_off_is_drawn(model: AarenClassifier) -> None:
     assert len(axes.lines) == 3
 
 
-def test_nothing_of_a_model_that_was_saved_before_is_read(tmp_path: Path) -> None:
-    model = AarenClassifier(size="small", random_state=0).fit(*waves())
-    model.save(tmp_path / "model")
-    model.left_out_ = None  # as of a trained network
-    assert AarenClassifier.load(model.save(tmp_path / "model")).left_out_ is None
-
-
 @pytest.mark.parametrize("labels", [str, int, bool])
 def test_saved_estimators_come_back(tmp_path: Path, labels: type) -> None:
     panel, names = waves()
@@ -175,67 +167,14 @@ def test_what_fit_tells(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_both_models_where_it_pays(tmp_path: Path) -> None:
-    panel, names = waves()
-    model = small(model="both", size="small", head="pooled", epochs=4).fit(panel, names)
-    assert set(model.losses_) == {"features", "both"}
-    if isinstance(model.model_, BlendedClassifier):
-        assert model.losses_["both"] < model.losses_["features"]
-    by_chance = np.random.default_rng(0).permutation(names)  # nothing to learn, so nothing that pays
-    noise = small(model="both", size="small", head="pooled", epochs=1).fit(panel, by_chance)
-    assert isinstance(noise.model_, FeatureClassifier)
-    from aaren.classification.blend import blend
-
-    features = AarenClassifier(size="small", random_state=0).fit(panel, names)
-    network = small(head="pooled", epochs=2, validation_fraction=0.25).fit(panel, names)
-    assert network.early_stop(loss=1.0).threshold < 1.0  # by the held-out cases
-    model.model_ = blend(features.model_, network.model_)
-    session = model.stream()
-    for sample in panel[0].T:
-        probabilities = session.push(sample)
-    expected = (features.predict_proba(panel[:1]) + network.predict_proba(panel[:1]))[0] / 2
-    np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(model.predict_proba(panel[:1])[0], expected, rtol=1e-4, atol=1e-5)
-    again = AarenClassifier.load(model.save(tmp_path / "both"))
-    np.testing.assert_array_equal(again.predict_proba(panel), model.predict_proba(panel))
-    with pytest.raises(ConfigError, match="nothing was left out of this fit"):
-        model.stream(stop_at="auto") if model.left_out_ is None else small().fit(panel, names).early_stop()
-
-
-def test_a_network_has_a_stem_and_says_when_it_was_still_improving() -> None:
-    panel, names = waves(8)
-    model = AarenClassifier(
-        model="network",
-        width=8,
-        num_heads=2,
-        num_layers=1,
-        updates=15,
-        learning_rate=0.02,
-        batch_size=8,
-        random_state=0,
-        threads=1,
-    )
-    with pytest.warns(ConvergenceWarning, match="still improving after 15 updates"):
-        model.fit(panel, names)
-    assert model.is_still_improving_
-    assert model.model_.config.conv.dilations == (1, 2, 4, 8)
-    expected = model.predict_proba(panel[:1])[0]
-    session = model.stream()
-    for sample in panel[0].T:
-        probabilities = session.push(sample)
-    np.testing.assert_allclose(probabilities, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_settings_that_cannot_be() -> None:
     panel, names = waves(4)
-    with pytest.raises(ConfigError, match="unknown model 'networks'; did you mean 'network'"):
-        AarenClassifier(model="networks").fit(panel, names)
     with pytest.raises(ConfigError, match="unknown size 'tiny'"):
         AarenClassifier(size="tiny").fit(panel, names)
-    with pytest.raises(ConfigError, match="unknown recipe 'article'"):
-        AarenClassifier(recipe="article").fit(panel, names)
-    with pytest.raises(ConfigError, match="updates must be at least 1; got 0"):
-        AarenClassifier(updates=0).fit(panel, names)
+    with pytest.raises(ConfigError, match="unknown setting 'width'"):
+        AarenClassifier(width=8)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        AarenClassifier().fit(panel, names[:3])
 
 
 def test_the_table_beside_a_linear_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,14 +196,12 @@ def test_the_table_beside_a_linear_model(tmp_path: Path, capsys: pytest.CaptureF
     ours = AarenClassifier(size="small", random_state=0).fit(swung, names)
     assert ours.gain_[0] > 2 * ours.gain_[1]
     assert "AarenClassifier is better by" in ours.table()
-    network = AarenClassifier(model="network", epochs=1, width=8, num_heads=1, num_layers=1).fit(swung, names)
-    assert "There is no comparison with baselines" in network.table()
 
 
 def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     swung = np.sin(np.outer(np.where(np.arange(20) % 2, 0.9, 0.3), np.arange(12)))
     folder = AarenClassifier(size="small").fit(swung, np.arange(20) % 2).save(tmp_path)
-    for text in ("", "{}", "[]", '{"settings": {"width": 8}}'):
+    for text in ("", "{}", "[]", '{"settings": {"size": "small"}}'):
         write_files(folder, {**read_files(folder), "estimator.json": text.encode()})
         with pytest.raises(DataError, match=r"damaged or incomplete AarenClassifier .* Save it again"):
             AarenClassifier.load(folder)

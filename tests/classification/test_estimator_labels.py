@@ -26,8 +26,8 @@ def test_labels_of_another_type() -> None:
         DataError,
         match=r"unseen in fit: 1, 2; fit saw '1', '2'\. The same text, another type: y\.astype\(str\)",
     ):
-        small(epochs=1).fit(panel, numbers.astype(str)).score(panel, numbers)
-    model = small(epochs=1).fit(panel, numbers)
+        small().fit(panel, numbers.astype(str)).score(panel, numbers)
+    model = small().fit(panel, numbers)
     with pytest.raises(DataError, match=r"unseen in fit: '1', '2'; fit saw 1, 2\. .* y\.astype\(int\)"):
         model.score(panel, numbers.astype(str))
     with pytest.raises(DataError, match=r"unseen in fit: '1', 'x'; fit saw 1, 2\. Leave these cases out"):

@@ -250,9 +250,6 @@ def networks(draw: st.DrawFn) -> Case:
         length=STEPS + 8,
         embedding="causal",
         head=draw(st.sampled_from(["pooled", "flattened"])),
-        norm=draw(NORMS),
-        activation=draw(ACTIVATIONS),
-        conv=draw(CONVS),
     )
     model = Classifier(config).eval()
     if draw(TRUTHS):

@@ -6,19 +6,7 @@ import numpy as np
 
 from aaren.classification.estimator import AarenClassifier
 
-SMALL: dict[str, Any] = {
-    "model": "network",
-    "width": 16,
-    "num_layers": 1,
-    "head": "flattened",
-    "epochs": 10,
-    "learning_rate": 1e-2,
-    "batch_size": 16,
-    "dropout": 0.1,
-    "stem": False,
-    "random_state": 0,
-    "threads": 1,
-}
+SMALL: dict[str, Any] = {"size": "small", "random_state": 0, "threads": 1}
 
 
 def small(**options: Any) -> AarenClassifier:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from aaren.classification.blend import BlendedClassifier, BlendedClassifierConfig, BlendedClassifierState
     from aaren.classification.estimator import AarenClassifier
     from aaren.classification.features import (
         FeatureClassifier,
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SETTING",
     "AarenClassifier",
-    "BlendedClassifier",
-    "BlendedClassifierConfig",
-    "BlendedClassifierState",
     "Classifier",
     "ClassifierConfig",
     "ClassifierState",
@@ -35,11 +31,6 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "aaren.classification.blend": (
-            "BlendedClassifier",
-            "BlendedClassifierConfig",
-            "BlendedClassifierState",
-        ),
         "aaren.classification.estimator": ("AarenClassifier",),
         "aaren.classification.features": (
             "FeatureClassifier",

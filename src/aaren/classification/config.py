@@ -55,8 +55,7 @@ class ClassificationConfig:
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(name="radam", learning_rate=1e-3)
     )
-    # halving: after every 5th epoch e, 0.5^(e - 1); linear: down to 0 at the last update, as estimators do
-    schedule: Literal["halving", "constant", "linear"] = "halving"
+    schedule: Literal["halving", "constant"] = "halving"  # halving: after every 5th epoch e, 0.5^(e - 1)
     batch_size: int = 16
     epochs: int = 100  # at most; fewer where the schedule leaves nothing to learn, see `epochs_in_motion`
     updates_per_epoch: int | None = None  # at most; an epoch is then a random part of TRAIN
@@ -103,10 +102,9 @@ class ClassificationConfig:
         """Name optimiser and schedule; the Time-Series-Library has had three."""
         return f"{self.optimiser.name}-{self.schedule}"
 
-    def factors(self, updates: int) -> Schedule:
-        """Return the factor on the learning rate over time, of so many updates in all."""
-        if self.schedule == "linear":
-            return falling(updates)
+    @property
+    def factors(self) -> Schedule:
+        """Return the factor on the learning rate over time."""
         return halving(every_epochs=5) if self.schedule == "halving" else constant
 
     def network_config(self, *, num_channels: int, num_classes: int, length: int) -> ClassifierConfig:
@@ -138,13 +136,3 @@ class ClassificationConfig:
                 seed=seed,
             )
         )
-
-
-def falling(updates: int) -> Schedule:
-    """Let the learning rate fall linearly to 0 at the last update.
-
-    >>> from aaren.engine.plan import Moment
-    >>> [falling(4)(Moment(update, 0)) for update in range(4)]
-    [1.0, 0.75, 0.5, 0.25]
-    """
-    return lambda moment: 1.0 - moment.update / updates

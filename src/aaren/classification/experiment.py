@@ -30,7 +30,7 @@ from aaren.classification.data import (
     require_trainable,
 )
 from aaren.classification.features import FeatureClassifier
-from aaren.classification.model import Classifier, ClassifierConfig
+from aaren.classification.model import Classifier
 from aaren.classification.references import ReferenceClassifier
 from aaren.classification.ridge import fit_features, plan_features
 from aaren.datasets.catalogue import lookup
@@ -53,10 +53,10 @@ class ClassificationParts:
     name: str
     classes: tuple[str, ...]
     train: LabelledSeries
-    validation: LabelledSeries | None  # chooses the epoch; None: the last one is kept
-    test: LabelledSeries | None  # None: whoever trains tests elsewhere
-    validation_is: str = ""  # TEST, or a part of TRAIN
-    test_is: str = ""
+    validation: LabelledSeries  # chooses the epoch
+    test: LabelledSeries
+    validation_is: str  # TEST, or a part of TRAIN
+    test_is: str
     mean: NDArray[np.float64]  # (channels,), over all steps of TRAIN
     deviation: NDArray[np.float64]  # standard deviations, likewise
     is_normalised_across_channels: bool = False
@@ -65,40 +65,29 @@ class ClassificationParts:
 class ClassificationExperiment(Experiment[LabelledBatch]):
     """Labelled series in parts, and a model that gives a score per class."""
 
-    def __init__(
-        self,
-        config: ClassificationConfig,
-        parts: ClassificationParts,
-        *,
-        seed: int,
-        network: ClassifierConfig | None = None,  # instead of the one that the config names
-    ) -> None:
-        self.config, self.parts, self.seed, self.network = config, parts, seed, network
+    def __init__(self, config: ClassificationConfig, parts: ClassificationParts, *, seed: int) -> None:
+        self.config, self.parts, self.seed = config, parts, seed
         self.loader = parts.train.loader(batch_size=config.batch_size, seed=seed)
         self.plan = self.make_plan()
         self._reference_scores: Tensor | None = None
 
     def make_plan(self) -> Plan:
         """Plan the run: an evaluation after every epoch; a reference is evaluated once."""
-        config, has_validation = self.config, self.parts.validation is not None
-        best = Criterion(metric="accuracy" if has_validation else "updates", goal="max")
+        config, best = self.config, Criterion(metric="accuracy", goal="max")
         if not config.is_trained:
             return Plan(updates_per_epoch=1, max_updates=0, evaluate_every=1, selects=best)
         updates_per_epoch = min(len(self.loader), config.updates_per_epoch or len(self.loader))
-        factors = config.factors(config.epochs * updates_per_epoch)
         return Plan.in_epochs(
-            epochs_in_motion(factors, at_most=config.epochs),
+            epochs_in_motion(config.factors, at_most=config.epochs),
             updates_per_epoch=updates_per_epoch,
             selects=best,
-            patience=config.patience if has_validation else None,
-            schedule=factors,
+            patience=config.patience,
+            schedule=config.factors,
             clip_norm=config.clip_norm,
         )
 
     def build_model(self) -> nn.Module:
         """Build the model; a reference is given the training part at once."""
-        if self.network is not None:
-            return Classifier(self.network)
         train = self.parts.train
         cases, length, channels = train.values.shape
         if self.config.model == "aaren-features":
@@ -133,9 +122,8 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Give the accuracy, 0 to 1, with the loss if trained; on test also after parts of the series."""
+        del moment
         series = self.parts.validation if part == "validation" else self.parts.test
-        if series is None:
-            return {"updates": float(moment.update)}  # the longer trained is the better
         scores = self.score(model, series)
         is_right, losses = Mean(), Mean()
         is_right.add(scores.argmax(-1) == series.labels)
@@ -166,7 +154,6 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
     def predictions(self, model: nn.Module) -> Mapping[str, Tensor]:
         """Return scores, labels and lengths of the test cases."""
         test = self.parts.test
-        assert test is not None
         return {"scores": self.score(model, test), "labels": test.labels, "lengths": test.mask.sum(1)}
 
     def preprocessing(self) -> Mapping[str, Json]:
@@ -184,8 +171,8 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
         chosen_by = parts.validation_is if self.config.is_trained else "nobody: nothing is trained"
         return {
             "train_cases": len(parts.train),
-            "validation_cases": len(parts.validation or ()),
-            "test_cases": len(parts.test or ()),
+            "validation_cases": len(parts.validation),
+            "test_cases": len(parts.test),
             "channels": parts.train.values.shape[2],
             "length": parts.train.values.shape[1],
             "classes": len(parts.classes),

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.nn.checks import check_model_state, hide_padding
-from aaren.nn.conv import Conv
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
 from aaren.nn.mixer import frozen_copy
@@ -57,12 +56,9 @@ class ClassifierConfig:
     ff_width: int = 256
     num_layers: int = 3
     dropout: float = 0.1
-    activation: str = "gelu"
     mixer: str = "aaren"  # or softmax: the Transformer
     embedding: str = "circular"
     head: str = "flattened"
-    norm: str = "post"
-    conv: Conv | None = None  # short causal convolutions, in every block or as a stem
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""

@@ -24,7 +24,7 @@ class ClassificationSetting(Setting["ClassificationConfig", "LabelledBatch"]):
     name = "classification"
     grid_place = 2
     suffixes = (".ts",)
-    saved_models = ("Classifier", "ReferenceClassifier", "FeatureClassifier", "BlendedClassifier")
+    saved_models = ("Classifier", "ReferenceClassifier", "FeatureClassifier")
     reports = ("test.accuracy",)
     higher_is_better = reports
 
