@@ -205,3 +205,38 @@ def test_a_sample_is_numbers(sample: Any, fitted: AarenClassifier) -> None:
     with pytest.raises(DataError, match="a sample must be real numbers"):
         fitted.stream().push(sample)
     assert fitted.stream().push(torch.ones(2, requires_grad=True)).shape == (2,)
+
+
+def test_masked_values_are_refused(fitted: AarenClassifier) -> None:
+    panel, names = waves()
+    hidden = np.ma.array(panel, mask=np.zeros(panel.shape, dtype=bool))
+    assert fitted.predict(hidden).tolist() == fitted.predict(panel).tolist()  # nothing is masked
+    hidden[3, 1, 4] = 1e6
+    hidden.mask[3, 1, 4] = True
+    series = np.empty(len(panel), dtype=object)
+    series[:] = list(hidden)
+    for masked in (hidden, hidden[:, 1], list(hidden), series):
+        for attempt in (
+            lambda masked=masked: small().fit(masked, names),
+            lambda masked=masked: fitted.predict(masked),
+        ):
+            with pytest.raises(DataError, match=r"X.*some values are masked\. Leave them out, or fill them"):
+                attempt()
+
+
+@pytest.mark.parametrize("value", [9.969209968386869e36, 1e20, -1e16])
+def test_a_fill_value_is_refused(value: float, fitted: AarenClassifier) -> None:
+    panel, names = waves()
+    panel[3, 1, 4] = value
+    for attempt in (lambda: small().fit(panel, names), lambda: fitted.predict(panel)):
+        with pytest.raises(DataError, match=r"X, case 3 holds .*channel 1, step 4.*"):
+            attempt()
+    sparse = np.zeros((40, 1, 20))
+    sparse[:, 0, 3] = np.where(names == "fast", 1.0, 5.0)  # pulses are no fill values
+    assert small().fit(sparse, names).score(sparse, names) == 1.0
+
+
+def test_series_of_very_different_sizes_are_no_fill_values() -> None:
+    panel, names = waves()
+    sizes = np.logspace(-5, 2, 40)[:, np.newaxis, np.newaxis]
+    assert small().fit((panel - 50.0) * sizes, names).classes_.tolist() == ["fast", "slow"]

@@ -27,6 +27,7 @@ from aaren.classification.panels import (
     is_table,
     match_labels,
     read_panel,
+    refuse_fill_values,
     require_comparable,
     require_rows,
     require_seen,
@@ -127,6 +128,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
         require_learnable(numbers.astype(np.int64), where="y")
+        refuse_fill_values(cases)
         with np.errstate(over="ignore", invalid="ignore"):  # `scale` refuses what comes of it
             mean, deviation = steady_statistics(cases)
         length = max(len(case) for case in cases)

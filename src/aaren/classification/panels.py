@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from aaren.classification.data import SHORTEST, Case
+from aaren.datasets.numbers import refuse_masked
 from aaren.errors import DataError
-from aaren.stream.session import largest
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 SHOWN = 6  # labels that an error names
 FEW_STEPS, MANY_CHANNELS = 16, 2  # a longest series so short, with so many times as many channels, is suspect
+FILL_VALUE = 1e9  # times as far from the median as nine of ten other values: no measurement
 LEVELS = 2  # of an index: series and time
 # Columns of a table of series that are no time step; capitals do not matter.
 SERIES_NAMES = {"id", "unique_id"} | {
@@ -46,6 +46,7 @@ def read_panel(panel: object) -> list[Case] | None:
     """
     if has_levels(panel):
         return _by_levels(panel)
+    refuse_masked(list(panel) if _is_collection(panel) else panel, name="X")
     if getattr(panel, "ndim", None) == 3:
         items: Sequence[object] = list(_numbers(panel, "X"))
     else:
@@ -190,14 +191,36 @@ def check_cases(cases: Sequence[Case], *, num_channels: int | None = None) -> in
     return expected
 
 
+def refuse_fill_values(cases: Sequence[Case]) -> None:
+    """Raise for a value that is too far from the others of its channel to be a measurement."""
+    values = np.concatenate(cases)
+    with np.errstate(over="ignore"):
+        distances = np.abs(values - np.median(values, axis=0))
+        usual = np.quantile(distances, 0.9, axis=0)
+        smallest = np.where(distances > 0.0, distances, np.inf).min(axis=0)
+        wrong = distances > FILL_VALUE * np.where(usual > 0.0, usual, smallest)
+    if not wrong.any():
+        return
+    row, channel = np.argwhere(wrong)[0]
+    ends = np.cumsum([len(case) for case in cases])
+    place = int(np.searchsorted(ends, row, side="right"))
+    step = row - ends[place] + len(cases[place])
+    raise DataError(
+        f"X, case {place} holds {values[row, channel]:g} (channel {channel}, step {step}), more than "
+        f"{FILL_VALUE:g} times as far from the median as the others: a fill value? Interpolate, or leave "
+        f"the case out."
+    )
+
+
 def scale(cases: Sequence[Case], mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> list[Case]:
-    """Return cases at the scale of training; what the model, in float32, cannot compute with is refused."""
-    most = largest(torch.float32)
+    """Return cases at the scale of training; values that are no measurements beside those are refused."""
     scaled = []
     for place, case in enumerate(cases):
         with np.errstate(over="ignore", invalid="ignore"):
             scaled.append((case - mean) / deviation)
-        wrong = ~((np.abs(scaled[-1]) <= most) & np.isfinite(deviation))  # of an infinite one all would be 0
+        wrong = ~(
+            (np.abs(scaled[-1]) <= FILL_VALUE) & np.isfinite(deviation)
+        )  # of an infinite one all would be 0
         if wrong.any():
             step, channel = np.argwhere(wrong)[0]
             raise DataError(
@@ -315,6 +338,10 @@ def _numbers(given: object, name: str) -> Case:
     raise DataError(
         f"{name} holds complex numbers; a series is real. Give real and imaginary parts as two channels."
     )
+
+
+def _is_collection(panel: object) -> TypeGuard[NDArray[np.object_]]:
+    return isinstance(panel, np.ndarray) and panel.dtype.kind == "O" and panel.ndim == 1
 
 
 def _items(panel: object) -> list[object] | None:
