@@ -1,4 +1,4 @@
-"""The messages of a package, stored in one text beside its tests; `AAREN_UPDATE=1 pytest FILE` writes it anew."""
+"""The messages of a package, stored in a text beside its tests; `AAREN_UPDATE=1 pytest FILE` writes it."""
 
 import os
 from collections.abc import Callable, Mapping

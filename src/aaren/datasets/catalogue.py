@@ -89,8 +89,8 @@ def select(names: tuple[str, ...]) -> tuple[Dataset, ...]:
     settings = {row.setting for row in listed}
     rows: dict[str, Dataset] = {} if names else {row.name: row for row in listed}
     for name in names:
-        found = [row for row in listed if row.setting == name] if name in settings else [lookup(name)]
-        rows.update((row.name, row) for row in found)
+        group = [row for row in listed if row.setting == name] if name in settings else [lookup(name)]
+        rows.update((row.name, row) for row in group)
     return tuple(rows.values())
 
 

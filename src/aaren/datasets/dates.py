@@ -35,10 +35,10 @@ def as_iso(column: "pandas.Series", *, where: str, cure: str) -> "pandas.Series"
     >>> as_iso(pandas.Series(["1.2.2026 10:00", "13.2.2026 9:30"]), where="ds", cure="").tolist()
     ['2026-02-01 10:00', '2026-02-13 09:30']
     """
-    given = column.dropna()
-    for text in filter(is_moment, given):
+    texts_or_dates = column.dropna()
+    for text in filter(is_moment, texts_or_dates):
         raise DataError(f"{where}: {text!r} is no date: it means another one every day.")
-    first = given.iloc[0] if len(given) else None
+    first = texts_or_dates.iloc[0] if len(texts_or_dates) else None
     if not isinstance(first, str):
         return column
     if _NUMBERS.match(first) is None:

@@ -37,19 +37,19 @@ _INSIDE_AEON = ("JapaneseVowels_TRAIN.ts", "JapaneseVowels_TEST.ts")
 
 def shipped_file(name: str) -> Path | None:
     """Find a file inside a dependency without importing it; None when it is not there."""
-    found = importlib.util.find_spec("aeon") if name in _INSIDE_AEON else None
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("aeon") if name in _INSIDE_AEON else None
+    if spec is None or spec.origin is None:
         return None
-    path = Path(found.origin).parent / "datasets" / "data" / "JapaneseVowels" / name
+    path = Path(spec.origin).parent / "datasets" / "data" / "JapaneseVowels" / name
     return path if path.is_file() else None
 
 
 def on_disk(dataset: Dataset, *, or_shipped: bool = False) -> tuple[Path, ...]:
     """List the dataset's files, if asked also those inside a dependency; empty unless all are there."""
-    found = [folders.find(dataset.setting, file) for file in dataset.files]
+    paths = [folders.find(dataset.setting, file) for file in dataset.files]
     if or_shipped:
-        found = [path or shipped_file(file) for path, file in zip(found, dataset.files, strict=True)]
-    return tuple(path for path in found if path is not None) if None not in found else ()
+        paths = [path or shipped_file(file) for path, file in zip(paths, dataset.files, strict=True)]
+    return tuple(path for path in paths if path is not None) if None not in paths else ()
 
 
 def fetch(

@@ -71,15 +71,15 @@ def flags(values: ArrayLike, *, name: str) -> NDArray[np.bool_]:
 def narrow(values: NDArray[np.generic], *, name: str, cure: str = "") -> NDArray[np.float32]:
     """Return float32; what is not finite, or not any more, raises."""
     with np.errstate(over="ignore"):
-        found = numeric(values, name=name).astype(np.float32, copy=False)
-    is_good = np.isfinite(found)
+        array = numeric(values, name=name).astype(np.float32, copy=False)
+    is_good = np.isfinite(array)
     if not is_good.all():
         value, place = _first(values, ~is_good)
         fault = "too large for float32" if np.isfinite(value) else "not finite"
         raise DataError(
             f"{name}: {value}{place} is {fault}, and nothing can be computed with it. {cure}".strip()
         )
-    return found
+    return array
 
 
 def refuse_masked(values: object, *, name: str) -> None:

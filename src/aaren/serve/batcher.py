@@ -125,8 +125,8 @@ class Batcher:
                 count += 1
             taken, self._waiting = self._waiting[:count], self._waiting[count:]
             self._num_waiting -= size
-            found = await loop.run_in_executor(self._worker, self._work, [pushed for pushed, _ in taken])
-            for (_, done), outcome in zip(taken, found, strict=True):
+            outcomes = await loop.run_in_executor(self._worker, self._work, [pushed for pushed, _ in taken])
+            for (_, done), outcome in zip(taken, outcomes, strict=True):
                 if done.cancelled():
                     continue
                 if isinstance(outcome, BaseException):
@@ -155,19 +155,19 @@ class Batcher:
     def _take_in(self, requests: Sequence[Pushed]) -> list[list[Any] | Exception]:
         """Push requests together or, if that is refused, one by one; return what came of each."""
         try:
-            found = iter(self._push(requests))
-            return [list(islice(found, len(request.keys))) for request in requests]
+            answers = iter(self._push(requests))
+            return [list(islice(answers, len(request.keys))) for request in requests]
         except Exception as error:  # nothing was taken in
             if len(requests) == 1:
                 return [error]
         outcomes: list[list[Any] | Exception] = []
         for request in requests:
             before = self.pool.offset
-            (found_or_error,) = self._take_in([request])
-            if isinstance(found_or_error, Exception) and self.pool.offset < before:
+            (outcome,) = self._take_in([request])
+            if isinstance(outcome, Exception) and self.pool.offset < before:
                 # The disk is full and the pool back at its last commit, without the requests before.
-                outcomes = [one if isinstance(one, Exception) else found_or_error for one in outcomes]
-            outcomes.append(found_or_error)
+                outcomes = [one if isinstance(one, Exception) else outcome for one in outcomes]
+            outcomes.append(outcome)
         return outcomes
 
     def _push(self, requests: Sequence[Pushed]) -> list[Any]:
@@ -192,36 +192,36 @@ class Batcher:
         return pool.push(whole.keys, whole.items, seq=whole.seqs, **extras)
 
     def _name_all(
-        self, requests: Sequence[Pushed], found: Sequence[Sequence[Any]]
+        self, requests: Sequence[Pushed], outputs: Sequence[Sequence[Any]]
     ) -> list[list[dict[str, Any]]]:
         """Return the answers of each request, and note those that a retry would ask for."""
         pairs = [
             (answer, row)
-            for request, answers in zip(requests, found, strict=True)
+            for request, answers in zip(requests, outputs, strict=True)
             for answer, row in zip(answers, request.rows, strict=True)
             if answer is not None
         ]
         new, rows = [answer for answer, _ in pairs], [row for _, row in pairs]
         named = iter(self._rows.answers(new, rows, self._clock) if pairs else ())
         notes: dict[str, bytes] = {}
-        given = [
+        results = [
             self._name(request, [None if answer is None else next(named) for answer in answers], notes)
-            for request, answers in zip(requests, found, strict=True)
+            for request, answers in zip(requests, outputs, strict=True)
         ]
         self.pool.keep_notes(notes)
-        return given
+        return results
 
     def _name(
-        self, request: Pushed, found: Sequence[dict[str, Any] | None], notes: dict[str, bytes]
+        self, request: Pushed, outputs: Sequence[dict[str, Any] | None], notes: dict[str, bytes]
     ) -> list[dict[str, Any]]:
         """Return the answers of a request with their keys, and note them all for a retry."""
         answers = []
-        said: dict[str, dict[str, dict[str, Any]]] = {}  # by key and seq
+        notes_of_key: dict[str, dict[str, dict[str, Any]]] = {}  # by key and seq
         earlier: dict[str, dict[str, dict[str, Any]]] = {}
         has_new = set()
-        for key, seq, answer in zip(request.keys, request.seqs, found, strict=True):
+        for key, seq, answer in zip(request.keys, request.seqs, outputs, strict=True):
             head: dict[str, Any] = {self.key: key} if seq < 0 else {self.key: key, "seq": seq}
-            known = said.setdefault(key, {})
+            known = notes_of_key.setdefault(key, {})
             if answer is not None:
                 answers.append({**head, **answer})
                 if seq >= 0:
@@ -233,7 +233,7 @@ class Batcher:
                     earlier[key] = json.loads(notes.get(key) or self.pool.note(key)[1] or b"{}")
                 known |= {name: old for name, old in earlier[key].items() if name == str(seq)}
             answers.append({**head, "repeated": True, **known.get(str(seq), {})})
-        notes |= {key: strict_json(said[key]).encode() for key in has_new}
+        notes |= {key: strict_json(notes_of_key[key]).encode() for key in has_new}
         return answers
 
     async def look(self, key: str) -> tuple[bytes | None, int]:
