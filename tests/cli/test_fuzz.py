@@ -169,13 +169,11 @@ def commands(rng: random.Random, count: int) -> Iterator[list[str]]:
             more += [["--sweep", rng.choice(odd)], ["--sweep", f"target_scale={rng.choice(odd)}"], []]
             yield ["evaluate", rng.choice(["run", "run", *FILES]), *rng.choice(more)]
         elif kind == 9:
-            option = rng.choice(["--seeds", "--workers", "--set", "--models", "--datasets"])
+            option = rng.choice(["--seeds", "--workers", "--shard", "--ray", "--models", "--datasets"])
             value = rng.choice([n for n in odd if n != "0"])
-            if option == "--set":
-                shard = (
-                    f"{rng.choice(['1', '0', '²', str(10**30)])}/{rng.choice(['1', '0', '-1', str(10**30)])}"
-                )
-                value = rng.choice([value, f"shard={shard}", f"threads={value}", f"ray={value}"])
+            if option == "--shard":
+                first, parts = (rng.choice(["1", "0", "²", "-1", str(10**30)]) for _ in range(2))
+                value = rng.choice([value, f"{first}/{parts}"])
             what = rng.choice([*SETTINGS[:4], *TEXTS])
             yield ["reproduce", what, "--profile", "smoke", option, value, "--plan", "--out", "grid"]
         elif kind == 10:
@@ -263,7 +261,7 @@ def test_odd_words_get_an_answer(
         (["reproduce", "../../x"], 2),
         (["reproduce", "events", "--seeds", str(10**26), "--plan"], 2),
         (["reproduce", "events", "--seeds", "0", "--plan"], 2),
-        (["reproduce", "events", "--set", f"threads={10**20}", "--plan"], 2),
+        (["reproduce", "events", "--shard", f"{10**20}/3", "--plan"], 2),
         (["train", TOY, "line", "--seed", str(10**20)], 2),
         (["train", TOY, "line", "--seed", "-1"], 2),
         (["train", TOY, "line", "--seed", str(2**63 - 1), "--set", "epochs=1"], 0),

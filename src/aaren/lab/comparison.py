@@ -202,7 +202,7 @@ def fixed_margin(
     0.015
     >>> fixed_margin("accuracy", transformer=0.5, baseline=None, facts={"test_cases": 100})
     0.03
-    >>> fixed_margin("nll", transformer=1.0, baseline=1.2, facts={})
+    >>> round(fixed_margin("nll", transformer=1.0, baseline=1.2, facts={}), 3)
     0.02
     """
     if transformer is None:
@@ -210,7 +210,7 @@ def fixed_margin(
     if metric in _RELATIVE:
         return _RELATIVE[metric] * abs(transformer) or None
     if metric == "nll":
-        gain = 0.0 if baseline is None else round(baseline - transformer, 12)
+        gain = 0.0 if baseline is None else baseline - transformer
         return min(_MOST_NATS, _GAIN * gain) if gain > 0.0 else None
     if metric == "accuracy":
         counts = (facts.get(name) for name in _COUNTS)

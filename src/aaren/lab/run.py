@@ -149,17 +149,16 @@ def run_here(
                 connection.wait([worker.process.sentinel for worker in running], timeout=WAIT_SECONDS)
                 for worker in [worker for worker in running if not worker.process.is_alive()]:
                     running.remove(worker)
-                    run, answer = worker.run, worker.answer()
-                    if answer is not None:
-                        outcome.take(run, answer, say, total=len(runs))
-                        continue
-                    deaths[run.folder] += 1
-                    if deaths[run.folder] >= MAX_DEATHS:
-                        text = f"its worker died {MAX_DEATHS} times ({worker.death()})"
-                        outcome.take(run, Answer("failed", text), say, total=len(runs))
-                    else:
-                        say(f"{run.name}: its worker was lost ({worker.death()}); another one resumes it")
-                        waiting.appendleft(run)
+                    answer = worker.answer()
+                    if answer is None:
+                        deaths[worker.run.folder] += 1
+                        if deaths[worker.run.folder] < MAX_DEATHS:
+                            text = f"its worker was lost ({worker.death()}); another one resumes it"
+                            say(f"{worker.run.name}: {text}")
+                            waiting.appendleft(worker.run)
+                            continue
+                        answer = Answer("failed", f"its worker died {MAX_DEATHS} times ({worker.death()})")
+                    outcome.take(worker.run, answer, say, total=len(runs))
         finally:
             for worker in running:
                 worker.process.kill()
@@ -186,24 +185,7 @@ def run_on_ray(
         say: Called with messages for the user.
         is_pause_wanted: Asked several times a second; tasks then end, and resume from their last checkpoints.
     """
-    ray = require_extra("ray", extra="cluster", purpose="--ray")
-    variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    variables |= {name: os.environ[name] for name in ("AAREN_DATA",) if name in os.environ}
-    start = {"num_cpus": workers or num_cores(), "include_dashboard": False} if address == "local" else {}
-    try:
-        _require_listener(address)
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="ERROR",
-            runtime_env={"env_vars": variables},
-            **start,
-        )
-    except Exception as error:  # Ray raises a bare one for a node that does not come up in time
-        raise ConfigError(
-            f"no Ray cluster answers at {address} ({str(error).splitlines()[0]}). Give --ray an address that "
-            "`ray start --head` printed, `auto` on one of its nodes, or `local` to start one."
-        ) from error
+    ray = _connect(address, workers)
     outcome = Outcome()
     try:
         task = ray.remote(num_cpus=1, max_retries=MAX_DEATHS - 1)(carry_out)
@@ -222,11 +204,24 @@ def run_on_ray(
     return outcome
 
 
-def _require_listener(address: str) -> None:
-    """Fail within seconds where nothing answers: Ray itself retries for many minutes."""
+def _connect(address: str, workers: int) -> ModuleType:
+    """Connect to a cluster, or start one; an address where nothing answers fails within seconds."""
+    ray = require_extra("ray", extra="cluster", purpose="--ray")
+    variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    variables |= {name: os.environ[name] for name in ("AAREN_DATA",) if name in os.environ}
+    start = {"num_cpus": workers or num_cores(), "include_dashboard": False} if address == "local" else {}
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    try:
+        if host and port.isdigit():  # Ray itself retries for many minutes
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        runtime = {"env_vars": variables}
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=runtime, **start)
+    except Exception as error:  # Ray raises a bare one for a node that does not come up in time
+        raise ConfigError(
+            f"no Ray cluster answers at {address} ({str(error).splitlines()[0]}). Give --ray an address that "
+            "`ray start --head` printed, `auto` on one of its nodes, or `local` to start one."
+        ) from error
+    return ray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
