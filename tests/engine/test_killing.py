@@ -138,3 +138,26 @@ def test_asked_to_stop_it_saves_and_says_so(
     assert process.returncode == 130
     assert "the same command resumes there." in error
     assert len(list((folder / "checkpoints").glob("update-*"))) == 1
+
+
+@pytest.mark.slow
+def test_asked_to_stop_before_the_first_update_it_stops_at_once(
+    toy_run: ToyRun, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    run, folder = tmp_path / "run.json", tmp_path / "run"
+    run.write_text(to_json(toy_run(build_seconds=60.0)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aaren", "--import", SETTING.name, "train", str(run), "--out", str(folder)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None and not (folder / "run.json").exists():
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert "stopped at once; the same command resumes" in error
+    assert not (folder / "record.json").exists()

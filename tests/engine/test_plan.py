@@ -131,3 +131,11 @@ def test_json_and_back() -> None:
     status = RunStatus(update=7, loss_total=0.1 + 0.2)
     status.add(evaluation(mse=1 / 3), plan(selects=Criterion(metric="mse")))
     assert RunStatus.from_json(json.loads(json.dumps(status.to_json()))) == status
+
+
+def test_without_a_metric_the_last_weights_are_kept_and_nothing_stops() -> None:
+    status, course = RunStatus(), plan()
+    assert [status.add(evaluation(), course) for _ in range(3)] == [True, True, True]
+    assert (status.best_index, status.best_value, status.without_improvement) == (2, None, 0)
+    with pytest.raises(ConfigError, match="patience needs a metric to watch: give selects or stops"):
+        plan(patience=2)

@@ -48,6 +48,7 @@ class ToyConfig:
     patience: int | None = None
     clip_norm: float | None = 1.0
     penalty: float = 0.0  # of weights squared; a huge one makes the loss infinite
+    build_seconds: float = 0.0  # as of a model that is fitted in closed form
     slow_seconds: float = 0.0  # per batch, so that a test can kill a run in its middle
 
     def __post_init__(self) -> None:
@@ -98,6 +99,7 @@ class ToyExperiment(Experiment[ToyBatch]):
         )
 
     def build_model(self) -> nn.Module:
+        time.sleep(self.config.build_seconds)
         return ToyModel(self.config.model)
 
     def build_optimiser(self, model: nn.Module) -> Optimizer:

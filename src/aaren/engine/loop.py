@@ -40,20 +40,29 @@ class PausedError(AarenError):
 
 @contextmanager
 def pausing_on_signals() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a question that the loop asks between updates; the second ends at once."""
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between updates.
+
+    A second one ends at once, and so does the first where nothing has asked yet: there is nothing to save.
+    """
     received: list[int] = []
+    is_asked = False
 
     def remember(number: int, _frame: FrameType | None) -> None:
-        if received:
+        if received or not is_asked:
             raise KeyboardInterrupt
         received.append(number)
+
+    def is_pause_wanted() -> bool:
+        nonlocal is_asked
+        is_asked = True
+        return bool(received)
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # only the main thread may watch signals
         return
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(received)
+        yield is_pause_wanted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -116,7 +116,7 @@ class Plan:
     updates_per_epoch: int
     max_updates: int  # 0: nothing to learn, as in a baseline that repeats the last value
     evaluate_every: int  # updates between two evaluations on the validation part; the last update has one
-    selects: Criterion  # whose best evaluation gives the weights that are kept
+    selects: Criterion | None = None  # whose best evaluation gives the weights that are kept; None: the last
     stops: Criterion | None = None  # what patience watches; default: the same as selects
     patience: int | None = None  # evaluations without improvement before training ends; default: never
     schedule: Schedule = constant
@@ -130,6 +130,8 @@ class Plan:
             "patience": 1 if self.patience is None else self.patience,
         }
         faults = [f"{name} must be at least 1; got {count}" for name, count in counts.items() if count < 1]
+        if self.patience is not None and self.watches is None:
+            faults.append("patience needs a metric to watch: give selects or stops")
         if self.max_updates < 0:
             faults.append(f"max_updates must be 0 or more; got {self.max_updates}")
         if self.clip_norm is not None and not self.clip_norm > 0.0:
@@ -143,7 +145,7 @@ class Plan:
         epochs: int,
         *,
         updates_per_epoch: int,
-        selects: Criterion,
+        selects: Criterion | None = None,
         stops: Criterion | None = None,
         patience: int | None = None,
         schedule: Schedule = constant,
@@ -162,8 +164,8 @@ class Plan:
         )
 
     @property
-    def watches(self) -> Criterion:
-        """Return what patience watches, its default resolved."""
+    def watches(self) -> Criterion | None:
+        """Return what patience watches, its default resolved; None: nothing."""
         return self.selects if self.stops is None else self.stops
 
     def moment(self, update: int) -> Moment:
@@ -218,13 +220,14 @@ class RunStatus:
 
     def add(self, evaluation: Evaluation, plan: Plan) -> bool:
         """Add an evaluation to the curve, decide whether to stop, and say whether it is the best so far."""
-        value = _metric(evaluation["validation"], plan.selects)
-        is_best = plan.selects.improves(value, best=self.best_value)
+        metrics, watches = evaluation["validation"], plan.watches
+        value = None if plan.selects is None else _metric(metrics, plan.selects)
+        is_best = plan.selects is None or value is None or plan.selects.improves(value, best=self.best_value)
         self.curve.append({**evaluation, "is_best": is_best})
         if is_best:
             self.best_value, self.best_index = value, len(self.curve) - 1
-        watched = _metric(evaluation["validation"], plan.watches)
-        if plan.watches.improves(watched, best=self.watched_value):
+        watched = None if watches is None else _metric(metrics, watches)
+        if watches is None or watched is None or watches.improves(watched, best=self.watched_value):
             self.watched_value, self.without_improvement = watched, 0
         else:
             self.without_improvement += 1

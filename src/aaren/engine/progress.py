@@ -98,12 +98,12 @@ class LogLines(Observer):
             return
         self.shown = self.spoken = time.monotonic()
         # What chooses weights and what stops; all other metrics are in the record.
-        names = dict.fromkeys((self.plan.selects.metric, self.plan.watches.metric))
-        metrics = ", ".join(f"{name} {evaluation['validation'][name]:.4g}" for name in names)
+        names = dict.fromkeys(one.metric for one in (self.plan.selects, self.plan.watches) if one is not None)
+        metrics = ", ".join(f"{name} {evaluation['validation'][name]:.4g}" for name in names) or "none"
         if not self.plan.max_updates:
             self.say(f"validation {metrics}")
             return
-        best = " (best)" if evaluation["is_best"] else ""
+        best = " (best)" if evaluation["is_best"] and names else ""
         self.say(
             f"epoch {evaluation['epoch']}, {self._place(evaluation['update'])}: "
             f"loss {evaluation['loss']:.4g}, validation {metrics}{best}, {self._speed(status.update)}"
@@ -182,9 +182,10 @@ class ProgressBar(Observer):
             self.bar.update(self.task, completed=status.update, facts=facts, refresh=True)
 
     def evaluated(self, status: RunStatus, evaluation: Evaluation) -> None:
-        name = self.plan.selects.metric
-        best = status.best["validation"][name] if status.best else float("nan")
-        self.metric = f"{name} {evaluation['validation'][name]:.4g} (best {best:.4g})  "
+        if self.plan.selects is not None:
+            name = self.plan.selects.metric
+            best = status.best["validation"][name] if status.best else float("nan")
+            self.metric = f"{name} {evaluation['validation'][name]:.4g} (best {best:.4g})  "
         with contextlib.suppress(OSError, ValueError):
             self.bar.update(self.task, completed=status.update, refresh=True)
 

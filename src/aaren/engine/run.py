@@ -98,8 +98,12 @@ def train(
                 stop_early=stop_early,
             )
             return _finish(config, folder, setting, experiment, fitted, command=command)
-        except (PausedError, KeyboardInterrupt):
+        except PausedError:
             raise
+        except KeyboardInterrupt as error:
+            raise PausedError(
+                "stopped at once; the same command resumes from the last checkpoint, if there is one."
+            ) from error
         except Exception as error:
             _fail(config, folder, curve.status, error, command=command)
             raise
@@ -224,11 +228,15 @@ def _record(config: RunConfig, status: RunStatus, *, command: str) -> RunRecord:
 
 def _evaluations(status: RunStatus) -> dict[str, dict[str, float]]:
     """Return the best and the last evaluation on the validation part."""
-    found: Mapping[str, Evaluation | None] = {
+    evaluations: Mapping[str, Evaluation | None] = {
         "best": status.best,
         "last": status.curve[-1] if status.curve else None,
     }
-    return {name: dict(one["validation"]) for name, one in found.items() if one is not None}
+    return {
+        name: dict(evaluation["validation"])
+        for name, evaluation in evaluations.items()
+        if evaluation is not None and evaluation["validation"]
+    }
 
 
 def _curve_lines(status: RunStatus) -> str:

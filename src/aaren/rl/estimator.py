@@ -10,7 +10,7 @@ both.
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.determinism import repeatable
 from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
@@ -30,7 +29,7 @@ from aaren.rl.data import Trajectories
 from aaren.rl.environments import Outcome, Player, Simulator, describe_actions, expects, is_built_in
 from aaren.rl.episodes import read_episodes
 from aaren.rl.model import DecisionModel, DecisionModelConfig
-from aaren.rl.references import ClonePolicy, fit_clone
+from aaren.rl.references import CloneExperiment, ClonePolicy
 from aaren.rl.session import Actions, PolicySession, SessionPlayer
 from aaren.rl.training import ReturnLadder, WindowExperiment
 from aaren.stream.saved import load_model, model_files, save_model
@@ -203,15 +202,15 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         engine = EngineConfig(device=self.device, threads=self.threads)  # type: ignore[arg-type]  # it checks
         fitted = fit_experiment(experiment, seed=seed, engine=engine, observer=observer, name="AarenPolicy")
         config = experiment.network
-        with repeatable(engine, seed=seed):
-            self.clone_ = fit_clone(
-                data.select(kept),
-                statistics=experiment.training.statistics,
-                num_actions=config.action_size if config.is_discrete else None,
-                action_low=low,
-                action_high=high,
-                seed=seed,
-            )
+        cloning = CloneExperiment(
+            data.select(kept),
+            statistics=experiment.training.statistics,
+            num_actions=config.action_size if config.is_discrete else None,
+            bounds=(low, high),
+            seed=seed,
+        )
+        clone = fit_experiment(cloning, seed=seed, engine=replace(engine, device="cpu")).model
+        self.clone_ = cast("ClonePolicy", clone)
         self.model_ = cast("DecisionModel", fitted.model.to("cpu"))
         self.target_return_, self.ladder_ = float(target), ladder
         self.behaviour_return_, self.best_return_ = float(data.returns.mean()), float(data.returns.max())

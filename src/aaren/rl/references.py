@@ -5,6 +5,7 @@ recorded episodes collected. `ClonePolicy` is the simplest that does: a plain ne
 action, fitted to the best third of the episodes, without a past or a wanted return.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +14,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from aaren.engine.experiment import Experiment, Part
+from aaren.engine.optimiser import OptimiserConfig
+from aaren.engine.plan import Moment, Plan
 from aaren.errors import require_at_least, unknown_name
 from aaren.rl.data import StateStatistics, Trajectories
 from aaren.rl.model import ACTIONS
@@ -135,45 +140,73 @@ class ClonePolicy(nn.Module):
         return (outputs.double() * half + middle).float().numpy()
 
 
-def fit_clone(
-    data: Trajectories,
-    *,
-    statistics: StateStatistics,
-    num_actions: int | None,
-    action_low: NDArray[np.float64],
-    action_high: NDArray[np.float64],
-    seed: int,
-) -> ClonePolicy:
-    """Fit a clone of the best third of the episodes, by squared error or cross-entropy."""
-    best = np.argsort(-data.returns, kind="stable")[: max(1, len(data) // BEST_SHARE)]
-    rows = np.concatenate([np.arange(data.offsets[one], data.offsets[one + 1]) for one in best])
-    is_discrete = num_actions is not None
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        clone = ClonePolicy(
-            ClonePolicyConfig(
-                state_size=data.state_size,
-                action_size=data.action_size if num_actions is None else num_actions,
-                actions="discrete" if is_discrete else "box",
-            )
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class CloneBatch:
+    """Observations, normalised, and the actions that were taken there, as the clone gives them."""
+
+    observations: Tensor  # (b, state size)
+    actions: Tensor  # (b, action size), or (b,) of discrete ones
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+
+class CloneExperiment(Experiment[CloneBatch]):
+    """The training of a clone on the best third of the episodes: a number of updates, the last weights."""
+
+    def __init__(
+        self,
+        data: Trajectories,
+        *,
+        statistics: StateStatistics,
+        num_actions: int | None,
+        bounds: tuple[NDArray[np.float64], NDArray[np.float64]],
+        seed: int,
+    ) -> None:
+        best = np.argsort(-data.returns, kind="stable")[: max(1, len(data) // BEST_SHARE)]
+        rows = np.concatenate([np.arange(data.offsets[one], data.offsets[one + 1]) for one in best])
+        self.config = ClonePolicyConfig(
+            state_size=data.state_size,
+            action_size=data.action_size if num_actions is None else num_actions,
+            actions="box" if num_actions is None else "discrete",
         )
-    with torch.no_grad():
-        clone.state_mean.copy_(torch.from_numpy(statistics.mean))
-        clone.state_std.copy_(torch.from_numpy(statistics.std))
-        clone.action_low.copy_(torch.from_numpy(action_low))
-        clone.action_high.copy_(torch.from_numpy(action_high))
-    seen = torch.from_numpy(statistics.normalise(data.observations[rows]))
-    taken = torch.from_numpy(data.actions[rows])
-    if not is_discrete:
-        half = (clone.action_high - clone.action_low) / 2
-        taken = ((taken.double() - clone.action_low - half) / half).float()
-    optimiser = torch.optim.Adam(clone.parameters(), lr=CLONE_RATE, fused=True)
-    rng = np.random.default_rng((seed, len(rows)))
-    for _ in range(min(CLONE_UPDATES, max(CLONE_PASSES, CLONE_PASSES * len(rows) // CLONE_BATCH))):
-        chosen = torch.from_numpy(rng.integers(len(rows), size=CLONE_BATCH))
-        outputs, wanted = clone(seen[chosen]), taken[chosen]
-        loss = F.cross_entropy(outputs, wanted) if is_discrete else F.mse_loss(outputs, wanted)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's
-        optimiser.step()
-    return clone.eval()
+        self.statistics, self.bounds, self.seed = statistics, bounds, seed
+        self.observations = torch.from_numpy(statistics.normalise(data.observations[rows]))
+        self.actions = torch.from_numpy(data.actions[rows])
+        if num_actions is None:
+            low, high = map(torch.from_numpy, bounds)
+            half = (high - low) / 2
+            self.actions = ((self.actions.double() - low - half) / half).float()
+        updates = min(CLONE_UPDATES, max(CLONE_PASSES, CLONE_PASSES * len(rows) // CLONE_BATCH))
+        self.plan = Plan(updates_per_epoch=updates, max_updates=updates, evaluate_every=updates)
+
+    def build_model(self) -> nn.Module:
+        """Build the clone and give it the scales of the data."""
+        clone = ClonePolicy(self.config)
+        clone.state_mean.copy_(torch.from_numpy(self.statistics.mean))
+        clone.state_std.copy_(torch.from_numpy(self.statistics.std))
+        clone.action_low.copy_(torch.from_numpy(self.bounds[0]))
+        clone.action_high.copy_(torch.from_numpy(self.bounds[1]))
+        return clone
+
+    def build_optimiser(self, model: nn.Module) -> Optimizer:
+        """Build Adam over all parameters."""
+        return OptimiserConfig(learning_rate=CLONE_RATE).build(model)
+
+    def batches(self, epoch: int) -> Iterator[CloneBatch]:
+        """Draw steps with replacement; all updates are one epoch."""
+        del epoch
+        rng = np.random.default_rng((self.seed, len(self.observations)))
+        for _ in range(self.plan.max_updates):
+            chosen = torch.from_numpy(rng.integers(len(self.observations), size=CLONE_BATCH))
+            yield CloneBatch(observations=self.observations[chosen], actions=self.actions[chosen])
+
+    def loss(self, model: nn.Module, batch: CloneBatch) -> Tensor:
+        """Return the squared error, or the cross-entropy of discrete actions."""
+        error = F.cross_entropy if self.config.actions == "discrete" else F.mse_loss
+        return error(model(batch.observations), batch.actions)
+
+    def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
+        """Return nothing: no part is held out."""
+        del model, part, moment
+        return {}

@@ -86,7 +86,7 @@ class WindowExperiment(PolicyExperiment):
             updates_per_epoch=len(self.training),
             max_updates=updates,
             evaluate_every=max(1, updates // EVALUATIONS),
-            selects=Criterion(metric="loss" if held_out is not None else "left"),
+            selects=None if held_out is None else Criterion(metric="loss"),
             patience=patience if held_out is not None else None,
             schedule=lambda moment: min(1.0, (moment.update + 1) / WARM_UP) * (1.0 - moment.update / updates),
             clip_norm=CLIP_NORM,
@@ -120,9 +120,9 @@ class WindowExperiment(PolicyExperiment):
 
     def evaluate(self, model: nn.Module, part: Part, moment: Moment) -> Mapping[str, float]:
         """Score the actions of held-out episodes, given what a session would have carried to them."""
-        del part
+        del part, moment
         if self.held_out is None:
-            return {"left": float(self.plan.max_updates - moment.update)}  # the last weights are the best
+            return {}
         held, steps = self.held_out, self.network.context_steps
         device = next(model.parameters()).device
         counts = -(-held.trajectories.lengths // steps)  # a session is reset every K steps
