@@ -3,7 +3,7 @@
     python examples/notebooks/build.py [forecasting] [events] ...     # needs: pip install nbclient ipykernel
 
 `# %%` begins a cell, `# %% [markdown]` one of text. The first line of text is the title; a comment
-`# extras: data,plot` on top names what the install cell brings on a machine without the library.
+`# extras: data,report` on top names what the install cell brings on a machine without the library.
 """
 
 import sys

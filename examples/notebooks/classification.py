@@ -1,4 +1,4 @@
-# extras: classification,plot
+# extras: classification,report
 # %% [markdown]
 # # Classification: which class, and how early can one tell?
 #

@@ -1,4 +1,4 @@
-# extras: data,plot
+# extras: data,report
 # %% [markdown]
 # # Forecasting: from a table to live forecasts
 #

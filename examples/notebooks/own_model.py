@@ -1,4 +1,4 @@
-# extras: plot
+# extras: report
 # %% [markdown]
 # # Your own model: train in parallel, run one item at a time
 #
