@@ -1,15 +1,13 @@
 """The scan beside a copy of its values, causal attention and a GRU: the same inputs, in turns, in one run.
 
-    python benchmarks/scan.py --record results/bench/scan.json --figure results/bench/scan     # two minutes
+    python benchmarks/scan.py --record results/bench/scan.json     # two minutes
 
 A copy of the values is the least that any scan can cost; `kernel` is the compiled scan on buffers that exist.
-Errors are the largest difference from the definition in float64, relative to the largest number.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +16,7 @@ from torch import Tensor, nn
 from aaren.ops import scan_attention
 from aaren.ops.cpu import fused
 from aaren.ops.state import Items, ScanState
-from harness import Benchmark, Call, Measured, OnStep, draw, main, table, time_in_turns
+from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns
 from records import BenchRecord, Row, number
 
 HEADS, WIDTH, SEED = 8, 64, 0
@@ -117,21 +115,6 @@ def as_user(run: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor, 
     return lambda: torch.autograd.grad(run(*leaves), leaves, gradient)
 
 
-def error(name: str) -> float | None:
-    """Compare the outputs of a scan with the definition in float64."""
-    if name not in ("fused", "chunked", "paper_scan"):
-        return None
-    generator = torch.Generator().manual_seed(SEED)
-    scores, values = (torch.randn(2, 256, *size, generator=generator) for size in ((HEADS,), (HEADS, WIDTH)))
-    exact = scan_attention(scores.double(), values.double(), backend="naive")[0]
-    tested = (
-        paper_scan(scores, values)
-        if name == "paper_scan"
-        else scan_attention(scores, values, backend=name)[0]
-    )
-    return float((tested - exact).abs().max() / exact.abs().max())
-
-
 def measure(settings: ScanSettings, on_step: OnStep) -> Measured:
     """Time every contender at every length, forward and with its backward."""
     rows: list[Row] = []
@@ -146,7 +129,7 @@ def measure(settings: ScanSettings, on_step: OnStep) -> Measured:
         timings |= time_in_turns(calls, seconds=settings.seconds)
         shape: Row = {"batch": batch, "length": length, "heads": HEADS, "width": WIDTH}
         rows += [
-            {"contender": name, "direction": direction, **shape, **timing.row(), "error": error(name)}
+            {"contender": name, "direction": direction, **shape, **timing.row()}
             for name, timing in timings.items()
         ]
     return {"heads": HEADS, "width": WIDTH, "dtype": "float32"}, rows
@@ -173,35 +156,6 @@ def tables(record: BenchRecord) -> list[str]:
     return result
 
 
-def figure(record: BenchRecord, base: Path) -> None:
-    """Draw time per sequence against its length."""
-    panels = {}
-    for direction in (FORWARD, BOTH):
-        rows = [row for row in record.measurements if row["direction"] == direction and row["median_seconds"]]
-        panels[direction] = [
-            (
-                label,
-                [number(row, "length") for row in rows if row["contender"] == name],
-                [
-                    1e3 * number(row, "median_seconds") / number(row, "batch")
-                    for row in rows
-                    if row["contender"] == name
-                ],
-            )
-            for name, label in LABELS.items()
-        ]
-    y = ["milliseconds per sequence"] * 2
-    draw(panels, base, x="items in the sequence", y=y, caption=describe_scan(record), is_logarithmic=True)
-
-
-def describe_scan(record: BenchRecord) -> str:
-    """Return the figure's caption."""
-    about = (
-        f"{HEADS} heads of width {WIDTH}, float32, {record.machine['threads']} threads; {record.date[:10]}"
-    )
-    return f"{about}{'; stale: the code has changed since' * bool(record.changed)}"
-
-
 BENCHMARK = Benchmark(
     kind="scan",
     command="python benchmarks/scan.py",
@@ -210,7 +164,6 @@ BENCHMARK = Benchmark(
     quick=ScanSettings(lengths=(64,), items=128, seconds=0.2),
     measure=measure,
     tables=tables,
-    draw=figure,
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A whole training step of two layers beside the Transformer's, a GRU's, and its own matrix products.
 
-    python benchmarks/train.py --record results/bench/train.json --figure results/bench/train
+    python benchmarks/train.py --record results/bench/train.json
 
 Forward, a loss on every item, backward, Adam. The encoders differ in their mixer alone and have no dropout,
 which would cost the Transformer its fast kernel. Every step sees as many items, in fewer and longer
@@ -12,12 +12,11 @@ import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from aaren.nn import Encoder
-from harness import Benchmark, Call, Line, Measured, OnStep, draw, main, table, time_in_turns
+from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns
 from records import BenchRecord, Row, Setting, number
 
 MIXERS = {"aaren": "aaren", "transformer": "softmax", "gru": "gru"}
@@ -117,58 +116,23 @@ def measure(settings: TrainSettings, on_step: OnStep) -> Measured:
 
 
 def tables(record: BenchRecord) -> list[str]:
-    """Return a table for each width: times in units of Aaren's, by length."""
-    result = []
-    for width in dict.fromkeys(row.get("width") for row in record.measurements):
-        rows = []
-        for length in dict.fromkeys(
-            row["length"] for row in record.measurements if row.get("width") == width
-        ):
-            for row in record.measurements:
-                if (row.get("width"), row["length"]) != (width, length):
-                    continue
-                ours = record.find(contender="aaren", width=width, length=length) if width else None
-                ours = ours or record.find(contender="aaren", length=length)
-                assert ours is not None
-                seconds, peak = number(row, "median_seconds"), row["peak_extra_bytes"]
-                rows.append(
-                    [
-                        f"{length:,} items, {LABELS[str(row['contender'])]}",
-                        f"{1e3 * seconds:,.1f} ms",
-                        f"{seconds / number(ours, 'median_seconds'):.2f}x",
-                        "" if peak is None else f"{number(row, 'peak_extra_bytes') / 1e6:,.0f} MB",
-                    ]
-                )
-        about = f"{record.settings['model']}" + f", width {width}" * (width is not None)
-        title = f"One training step of {record.settings['tokens_per_step']:,} items: {about}"
-        result.append(table(title, ["", "median", "/ Aaren", "peak memory"], rows))
-    return result
-
-
-def figure(record: BenchRecord, base: Path) -> None:
-    """Draw time and peak memory of a step against the length of its sequences, at the smallest width."""
-    width = record.measurements[0].get("width")
-
-    def lines(field: str, unit: float) -> list[Line]:
-        rows = [row for row in record.measurements if row.get("width") == width and row[field] is not None]
-        return [
-            (
-                label,
-                [number(row, "length") for row in rows if row["contender"] == name],
-                [number(row, field) / unit for row in rows if row["contender"] == name],
-            )
-            for name, label in LABELS.items()
-            if any(row["contender"] == name for row in rows)
-        ]
-
-    panels = {
-        "Time of one training step": lines("median_seconds", 1.0),
-        "Peak memory": lines("peak_extra_bytes", 1e6),
-    }
-    stale = "; stale: the code has changed since" * bool(record.changed)
-    caption = f"{record.settings['model']}; {record.settings['tokens_per_step']:,} items in each step; "
-    caption += f"{record.machine['threads']} threads; {record.date[:10]}{stale}"
-    draw(panels, base, x="items in each sequence", y=["seconds", "megabytes"], caption=caption)
+    """Return times in units of Aaren's, by width and length."""
+    rows = []
+    for row in record.measurements:
+        ours = record.find(contender="aaren", width=row.get("width"), length=row["length"])
+        assert ours is not None
+        seconds, peak = number(row, "median_seconds"), row["peak_extra_bytes"]
+        size = f"width {row['width']}, " if "width" in row else ""
+        rows.append(
+            [
+                f"{size}{row['length']:,} items, {LABELS[str(row['contender'])]}",
+                f"{1e3 * seconds:,.1f} ms",
+                f"{seconds / number(ours, 'median_seconds'):.2f}x",
+                "" if peak is None else f"{number(row, 'peak_extra_bytes') / 1e6:,.0f} MB",
+            ]
+        )
+    title = f"One training step of {record.settings['tokens_per_step']:,} items: {record.settings['model']}"
+    return [table(title, ["", "median", "/ Aaren", "peak memory"], rows)]
 
 
 BENCHMARK = Benchmark(
@@ -179,7 +143,6 @@ BENCHMARK = Benchmark(
     quick=TrainSettings(widths=(16,), lengths=(32,), items=64, seconds=0.1, has_memory=False),
     measure=measure,
     tables=tables,
-    draw=figure,
 )
 
 if __name__ == "__main__":
