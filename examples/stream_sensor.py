@@ -2,7 +2,8 @@
 
 import torch
 
-from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn import Encoder, EncoderConfig
+from aaren.stream.state import state_from_bytes, state_to_bytes
 
 NUM_SENSORS, WIDTH = 8, 32
 
@@ -23,8 +24,8 @@ def main() -> None:
 
         # The process ends; another one resumes with sensor 3 alone.
         name = encoder.fingerprint()
-        blob = state.select([3]).to_bytes(fingerprint=name)
-        restored = EncoderState.from_bytes(blob, like=encoder.init_state(1), fingerprint=name)
+        blob = state_to_bytes(state.select([3]), fingerprint=name)
+        restored = state_from_bytes(blob, like=encoder.init_state(1), fingerprint=name)
         reading = torch.randn(1, 3)
         here, _ = encoder.step(embed(reading), state.select([3]))
         there, _ = encoder.step(embed(reading), restored)

@@ -11,6 +11,7 @@ from aaren.errors import AarenError, ConfigError, DataError
 from aaren.files.checksums import read_files, write_files
 from aaren.forecasting.estimator import AarenForecaster
 from aaren.forecasting.ridge import fit_shared, window_moments
+from aaren.stream.state import state_to_bytes
 
 
 def long_frame(
@@ -335,14 +336,14 @@ def test_times_are_dates_or_whole_numbers(times: list[Any]) -> None:
 @pytest.mark.parametrize("value", [1e17, 1e39, -1e300, 1.7e308])
 def test_what_the_model_cannot_hold_leaves_no_trace(value: float) -> None:
     model = AarenForecaster(horizon=4).fit(long_frame())
-    before, state = model.predict(), model.state_.to_bytes()
+    before, state = model.predict(), state_to_bytes(model.state_)
     new = pd.concat([long_frame(9, start=300, names=("north",)), long_frame(2, start=300).iloc[2:]])
     new.loc[new["unique_id"] == "south", "y"] = value
     with pytest.raises(
         DataError, match=r"series 'south': .* at 2024-01-13 12:00:00 is too far from what was fitted"
     ):
         model.update(new)
-    assert model.state_.to_bytes() == state
+    assert state_to_bytes(model.state_) == state
     pd.testing.assert_frame_equal(model.predict(), before)
 
 

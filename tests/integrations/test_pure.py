@@ -48,7 +48,7 @@ def test_a_row_that_cannot_be_used_changes_nothing(run: Path) -> None:
     with pytest.raises(DataError, match="nan"):
         step.many(state, [rows(1)[0], {"values": [float("nan"), 1.0]}])
     assert step.many(state, rows(2)) == step.many(bytes(state), rows(2))
-    with pytest.raises(StateError, match="no state of this model"):
+    with pytest.raises(StateError, match=r"not a saved state|other weights"):
         step(b"x" + state[1:], rows(1)[0])
     with pytest.raises(ConfigError, match="no folder of a finished run"):
         pack_run(run / "nowhere")

@@ -25,12 +25,12 @@ pytest.importorskip("prometheus_client", reason="needs aaren[serve]")
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.predict import SampleRows
 from aaren.errors import ConfigError, DataError, UnwritableError
-from aaren.nn.state import state_to_bytes
 from aaren.serve.access import PromptProtocol
 from aaren.serve.batcher import Batcher, Limits, Pushed
 from aaren.serve.metrics import StreamMetrics
 from aaren.serve.run import _listen, serve
 from aaren.stream.pool import StreamPool
+from aaren.stream.state import state_to_bytes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 TOKEN = "a secret of enough characters"

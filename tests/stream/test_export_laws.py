@@ -24,7 +24,6 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from aaren.classification import Classifier, ClassifierConfig, FeatureClassifier, FeatureClassifierConfig
 from aaren.errors import StateError
@@ -37,10 +36,12 @@ from aaren.nn.state import EncoderState
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
 from aaren.stream.artifact import Artifact
-from aaren.stream.export import Exported, StateBlocks, export_stream
-from aaren.stream.native.program import BAD_STATE, OK, Leaf
-from aaren.stream.onnx import OnnxStream, state_names
+from aaren.stream.export import Exported, export_stream
+from aaren.stream.native.engine import NativeStep
+from aaren.stream.native.program import BAD_STATE, OK
+from aaren.stream.onnx import OnnxStream
 from aaren.stream.session import largest
+from aaren.stream.state import Leaf, state_from_bytes, state_to_bytes
 from aaren.stream.whole import WholeStep
 
 pytestmark = pytest.mark.skipif(
@@ -372,9 +373,8 @@ class TorchRunner:
 class NativeRunner:
     """The library inside Python."""
 
-    def __init__(self, case: Case, blocks: StateBlocks) -> None:
-        self.case, self.native = case, blocks.step
-        self.slab, self.buffers = self.native.slab(1), self.native.buffers(1)
+    def __init__(self, case: Case, step: NativeStep) -> None:
+        self.case, self.native, self.buffers = case, step, step.buffers(1)
         self.reset()
 
     def reset(self) -> None:
@@ -384,22 +384,22 @@ class NativeRunner:
     @property
     def state(self) -> Any:
         """The state, as torch has it."""
-        return self.native.unpack(self.slab)
+        return self.native.layout.unpack(self.words)
 
     @state.setter
     def state(self, state: Any) -> None:
-        self.native.pack(state, self.slab)
+        self.words = self.native.layout.pack(state)
 
     @property
     def bytes(self) -> bytes:
         """The state as it lies in memory."""
-        return self.slab.memory.numpy().tobytes()
+        return self.words.tobytes()
 
     def step(self, inputs: list[Tensor]) -> tuple[int, list[Tensor]]:
         """Take in an item."""
         for place, part in zip(self.buffers.inputs, inputs, strict=True):
             place.copy_(part)
-        code = self.native.run(self.slab, self.buffers)
+        code = self.native.run(self.words, self.buffers)
         return code, [part[0].clone() for part in self.buffers.outputs]
 
 
@@ -407,18 +407,18 @@ class CRunner:
     """The exported sources, compiled."""
 
     def __init__(self, exported: Exported) -> None:
-        self.blocks = exported.states
-        self.artifact = Artifact(compile_c(exported.folder), self.blocks.step.program)
+        self.like, self.fingerprint = exported.step.layout.like, exported.manifest["fingerprint"]
+        self.artifact = Artifact(compile_c(exported.folder), exported.step.program)
         self.reset, self.step = self.artifact.reset, self.artifact.step
 
     @property
     def state(self) -> Any:
         """The state, as torch has it."""
-        return self.blocks.open(self.artifact.block)
+        return state_from_bytes(self.artifact.block, like=self.like, fingerprint=self.fingerprint)
 
     @state.setter
     def state(self, state: Any) -> None:
-        self.artifact.block = self.blocks.seal(state)
+        self.artifact.block = state_to_bytes(state, fingerprint=self.fingerprint)
 
     @property
     def bytes(self) -> bytes:
@@ -431,26 +431,22 @@ class OnnxRunner:
 
     def __init__(self, case: Case, path: Path) -> None:
         self.case, self.stream = case, OnnxStream(path)
-        self.names = [f"past.{name}" for name in state_names(case.step.state)]
         self.reset = self.stream.reset
 
     @property
     def state(self) -> Any:
         """The state, as torch has it."""
-        leaves = [torch.tensor(self.stream.state[name]) for name in self.names]
-        return pytree.tree_unflatten(leaves, pytree.tree_flatten(self.case.step.state)[1])
+        step = self.case.step
+        return state_from_bytes(self.stream.blocks, like=step.state, fingerprint=step.fingerprint)
 
     @state.setter
     def state(self, state: Any) -> None:
-        leaves = pytree.tree_leaves(state)
-        self.stream.state = {
-            name: leaf.contiguous().numpy() for name, leaf in zip(self.names, leaves, strict=True)
-        }
+        self.stream.blocks = state_to_bytes(state, fingerprint=self.case.step.fingerprint)
 
     @property
     def bytes(self) -> bytes:
-        """The state end to end."""
-        return b"".join(part.tobytes() for part in self.stream.state.values())
+        """The state as its block."""
+        return self.stream.blocks
 
     def step(self, inputs: list[Tensor]) -> tuple[int, list[Tensor]]:
         """Take in an item."""
@@ -532,10 +528,10 @@ def drive(case: Case, others: list[Any], seed: int) -> None:
 def refuse_foreign_states(case: Case, runner: CRunner, seed: int) -> None:
     """Damage a state, and take one of another model: refused, by every function that reads one."""
     rng = np.random.default_rng(seed)
-    artifact, blocks = runner.artifact, runner.blocks
+    artifact, inputs = runner.artifact, case.row(rng, STEPS)
     block = artifact.block
-    inputs = case.row(rng, STEPS)
-    strange = [StateBlocks(blocks.step, "another model").seal(runner.state)]
+    foreign = state_to_bytes(runner.state, fingerprint="another model")
+    strange = [foreign, block[:-1]]
     for _ in range(10):
         damaged = bytearray(block)
         damaged[rng.integers(len(block))] ^= 1 << int(rng.integers(8))
@@ -543,13 +539,11 @@ def refuse_foreign_states(case: Case, runner: CRunner, seed: int) -> None:
     for content in strange:
         with pytest.raises(StateError, match="another model"):
             artifact.block = content
-        with pytest.raises(StateError, match="another model"):
-            blocks.open(content)
-        ctypes.memmove(artifact._start, content, len(content))
-        assert artifact.step(inputs)[0] == BAD_STATE
-        assert artifact.block == content
-    with pytest.raises(StateError, match="another model"):
-        blocks.open(block[:-1])
+        with pytest.raises(StateError):
+            state_from_bytes(content, like=runner.like, fingerprint=runner.fingerprint)
+        assert artifact.block == block
+    ctypes.memmove(artifact._start, foreign, len(foreign))
+    assert artifact.step(inputs)[0] == BAD_STATE
     artifact.block = block
     assert artifact.step(inputs)[0] == OK
 
@@ -558,7 +552,7 @@ def check_laws(case: Case, seed: int, *, has_onnx: bool = False) -> None:
     """Export a drawn model and hold it to all of the laws."""
     with tempfile.TemporaryDirectory(prefix="aaren-laws-") as place:
         exported = export_stream(case, Path(place) / "c")
-        others: list[Any] = [NativeRunner(case, exported.states), CRunner(exported)]
+        others: list[Any] = [NativeRunner(case, exported.step), CRunner(exported)]
         if has_onnx:
             export_stream(case, Path(place) / "onnx", to="onnx")
             others.append(OnnxRunner(case, Path(place) / "onnx" / "model.onnx"))
@@ -603,7 +597,7 @@ def test_sanitizers_and_strict_compilers_find_nothing(kind: str) -> None:
             exported = export_stream(case, place, weights_file=has_file)
             sources = sorted(path.name for path in Path(place).glob("*.c"))
             subprocess.run(["gcc", *flags, *sources, "-o", "main", "-lm"], cwd=place, check=True)
-            program, rng = exported.states.step.program, np.random.default_rng(seed)
+            program, rng = exported.step.program, np.random.default_rng(seed)
             items = [case.row(rng, number) for number in range(60)]
             content = b"".join(struct_of(program.inputs, inputs) for inputs in items)
             done = subprocess.run(["./main"], input=content, capture_output=True, cwd=place, check=True)
@@ -670,7 +664,9 @@ def test_webassembly_goes_on_from_a_state_of_torch_and_gives_it_back(kind: str) 
             runner = TorchRunner(case)
             for number in range(STEPS // 2):
                 runner.step(case.row(rng, number))
-            block = exported.states.seal(runner.state, count=STEPS // 2)
+            block = state_to_bytes(
+                runner.state, fingerprint=exported.manifest["fingerprint"], count=STEPS // 2
+            )
             items = [case.row(rng, number) for number in range(STEPS // 2, STEPS)]
             rows = [
                 {
@@ -690,8 +686,10 @@ def test_webassembly_goes_on_from_a_state_of_torch_and_gives_it_back(kind: str) 
                     [part.view(want.shape) for part, want in zip(found, wanted, strict=True)], wanted, seed
                 )
             assert said["isRefused"]
-            runner.state = exported.states.open(bytes(said["after"]))
-            native = NativeRunner(case, exported.states)
+            runner.state = state_from_bytes(
+                bytes(said["after"]), like=runner.state, fingerprint=exported.manifest["fingerprint"]
+            )
+            native = NativeRunner(case, exported.step)
             native.state = runner.state
             more = case.row(rng, STEPS)
             require_close(native.step(more)[1], runner.step(more)[1], seed)

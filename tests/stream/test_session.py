@@ -13,6 +13,7 @@ from aaren.nn.checks import check_model_state
 from aaren.ops import ScanState
 from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.stream.session import Session, count_streams
+from aaren.stream.state import state_to_bytes
 
 ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
 
@@ -142,16 +143,16 @@ def test_a_mask_of_noughts_and_ones_will_do(model: StreamingForecaster, mask: An
     session = model.stream(2)
     before = session.state
     session.push(**rows(2), mask=mask)
-    assert session.state.select([0]).to_bytes() == before.select([0]).to_bytes()
-    assert session.state.select([1]).to_bytes() != before.select([1]).to_bytes()
+    assert state_to_bytes(session.state.select([0])) == state_to_bytes(before.select([0]))
+    assert state_to_bytes(session.state.select([1])) != state_to_bytes(before.select([1]))
 
 
 def test_one_stream_can_be_held_back(model: StreamingForecaster) -> None:
     session = model.stream()
-    before = session.state.to_bytes()
+    before = state_to_bytes(session.state)
     session.push(ROW * torch.nan, marks=MARKS, mask=False)
     session.push(ROW, marks=MARKS, mask=[False])
-    assert session.state.to_bytes() == before
+    assert state_to_bytes(session.state) == before
 
 
 def test_a_mask_of_another_size_is_refused(model: StreamingForecaster) -> None:
@@ -218,13 +219,13 @@ def test_the_numbers_and_the_cure_are_said() -> None:
         check_model_state(state, ScanState, 1)
 
 
-@pytest.mark.parametrize("blob", [None, 3, "text", [1], b"", b"AARENST\0", object()])
+@pytest.mark.parametrize("blob", [None, 3, "text", [1], b"", b"AARN", object()])
 @pytest.mark.parametrize("engine", ["torch", "auto"])
 def test_what_is_no_saved_state_is_refused(model: StreamingForecaster, engine: str, blob: Any) -> None:
     session = model.stream(engine=engine)
     session.push(ROW, marks=MARKS)
     before = session.to_bytes()
-    with pytest.raises(StateError):
+    with pytest.raises(StateError, match=r"a saved state is bytes|not a saved state|holds 0 streams"):
         session.restore(blob)
     session.restore(memoryview(before))
     session.restore(bytearray(before))
@@ -261,7 +262,7 @@ def test_native_sessions_name_the_weights_of_their_programs() -> None:
     for parameter in encoder.parameters():
         parameter.data.mul_(0.5)
     answer = session.push(item)  # by the program, whose weights stay as they were
-    assert name.encode() in session.to_bytes()
+    assert session.fingerprint == name
     anew = Session(encoder.fold(), engine="native")
     anew.push(item)
     assert not torch.equal(anew.push(item), answer)

@@ -24,7 +24,7 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Item, Session, StateT, Steppable, Turns, largest
+from aaren.stream.session import Item, Session, StateT, Steppable, largest
 from aaren.stream.whole import Scaled, WholeStep, names_in, scaled_by
 
 EMBEDDINGS = ("circular", "causal")
@@ -388,10 +388,10 @@ class ClassifierSession(Session[StateT]):
         """
         return to_probabilities(super().push(item, **extras))
 
-    def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Tensor] | None:
-        names = tuple(sorted(extras))
-        found = self._run_turns(turns, [item, *(extras[name] for name in names)], names)
-        return None if found is None else to_probabilities(found[0]).unbind()
+    def _answers(self, parts: list[Tensor]) -> Sequence[Tensor]:
+        return to_probabilities(parts[0]).unbind()
+
+    _request = Session._request
 
 
 def to_probabilities(scores: Tensor) -> Tensor:

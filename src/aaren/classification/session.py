@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from aaren.classification.model import ClassifierSession
 from aaren.errors import ConfigError, ShapeError
-from aaren.stream.session import Item, StateT, Steppable, Turns, read_numbers
+from aaren.stream.engine import Request
+from aaren.stream.session import Item, StateT, Steppable, read_numbers
 
 DECISIONS = 10  # at a stream of the length of training, where the rule of early stopping may decide
 
@@ -92,7 +93,7 @@ class LabelledSession(ClassifierSession[StateT]):
             self._decide(probabilities if self.batch_size is not None else probabilities.unsqueeze(0))
         return probabilities
 
-    def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Tensor] | None:
+    def _request(self, item: Any, extras: dict[str, Any]) -> Request | None:
         given, channels = np.asarray(item), len(self._mean)
         if channels == 1 and given.ndim == 1:
             given = given[:, np.newaxis]
@@ -100,7 +101,7 @@ class LabelledSession(ClassifierSession[StateT]):
             return None
         with np.errstate(over="ignore"):
             scaled = (given.astype(np.float64) - self._mean) / self._deviation
-        return super()._turns(turns, scaled, extras)
+        return super()._request(scaled, extras)
 
     def finish(self) -> Tensor:
         """Return the class probabilities of series that end here, as `predict_proba` gives them.

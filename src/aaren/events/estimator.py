@@ -63,6 +63,7 @@ from aaren.files.checksums import CHECKSUMS_FILE, write_files
 from aaren.files.stdio import write_line
 from aaren.nn.conv import Conv
 from aaren.stream.saved import load_model, save_model
+from aaren.stream.state import state_from_bytes, state_to_bytes
 from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
@@ -430,7 +431,7 @@ class AarenEventForecaster(Estimator):
         self.model_.preprocessing = self._learned()
         save_model(self.model_, folder / MODEL)
         files = {
-            STATE: self.state_.to_bytes(fingerprint=self.model_.fingerprint()),
+            STATE: state_to_bytes(self.state_, fingerprint=self.model_.fingerprint()),
             DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
         }
         write_files(folder, files, others=[f"{MODEL}/{CHECKSUMS_FILE}"])
@@ -456,7 +457,7 @@ class AarenEventForecaster(Estimator):
         }
         gain, error = described["gain"]
         found.gain_, found.num_updates_ = (float(gain), float(error)), int(described["num_updates"])
-        found.state_ = EventState.from_bytes(
+        found.state_ = state_from_bytes(
             files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
         )
         if len(found.sequences_) != len(found.state_.time):

@@ -23,7 +23,8 @@ from aaren.nn.state import State
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import BAD_TIME, is_traced, require
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Session, Turns, read_numbers
+from aaren.stream.engine import Request
+from aaren.stream.session import Session, read_numbers
 from aaren.stream.whole import WholeStep, names_in
 
 Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
@@ -330,12 +331,12 @@ class EventStream(Session[EventState]):
         state = self.state
         check_model_state(state, EventState, times.shape[0])
         self._require_later(times - self._start_clock(times, state, real).time, real, times)
-        native = self._native
-        if native is not None and native.is_usable:
-            self._offer(times, marks, real)
-            answer = self._push_checked(times, marks, real)
-            if answer is not None:
-                return answer
+        if self._native is not None:
+            self._offer(times, marks, real, state)
+            names, values = ((), [times, marks]) if real is None else (("mask",), [times, marks, real])
+            parts = self._run_native(Request(names, values))
+            if parts is not None:
+                return self._answer(parts)
         with torch.no_grad():
             coming, new = self._advance(times, marks, real, state)
         self._require_finite_answer(new.output)
@@ -367,7 +368,7 @@ class EventStream(Session[EventState]):
             time=times.clone() if real is None else torch.where(real, times, new.time)
         )
 
-    def _offer(self, times: Tensor, marks: Tensor, real: Tensor | None) -> None:
+    def _offer(self, times: Tensor, marks: Tensor, real: Tensor | None, state: EventState) -> None:
         """Make a program for events like these."""
         assert self._native is not None
         has_mask = real is not None
@@ -380,53 +381,38 @@ class EventStream(Session[EventState]):
         examples = [times[:1], torch.zeros_like(marks[:1])]
         if real is not None:
             examples.append(torch.ones_like(real[:1]))
-        self._native.compile(("mask",) if has_mask else (), run, examples, self.state, count=len(times))
-
-    def _push_checked(self, times: Tensor, marks: Tensor, real: Tensor | None) -> NextEvent | None:
-        """Take in checked events on the native engine; None: torch is to take them."""
-        native = self._native
-        assert native is not None
-        if not native.holds(() if real is None else ("mask",), len(times)):
-            return None
-        if not self._is_packed:
-            if not native.pack(self.state):
-                return None
-            self._is_packed = True
-        for place, value in zip(native.buffers.inputs, (times, marks, real), strict=False):
-            place.copy_(value)  # type: ignore[arg-type]  # there is a place for a mask only with a mask
-        return self._answer() if native.run() == 0 else None
+        self._native.compile(("mask",) if has_mask else (), run, examples, state)
 
     def _push_fast(self, time: object, mark: object) -> NextEvent | None:
         """Take in one event of one stream, given as plain numbers that are clearly fine."""
         native = self._native
         assert native is not None
         is_plain = type(time) in (float, int) and type(mark) is int and self.batch_size is None
-        if not is_plain or self._coming is None or not self._is_packed or not native.holds((), 1):
+        if not is_plain or self._coming is None or self._words is None:
             return None
-        inputs = native.buffers.input_arrays
-        try:
-            inputs[0][0], inputs[1][0] = time, mark
-        except OverflowError:
+        parts = native.run_plain(self._words, (), [time, mark])  # type: ignore[list-item]  # numbers, by their types
+        if parts is None:
             return None
-        return self._answer() if native.run() == 0 else None
+        self.count += 1
+        return self._answer(parts)
 
-    def _turns(self, turns: Turns, item: Any, extras: dict[str, Any]) -> list[NextEvent] | None:
+    def _request(self, item: Any, extras: dict[str, Any]) -> Request | None:
         if self._coming is None or not extras.keys() <= {"mark"}:
             return None
         num_marks = self.forecaster.num_marks
         marks = np.asarray(extras.get("mark", np.zeros(len(item), np.int64) if num_marks == 1 else None))
         if marks.dtype.kind not in "iuf" or not ((marks >= 0) & (marks < num_marks) & (marks % 1 == 0)).all():
             return None
-        found = self._run_turns(turns, [item, marks.astype(np.int64)])
-        return None if found is None else _split(self._coming, found)
+        return Request((), [item, marks.astype(np.int64)])
 
-    def _answer(self) -> NextEvent:
-        """Return the answer of the native engine."""
-        assert self._native is not None
+    def _answers(self, parts: list[Tensor]) -> list[NextEvent]:
         assert self._coming is not None
-        self._state = None
-        self.count += 1
-        coming = _with_parts(self._coming, self._native.outputs())
+        return _split(self._coming, parts)
+
+    def _answer(self, parts: list[Tensor]) -> NextEvent:
+        """Return the answer of a program."""
+        assert self._coming is not None
+        coming = _with_parts(self._coming, parts)
         return coming[0] if self.batch_size is None else coming
 
     @property

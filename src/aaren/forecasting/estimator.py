@@ -38,11 +38,12 @@ from aaren.forecasting.frames import (
     read_frame,
     write_frame,
 )
-from aaren.forecasting.lagged import LagForecaster, LagState
+from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import Choice, window_moments
 from aaren.forecasting.whole import lag_step
 from aaren.stream.saved import load_model, model_files
+from aaren.stream.state import state_from_bytes, state_to_bytes
 from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class AarenForecaster(Estimator, LiveSeries):
         }
         files = {
             **model_files(self.model_),
-            STATE: self.state_.to_bytes(fingerprint=self.model_.fingerprint()),
+            STATE: state_to_bytes(self.state_, fingerprint=self.model_.fingerprint()),
             DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
         }
         if self.sums_ is not None:
@@ -412,7 +413,7 @@ class AarenForecaster(Estimator, LiveSeries):
         found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
         profile, weights = described["choice"]
         found.choice_ = Choice(profile=profile, weights=weights, scores={})
-        found.state_ = LagState.from_bytes(
+        found.state_ = state_from_bytes(
             files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
         )
         if len(ids) != model.config.num_series or len(set(ids)) != len(ids):

@@ -30,6 +30,7 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops import ScanState, read, scan_attention, step
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
+from aaren.stream.engine import Request
 from aaren.stream.session import Item, Session, Steppable, largest
 from aaren.stream.whole import WholeStep, calendar_marks, names_in, scaled_by
 
@@ -350,7 +351,8 @@ class ForecastSession(Session[StreamingState]):
             extras["marks"] = self._marks(date)
         return super().push(item, **extras)
 
-    _turns = Session._turns  # with `date` there is no program, and `push` is asked
+    def _request(self, item: Any, extras: dict[str, Any]) -> Request | None:
+        return None if "date" in extras else super()._request(item, extras)
 
     def _marks(self, date: object) -> NDArray[np.float32]:
         try:

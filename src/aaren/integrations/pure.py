@@ -5,7 +5,6 @@ from any thread.
 Kafka Streams and Flink can do the same through the C file of `aaren export --to c`.
 """
 
-import hashlib
 import io
 import tempfile
 import threading
@@ -20,10 +19,9 @@ import torch
 
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError, DataError, StateError
-from aaren.stream.layout import StateLayout
+from aaren.stream.pool import open_session
 from aaren.stream.rows import RowPath
-
-MARK_BYTES = 8  # in front of a state: whose it is
+from aaren.stream.state import Layout, Words, words_from_bytes, words_to_bytes
 
 
 class PureStep:
@@ -37,10 +35,9 @@ class PureStep:
     def __init__(self, rows: RowPath, *, time: str = "") -> None:
         self.rows, self._clock = rows, time or rows.time
         self._guard = threading.Lock()  # of the session, in which one call at a time computes
-        self._session = rows.model.stream(1)
-        self._layout = StateLayout(self._session.state)
-        whose = f"{self._session.model.fingerprint()} {self._layout.describe()}"
-        self._mark = hashlib.sha256(whose.encode()).digest()[:MARK_BYTES]
+        self._session = open_session(rows.model)
+        self._layout, self._fingerprint = Layout(self._session.state), self._session.fingerprint
+        self._empty = self._layout.pack(self._session.state)
 
     def __call__(self, state: bytes, row: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """Take in one row; the state of a new stream is b""."""
@@ -51,44 +48,26 @@ class PureStep:
         """Take in rows of one stream in their order: all, or none if one is refused."""
         if not rows:
             return state, []
-        block = self._open(state)
+        words, count = self._open(state)
         read = [self.rows.read(row, self._clock) for row in rows]
-        items = [item for item, _ in read]
         names = list(read[0][1])
         if any(list(others) != names for _, others in read):
             raise DataError("all rows of a call have the same fields.")
-        extras = {name: [others[name] for _, others in read] for name in names}
+        items = np.asarray([item for item, _ in read])
+        extras = {name: np.asarray([others[name] for _, others in read]) for name in names}
         with self._guard:
-            answers, block = self._step(block, items, extras)
-        return self._mark + block.numpy().tobytes(), self.rows.answers(answers, rows, self._clock)
+            answers = self._session.run(words, [1] * len(rows), items, **extras)
+        block = words_to_bytes(words, self._layout, fingerprint=self._fingerprint, count=count + len(rows))
+        return block, self.rows.answers(answers, rows, self._clock)
 
-    def _step(
-        self, block: torch.Tensor, items: list[Any], extras: Mapping[str, list[Any]]
-    ) -> tuple[list[Any], torch.Tensor]:
-        """Return the answers after each item, and the state after the last."""
-        arrays: dict[str, Any] = {name: np.asarray(values) for name, values in extras.items()}
-        found = self._session.push_turns(
-            block, self._layout.parts, [1] * len(items), np.asarray(items), **arrays
-        )
-        if found is not None:
-            return list(found), block
-        self._session.batch_size = 1
-        self._session.state = self._layout.unpack(block)
-        answers = []
-        for place, item in enumerate(items):
-            one = {name: [values[place]] for name, values in extras.items()}
-            answers.append(self._session.push([item], **one)[0])
-        return answers, self._layout.pack(self._session.state)
-
-    def _open(self, state: bytes) -> torch.Tensor:
-        if not state:
-            return self._layout.empty.clone()
-        if state[:MARK_BYTES] != self._mark or len(state) != MARK_BYTES + self._layout.nbytes:
-            raise StateError(
-                "these bytes are no state of this model: keep them with the weights that made them, or begin "
-                'with b"".'
-            )
-        return torch.frombuffer(bytearray(state[MARK_BYTES:]), dtype=torch.uint8).view(1, -1)
+    def _open(self, state: bytes) -> tuple[Words, int]:
+        """Return the state in bytes, and how many rows it has had."""
+        if state == b"":
+            return self._empty.copy(), 0
+        words, count = words_from_bytes(state, self._layout, fingerprint=self._fingerprint)
+        if len(words) != 1:
+            raise StateError(f"expected the state of one stream; got {len(words)}.")
+        return words, count
 
 
 def pack_run(run: str | Path) -> bytes:

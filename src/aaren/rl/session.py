@@ -23,8 +23,9 @@ from aaren.nn import KVCache
 from aaren.nn.checks import wrong_kind
 from aaren.ops.tracing import is_traced, require
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
+from aaren.stream.engine import Request
 from aaren.stream.rows import RowPath, number, numbers
-from aaren.stream.session import Item, Session, Turns, largest, largest_of, read_numbers
+from aaren.stream.session import Item, Session, largest, largest_of, read_numbers
 
 CONTEXTS = ("window", "carried", "reset")
 Memory: TypeAlias = DecisionState | StepWindow
@@ -102,9 +103,11 @@ class PolicySession(Session[PolicyState]):
         if reward is not None:
             gained = self._read("reward", reward, (size,))
         left = self._left(state, gained)
-        is_usual = real is None and action is None and self._native is not None
-        if is_usual and (actions := self._act_native(seen, gained)) is not None:
-            return actions
+        if real is None and action is None and self._native is not None:
+            self._native.compile((), self.act, [seen[:1], gained[:1]], state)
+            parts = self._run_native(Request((), [seen, gained]))
+            if parts is not None:
+                return self._as_actions(parts[0])
         carried_out = None if action is None else self._read("action", action, self._action_shape(size))
         with torch.no_grad():
             states = self._held("observation", seen, self.policy.normalise(seen), real)
@@ -133,11 +136,6 @@ class PolicySession(Session[PolicyState]):
             return actions
         return int(chosen[0]) if self.policy.config.is_discrete else actions[0]  # type: ignore[index]  # (1, a)
 
-    def _offer(self, seen: Tensor, gained: Tensor) -> None:
-        """Make a program of what a push does."""
-        assert self._native is not None
-        self._native.compile((), self.act, [seen[:1], gained[:1]], self.state, count=len(seen))
-
     def act(self, inputs: list[Tensor], state: PolicyState) -> tuple[list[Tensor], PolicyState]:
         """Take in observations (b, state size) and rewards (b,); return actions, and what they are read from.
 
@@ -152,33 +150,14 @@ class PolicySession(Session[PolicyState]):
         memory = self.context.record_actions(memory, self.policy.to_unit(chosen), None)
         return [chosen, outputs], PolicyState(memory, left, state.timestep + 1)
 
-    def _act_native(self, seen: Tensor, gained: Tensor) -> Actions | None:
-        """Act on the native engine; None: torch is to do it, or to say what is wrong."""
-        native = self._native
-        assert native is not None
-        self._offer(seen, gained)
-        if not native.is_usable or not native.holds((), len(seen)):
-            return None
-        if not self._is_packed:
-            if not native.pack(self.state):
-                return None
-            self._is_packed = True
-        for place, value in zip(native.buffers.inputs, (seen, gained), strict=True):
-            place.copy_(value)
-        if native.run():
-            return None
-        self._state = None
-        self.count += 1
-        return self._as_actions(native.output())
-
-    def _turns(self, turns: Turns, item: Item, extras: dict[str, Item]) -> Sequence[Any] | None:
+    def _request(self, item: Any, extras: dict[str, Any]) -> Request | None:
         if not extras.keys() <= {"reward"}:
             return None
         gained = extras.get("reward")
-        if gained is None:
-            gained = np.zeros(sum(turns.sizes))
-        found = self._run_turns(turns, [item, gained])
-        return None if found is None else list(found[0].numpy())
+        return Request((), [item, np.zeros(len(item)) if gained is None else gained])
+
+    def _answers(self, parts: list[Tensor]) -> Sequence[Any]:
+        return list(parts[0].numpy())
 
     def replay(self, observations: Item, actions: Item, rewards: Item) -> None:
         """Take over episodes played by another policy, as if every step had been pushed.

@@ -66,6 +66,7 @@ class Artifact:
     @property
     def block(self) -> bytes:
         """The state, as it may be saved."""
+        self._functions.aaren_seal(ctypes.c_void_p(self._start))
         return ctypes.string_at(self._start, len(self.state) - 8)
 
     @block.setter

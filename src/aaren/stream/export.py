@@ -3,12 +3,11 @@
 The C that is written is the runtime that also runs the native engine, and the model's program as tables.
 """
 
-import hashlib
 import json
 import keyword
 import re
-import struct
 import subprocess
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -25,7 +24,6 @@ from aaren.errors import (
     ConfigError,
     DataError,
     MissingDependencyError,
-    StateError,
     unknown_name,
 )
 from aaren.files.atomic import write_bytes, write_text
@@ -33,7 +31,8 @@ from aaren.nn.state import convert
 from aaren.stream import onnx
 from aaren.stream.artifact import WEIGHTS_FILE, compare
 from aaren.stream.native.engine import NativeStep, compile_step
-from aaren.stream.native.program import Leaf, Program
+from aaren.stream.native.program import Program
+from aaren.stream.state import FORMAT_VERSION, HEAD, Layout, Leaf, name_of
 from aaren.stream.whole import Exportable, WholeStep, find_whole_step
 from aaren.version import __version__
 
@@ -63,7 +62,7 @@ class Exported:
     folder: Path
     files: list[str]
     manifest: dict[str, Any]
-    states: "StateBlocks"
+    step: NativeStep
     largest_difference: float | None = None
     loss: float | None = None  # mean difference, of the largest answer
 
@@ -119,11 +118,11 @@ def export_stream(
         onnx.write_onnx(folder / onnx.FILE, whole, manifest)
         written = [onnx.FILE]
     else:
-        written = _write_c(folder, whole, program, leaves, has_file=weights_file)
+        written = _write_c(folder, whole, program, step.layout, leaves, has_file=weights_file)
     if to == "wasm":
         written += _write_wasm(folder, whole, program)
     write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
-    exported = Exported(folder, [*written, "manifest.json"], manifest, StateBlocks(step, whole.fingerprint))
+    exported = Exported(folder, [*written, "manifest.json"], manifest, step)
     if check is not None:
         exported.largest_difference, exported.loss = compare(whole, folder, program, check, to=to)
         if weights == "float32" and exported.largest_difference > TOLERANCE:
@@ -151,13 +150,13 @@ def describe(whole: WholeStep, program: Program, *, to: str, weights: str) -> di
         ]
 
     return {
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "aaren_version": __version__,
         "to": to,
         "fingerprint": whole.fingerprint,
         "weights": weights,
         "weight_bytes": len(program.weights),
-        "state_bytes": program.state_bytes + HEADER_BYTES,
+        "state_bytes": program.state_bytes + HEAD.size,
         "stack_bytes": stack_bytes(program),
         "largest_input": whole.largest,
         "inputs": part(list(whole.inputs), program.inputs),
@@ -170,57 +169,12 @@ def stack_bytes(program: Program) -> int:
     return program.scratch_bytes + program.input_bytes + program.output_bytes + 16
 
 
-HEADER = struct.Struct("<IIQQQ")  # magic, version, fingerprint, checksum, count of steps or bytes
-HEADER_BYTES = HEADER.size
-STATE_MAGIC, WEIGHTS_MAGIC = 0x4E524141, 0x57524141  # "AARN" and "AARW"
-
-
-def sum_words(*parts: bytes) -> int:
-    """Return the checksum of exported C: of words of 8 bytes, little end first."""
-    found = 0x9E3779B97F4A7C15
-    for word in np.frombuffer(b"".join(parts), "<u8").tolist():
-        found = ((found ^ word) * 0xFF51AFD7ED558CCD) % 2**64
-        found ^= found >> 32
-    return found
-
-
-def _number_of(fingerprint: str) -> int:
-    return int.from_bytes(hashlib.sha256(fingerprint.encode()).digest()[:8], "big")
-
-
-class StateBlocks:
-    """States between torch and exported C or WebAssembly, in mid-stream.
-
-    Args:
-        step: the compiled step.
-        fingerprint: of the model.
-    """
-
-    def __init__(self, step: NativeStep[Any], fingerprint: str) -> None:  # Any: the model's own state
-        self.step, self._fingerprint = step, _number_of(fingerprint)
-
-    def seal(self, state: Any, *, count: int = 0) -> bytes:
-        """Return a state of one stream as the block that exported C takes; count: items so far."""
-        slab = self.step.slab(1)
-        self.step.pack(state, slab)
-        payload = slab.memory.numpy().tobytes()
-        start, end = struct.pack("<IIQ", STATE_MAGIC, 1, self._fingerprint), struct.pack("<Q", count)
-        return start + struct.pack("<Q", sum_words(start, end, payload)) + end + payload
-
-    def open(self, block: bytes) -> Any:
-        """Return the state in a block; refuses one that is damaged or of another model."""
-        slab = self.step.slab(1)
-        is_ours = len(block) == HEADER_BYTES + slab.memory.shape[1]
-        if is_ours:
-            magic, version, fingerprint, checksum, _ = HEADER.unpack_from(block)
-            is_ours = (magic, version, fingerprint) == (STATE_MAGIC, 1, self._fingerprint)
-            is_ours = is_ours and checksum == sum_words(block[:16], block[24:])
-        if not is_ours:
-            raise StateError(
-                "the state is damaged, or of another model: only the model that made it takes it."
-            )
-        slab.memory.copy_(torch.frombuffer(bytearray(block[HEADER_BYTES:]), dtype=torch.uint8).unsqueeze(0))
-        return self.step.unpack(slab)
+def weights_block(whole: WholeStep, program: Program) -> tuple[bytes, int]:
+    """Return the weights behind a head like that of a state, and its checksum."""
+    content = _padded(program.weights)
+    fields = (b"AARW", FORMAT_VERSION, name_of(whole.fingerprint), 0, len(content), 0)
+    checksum = zlib.crc32(content, zlib.crc32(HEAD.pack(*fields, 0, 0)))
+    return HEAD.pack(*fields, checksum, 0) + content, checksum
 
 
 def identifier(name: str) -> str:
@@ -256,7 +210,7 @@ def _member(name: str, leaf: Leaf) -> str:
 
 
 def _write_c(
-    folder: Path, whole: WholeStep, program: Program, leaves: list[Tensor], *, has_file: bool
+    folder: Path, whole: WholeStep, program: Program, layout: Layout, leaves: list[Tensor], *, has_file: bool
 ) -> list[str]:
     """Write sources, an example, a Makefile and a wrapper for Python."""
     native = resources.files("aaren.stream.native")
@@ -264,7 +218,7 @@ def _write_c(
         "aaren_runtime.h": (native / "runtime.h").read_text(encoding="utf-8"),
         "aaren_runtime.c": (native / "runtime.c").read_text(encoding="utf-8"),
         "aaren_model.h": _header(whole, program, has_file=has_file),
-        "aaren_model.c": _tables(whole, program, leaves, has_file=has_file),
+        "aaren_model.c": _tables(whole, program, layout, leaves, has_file=has_file),
         "main.c": _template("main.c.txt"),
         "Makefile": _template("Makefile.txt"),
         "CMakeLists.txt": _template("CMakeLists.txt"),
@@ -282,15 +236,8 @@ def _write_c(
     for name in {"aaren_weights.c", WEIGHTS_FILE} - files.keys():
         (folder / name).unlink(missing_ok=True)  # of another export
     if has_file:
-        write_bytes(folder / WEIGHTS_FILE, _weight_block(whole, program))
+        write_bytes(folder / WEIGHTS_FILE, weights_block(whole, program)[0])
     return [*files, *[WEIGHTS_FILE] * has_file]
-
-
-def _weight_block(whole: WholeStep, program: Program) -> bytes:
-    """Return the weights behind their header."""
-    content = _padded(program.weights)
-    head = (WEIGHTS_MAGIC, 1, _number_of(whole.fingerprint), sum_words(content), len(content))
-    return HEADER.pack(*head) + content
 
 
 def _template(name: str) -> str:
@@ -309,9 +256,9 @@ def _header(whole: WholeStep, program: Program, *, has_file: bool) -> str:
         inputs=inputs,
         outputs=outputs,
         names=counts,
-        state_bytes=program.state_bytes + HEADER_BYTES,
+        state_bytes=program.state_bytes + HEAD.size,
         fingerprint=c_string(whole.fingerprint),
-        weights_file=f"#define AAREN_WEIGHT_BYTES {len(_padded(program.weights)) + HEADER_BYTES} "
+        weights_file=f"#define AAREN_WEIGHT_BYTES {len(_padded(program.weights)) + HEAD.size} "
         f"/* of weights.bin */\n" * has_file,
         given="const void *weights, " * has_file,
         check_weights="/* Once, after weights.bin was read or mapped to a place aligned to 8: AAREN_OK, or "
@@ -319,7 +266,9 @@ def _header(whole: WholeStep, program: Program, *, has_file: bool) -> str:
     )
 
 
-def _tables(whole: WholeStep, program: Program, leaves: list[Tensor], *, has_file: bool) -> str:
+def _tables(
+    whole: WholeStep, program: Program, layout: Layout, leaves: list[Tensor], *, has_file: bool
+) -> str:
     def braces(values: Sequence[object]) -> str:
         return "{" + ", ".join(map(str, values)) + "}"
 
@@ -357,7 +306,7 @@ def _tables(whole: WholeStep, program: Program, leaves: list[Tensor], *, has_fil
         if names
     )
     inputs, outputs = program.input_fields(), program.output_fields()
-    check = _template("weights_file.c.txt").format(weight_sum=f"0x{sum_words(_padded(program.weights)):016x}")
+    check = _template("weights_file.c.txt").format(weight_sum=f"0x{weights_block(whole, program)[1]:08x}u")
     return _template("aaren_model.c.txt").format(
         ops="\n".join(rows),
         num_ops=len(program.ops),
@@ -371,7 +320,8 @@ def _tables(whole: WholeStep, program: Program, leaves: list[Tensor], *, has_fil
         output_bytes=program.output_bytes,
         scratch_bytes=program.scratch_bytes,
         output_at=program.output_at,
-        fingerprint=f"0x{_number_of(whole.fingerprint):016x}",
+        fingerprint=f"0x{name_of(whole.fingerprint):016x}",
+        layout=f"0x{layout.checksum:08x}u",
         labels=labels,
         weights="" if has_file else "extern const uint32_t aaren_weights[];",
         check_weights=check * has_file,
@@ -425,6 +375,7 @@ def _write_wasm(folder: Path, whole: WholeStep, program: Program) -> list[str]:
         "aaren_step",
         "aaren_reset",
         "aaren_check",
+        "aaren_seal",
         "malloc",
     )
     stack = SPARE_STACK + -(-stack_bytes(program) // 16) * 16

@@ -25,6 +25,7 @@ from aaren.stream.native.assemble import simplify
 from aaren.stream.native.lower import Lowering
 from aaren.stream.native.program import BAD_INDEX, BAD_INPUT, BAD_OUTPUT, CODES, PANEL, REDUCTIONS, Op
 from aaren.stream.native.record import LoweringError, Recording, Ref, record
+from aaren.stream.state import HEAD, Block, Layout, layout_of, read_blocks, seal, state_to_bytes
 from aaren.stream.whole import WholeStep
 
 OPSET, IR_VERSION = 20, 10
@@ -87,14 +88,17 @@ def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
         ir_version=IR_VERSION,
         producer_name="aaren",
     )
-    first = {
-        f"past.{name}": {
+    parts = [
+        {
+            "name": name,
             "type": str(leaf.dtype).removeprefix("torch."),
-            "shape": list(leaf.shape[1:]),
-            "base64": base64.b64encode(leaf.detach().contiguous().numpy().tobytes()).decode(),
+            "shape": leaf.shape,
+            "offset": leaf.offset,
         }
-        for name, leaf in zip(names, leaves, strict=True)
-    }
+        for name, leaf in zip(names, Layout(whole.state).leaves, strict=True)
+    ]
+    block = state_to_bytes(whole.state, fingerprint=whole.fingerprint)
+    first = {"parts": parts, "block": base64.b64encode(block).decode()}
     helper.set_model_props(made, {"manifest": json.dumps(manifest), "initial_state": json.dumps(first)})
     onnx.checker.check_model(made)
     write_bytes(path, made.SerializeToString())
@@ -126,13 +130,14 @@ class OnnxStream:
         self._value = onnxruntime.OrtValue.ortvalue_from_numpy  # which on a CPU is the array's own memory
         kept = self._session.get_modelmeta().custom_metadata_map
         self.manifest = json.loads(kept["manifest"])
-        self._first = {
-            name: np.frombuffer(base64.b64decode(part["base64"]), part["type"]).reshape(part["shape"])
-            for name, part in json.loads(kept["initial_state"]).items()
-        }
-        shapes = {name: (count, *row.shape) for name, row in self._first.items()}
+        first = json.loads(kept["initial_state"])
+        self._parts: list[dict[str, Any]] = first["parts"]
+        self._empty = base64.b64decode(first["block"])
+        self._fingerprint = str(self.manifest.get("fingerprint", ""))
+        (block,) = read_blocks(self._empty, fingerprint=self._fingerprint, layout=layout_of(self._empty))
+        self._first = self._split([block])
         self._states = [
-            {name: np.empty(shapes[name], row.dtype) for name, row in self._first.items()} for _ in range(2)
+            {name: np.repeat(part, count, axis=0) for name, part in self._first.items()} for _ in range(2)
         ]
         self._inputs: dict[str, NDArray[Any]] = {}
         self._bindings: list[Any] = []  # of onnxruntime: from the first state to the second, and back
@@ -151,6 +156,38 @@ class OnnxStream:
     def state(self, given: Mapping[str, NDArray[Any]]) -> None:
         for name, part in self._states[0].items():
             np.copyto(part, given[name], casting="no")
+
+    @property
+    def blocks(self) -> bytes:
+        """The states as blocks, end to end."""
+        blocks = []
+        for stream in range(len(next(iter(self._states[0].values())))):
+            payload = bytearray(len(self._empty) - HEAD.size)
+            for part in self._parts:
+                content = self._states[0][f"past.{part['name']}"][stream].tobytes()
+                payload[part["offset"] : part["offset"] + len(content)] = content
+            blocks.append(seal(bytes(payload), fingerprint=self._fingerprint, layout=layout_of(self._empty)))
+        return b"".join(blocks)
+
+    @blocks.setter
+    def blocks(self, blob: bytes) -> None:
+        self.state = self._split(
+            read_blocks(blob, fingerprint=self._fingerprint, layout=layout_of(self._empty))
+        )
+
+    def _split(self, blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
+        """Return the parts of the states in blocks."""
+        return {
+            f"past.{part['name']}": np.stack(
+                [
+                    np.frombuffer(
+                        block.payload, part["type"], int(np.prod(part["shape"], dtype=int)), part["offset"]
+                    ).reshape(part["shape"])
+                    for block in blocks
+                ]
+            )
+            for part in self._parts
+        }
 
     def step(self, inputs: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """Take in one item of each stream; return the codes and the answers by name."""

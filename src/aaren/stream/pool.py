@@ -14,15 +14,15 @@ from numbers import Integral
 from pathlib import Path
 from reprlib import repr as short
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.errors import AarenError, ConfigError, DataError, StateError
-from aaren.stream.layout import WORD, StateLayout, Words, as_bytes, as_words
-from aaren.stream.session import Session, read_numbers
+from aaren.stream.session import Session, Steppable, read_numbers
+from aaren.stream.state import Layout, Words, seal, words_from_bytes
 from aaren.stream.store import Row, StateStore
 
 LEAVING_SHARE = 16  # when streams must make room, one in so many of those in memory leave together
@@ -43,7 +43,8 @@ class StreamPool:
     Methods may be called from several threads; one process at a time holds the file.
 
     Args:
-        model: anything with `stream()`: a model, an estimator, a policy. Its state must have a constant size.
+        model: anything with `stream()`: a model, an estimator, a policy; or a module with the verbs of
+            `Steppable`, such as an `Encoder`. Its state must have a constant size.
         path: the file of states, made if need be. It remembers the weights, and refuses others.
         capacity: how many streams are kept in memory; the least recently used ones wait in the file.
 
@@ -58,23 +59,27 @@ class StreamPool:
     >>> folder.cleanup()
     """
 
-    def __init__(self, model: Streamable, path: str | Path, *, capacity: int = 65_536) -> None:
+    def __init__(
+        self, model: Streamable | Steppable[Any], path: str | Path, *, capacity: int = 65_536
+    ) -> None:
         with self._begun(model, path, capacity):
             self._require_same_model()
 
     @contextlib.contextmanager
-    def _begun(self, model: Streamable, path: str | Path, capacity: int) -> Iterator[None]:
+    def _begun(self, model: Streamable | Steppable[Any], path: str | Path, capacity: int) -> Iterator[None]:
         """Open the file, and give it back if what follows fails."""
         given: object = capacity  # whatever the type says
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise ConfigError(f"capacity must be a number of streams, at least 1; got {capacity!r}.")
         self.capacity = capacity
-        self._session = model.stream(1)
-        self._layout = StateLayout(self._session.state)
-        self._device = next(iter(self._session.model.parameters())).device
+        self._session = open_session(model)
+        self._layout = Layout(self._session.state)
         self._lock = threading.RLock()
-        words = -(-self._layout.nbytes // WORD)
-        self._slab = np.empty((capacity, words), np.uint64)  # the system gives a page when it is written to
+        self._fingerprint = self._session.fingerprint
+        self._empty = self._layout.pack(self._session.state)[0]
+        self._slab = np.empty(
+            (capacity, len(self._empty)), np.uint64
+        )  # the system gives a page when it is written to
         self._store = StateStore(Path(path))
         try:
             self._return_to_commit()
@@ -108,7 +113,7 @@ class StreamPool:
         self.offset = self.committed
 
     def _require_same_model(self) -> None:
-        fingerprint, layout = self._session.model.fingerprint(), self._layout.describe()
+        fingerprint, layout = self._fingerprint, self._layout.text
         known = self._store.facts.get("fingerprint")
         if known is None:
             self._store.commit(fingerprint=fingerprint, layout=layout)
@@ -126,7 +131,7 @@ class StreamPool:
     @classmethod
     def upgrade(
         cls,
-        model: Streamable,
+        model: Streamable | Steppable[Any],
         path: str | Path,
         *,
         capacity: int = 65_536,
@@ -151,8 +156,7 @@ class StreamPool:
             pool._count = pool.offset = 0
             for keys, items, extras in replay:
                 pool.push(keys, items, **extras)
-            fingerprint, layout = pool._session.model.fingerprint(), pool._layout.describe()
-            pool.commit(offset, fingerprint=fingerprint, layout=layout)
+            pool.commit(offset, fingerprint=pool._fingerprint, layout=pool._layout.text)
         return pool
 
     def push(
@@ -267,26 +271,28 @@ class StreamPool:
         numbers: dict[str, int] = {}
         of_key = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
         names = list(numbers)
-        order, sizes = None, [len(keys)]
+        order, sizes, of_item = None, [len(keys)], keys
         if len(names) < len(keys):
             streams, order, sizes = _turns(of_key)
             names = [names[stream] for stream in streams.tolist()]
             given = {name: _pick(some, order) for name, some in given.items()}
-            numbered = [numbered[place] for place in order.tolist()]
+            numbered, of_item = ([part[place] for place in order.tolist()] for part in (numbered, keys))
         extras = dict(given)
         items = extras.pop("")
         rows = [self._rows.get(key, -1) for key in names]
         block, loaded, num_new = self._gather(names, rows)
-        output = self._session.push_turns(as_bytes(block), self._layout.parts, sizes, items, **extras)
-        found: list[Any] = [] if output is None else list(output)
-        if output is None:
-            for size in sizes:
-                some = slice(len(found), len(found) + size)
-                picked = {name: part[some] for name, part in extras.items()}
-                answers, block[:size] = self._step(
-                    names[:size], numbered[some], block[:size].copy(), items[some], picked
-                )
-                found += answers
+        try:
+            found = self._session.run(block, sizes, items, **extras)
+        except AarenError as error:
+            if error.item is None:
+                raise
+            number = numbered[error.item]
+            named = type(error)(
+                f"item {number} of this push, of stream {short(of_item[error.item])}: {error} Nothing of the "
+                f"push was taken in."
+            )
+            named.item = number
+            raise named from error
         if order is not None:
             ordered: list[Any] = [None] * len(keys)
             for place, answer in zip(order.tolist(), found, strict=True):
@@ -342,7 +348,7 @@ class StreamPool:
         with self._guard:
             (key,) = _read_keys([key])
             block, _, num_new = self._gather([key], [self._rows.get(key, -1)])
-            return None if num_new else self._layout.unpack(as_bytes(block).to(self._device))
+            return None if num_new else self._layout.unpack(block)
 
     def keep_notes(self, notes: Mapping[str, bytes]) -> None:
         """Keep something of your own with states, such as the last answer, until the next note of a stream.
@@ -361,7 +367,8 @@ class StreamPool:
                 elif key in self:
                     (stored,) = self._load([key]).values()
                     with self._undone():
-                        self._store.write([stored._replace(note=note)])
+                        content = self._seal(np.frombuffer(stored.content, np.uint64))
+                        self._store.write([stored._replace(note=note, content=content)])
 
     def note(self, key: str) -> tuple[int, bytes | None]:
         """Return the last `seq` of a stream (-1: none) and what was kept with it."""
@@ -430,32 +437,6 @@ class StreamPool:
         finally:
             self.close()
 
-    def _step(
-        self, keys: list[str], numbers: list[int], block: Words, items: Items, extras: dict[str, Any]
-    ) -> tuple[Iterable[Any], Words]:
-        """Return the answers of one item per stream, and the new states."""
-        session, content = self._session, as_bytes(block)
-        session.batch_size = len(keys)
-        if not session.lend(content, self._layout.parts):
-            session.state = self._layout.unpack(content.to(self._device))
-        try:
-            output: Any = session.push(cast("Any", items), **extras)
-        except AarenError as error:
-            if len(keys) > 1:  # say whose item it is: the first half is tried, then the second
-                middle = len(keys) // 2
-                for half in (slice(middle), slice(middle, None)):
-                    others = {name: given[half] for name, given in extras.items()}
-                    self._step(keys[half], numbers[half], block[half].copy(), items[half], others)
-                raise
-            named = type(error)(
-                f"item {numbers[0]} of this push, of stream {short(keys[0])}: {error} Nothing of the push "
-                f"was taken in."
-            )
-            named.item = numbers[0]
-            raise named from error
-        found = output.unbind() if isinstance(output, Tensor) else [output[i] for i in range(len(keys))]
-        return found, block if session.is_lent else as_words(self._layout.pack(session.state))
-
     def _gather(self, keys: list[str], rows: list[int]) -> tuple[Words, dict[str, Row], int]:
         """Return a copy of the states of streams, what is stored of them, and how many are new: empty."""
         places = np.array(rows)
@@ -464,22 +445,23 @@ class StreamPool:
         if not away:
             return block, {}, 0
         found = self._load([keys[place] for place in away])
-        empty = as_words(self._layout.empty)[0]
         for place in away:
             row = found.get(keys[place])
-            block[place] = empty if row is None else np.frombuffer(row.content, np.uint64)
+            block[place] = self._empty if row is None else np.frombuffer(row.content, np.uint64)
         return block, found, len(away) - len(found)
 
     def _load(self, keys: list[str]) -> dict[str, Row]:
         """Return those of the states that are stored."""
         found = {}
         for row in self._store.load([key for key in keys if key not in self._dropped]):
-            if len(row.content) != self._layout.nbytes:
+            try:
+                words, _ = words_from_bytes(row.content, self._layout, fingerprint=self._fingerprint)
+            except StateError as error:
                 raise StateError(
-                    f"{self.path}: the state of stream {row.key!r} has {len(row.content)} bytes; this "
-                    f"model's have {self._layout.nbytes}. Restore the file from a backup, or drop the stream."
-                )
-            found[row.key] = row
+                    f"{self.path}: the state of stream {row.key!r} is damaged: {error} Restore the file from "
+                    f"a backup, or drop the stream: pool.drop([{row.key!r}])."
+                ) from error
+            found[row.key] = row._replace(content=memoryview(words[0]))
         return found
 
     def _is_stored(self, key: str) -> bool:
@@ -513,7 +495,7 @@ class StreamPool:
             with self._undone():
                 self._store.write(self._stored(spilt), dropped=self._dropped)
                 self._store.write(
-                    Row(key, at, seqs.get(key, -1), notes.get(key), memoryview(content))
+                    Row(key, at, seqs.get(key, -1), notes.get(key), self._seal(content))
                     for key, content in zip(keys[:surplus], block[:surplus], strict=True)
                 )
             self._dropped.clear()
@@ -557,7 +539,11 @@ class StreamPool:
         """Return states in memory as the file keeps them."""
         parts = (part[rows].tolist() for part in (self._keys, self._seen, self._seq, self._notes))
         for row, key, seen, seq, note in zip(rows.tolist(), *parts, strict=True):
-            yield Row(key, seen, seq, note, memoryview(self._slab[row]))
+            yield Row(key, seen, seq, note, self._seal(self._slab[row]))
+
+    def _seal(self, words: Words) -> bytes:
+        """Return the block of a stream; a pool does not count its items."""
+        return seal(words.tobytes(), fingerprint=self._fingerprint, layout=self._layout.checksum)
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
@@ -573,6 +559,14 @@ class StreamPool:
             raise type(error)(
                 f"{error} The pool is back at its last commit: push again from item {self.offset} on."
             ) from error
+
+
+def open_session(model: Streamable | Steppable[Any]) -> Session[Any]:
+    """Open a session of one stream: of anything with `stream()`, or of any module that can be stepped."""
+    if hasattr(model, "stream"):
+        return model.stream(1)
+    folded = model.fold() if hasattr(model, "fold") else model
+    return Session(folded, batch_size=1, engine="auto")
 
 
 def _turns(of_key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:

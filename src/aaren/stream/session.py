@@ -1,24 +1,35 @@
 """Session: a model and the state of its streams, held together for people. Push an item, get an output.
 
-The one place that holds a state in an object; everything beneath passes it as a value. Works for every model
-that can be stepped. Numbers are checked here, before they could spoil a state for ever; shapes in
+The one place that holds a state in an object; everything beneath passes it as a value. Works for every module
+with the verbs of `Steppable`. Numbers are checked here, before they could spoil a state for ever; shapes in
 `aaren.nn.checks`.
+
+A push takes one of two paths: through a program of the native engine (`aaren.stream.engine`), which holds the
+state as blocks; or through `model.step`, which passes it as a value. What a program does not take or refuses
+goes to torch, whose errors say what is wrong.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aaren.errors import ConfigError, DataError, ShapeError, StateError, unknown_name
-from aaren.nn.state import StateBytes, state_from_bytes, state_to_bytes
-from aaren.stream.native.program import Leaf
-from aaren.stream.native.streams import NativeStreams
+from aaren.errors import AarenError, ConfigError, DataError, ShapeError, StateError, unknown_name
+from aaren.nn.state import hash_weights, tensors_of
+from aaren.stream.engine import NativeEngine, Request
+from aaren.stream.state import (
+    Layout,
+    Words,
+    read_state,
+    state_to_bytes,
+    words_from_bytes,
+    words_to_bytes,
+)
 
 ENGINES = ("auto", "torch", "native")
 SAFE_POWER = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
@@ -95,7 +106,7 @@ Item: TypeAlias = Tensor | NDArray[np.generic] | list[float] | list[list[float]]
 
 
 class Steppable(Protocol[StateT_co]):
-    """A model that is stepped along a stream, item by item."""
+    """A model that is stepped along a stream, item by item; it may name its weights by `fingerprint()`."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Give the weights; the first one's dtype and device are those that items are converted to."""
@@ -107,25 +118,15 @@ class Steppable(Protocol[StateT_co]):
     def step(self) -> Callable[..., tuple[Tensor, StateT_co]]:
         """Take in one item per stream: `step(item, state, **extras) -> (output, state)`."""
 
-    def fingerprint(self) -> str:
-        """Return a short name of the weights."""
-
-
-class Turns(NamedTuple):
-    """States of streams as they lie in memory, and how many of them have an item in each turn."""
-
-    block: Tensor  # (b, bytes)
-    layout: Sequence[Leaf]
-    sizes: Sequence[int]
-
 
 class Session(Generic[StateT]):
-    """One or more streams under way; made by `model.stream()`.
+    """One or more streams under way; made by `model.stream()`, or of a module with the verbs of `Steppable`.
 
     `state` may be read, kept and set: setting it takes the session back, or on from where another ended.
 
     Args:
-        model: a model for inference, usually folded; with the native engine its weights are read once.
+        model: a model for inference, usually folded; programs of the native engine hold its weights as they
+            are when the first item comes.
         batch_size: how many streams go side by side; None: one, whose items and outputs have no axis for it.
         engine: "torch"; "native", the C runtime, or an error that says why not; "auto": native if possible.
     """
@@ -135,41 +136,43 @@ class Session(Generic[StateT]):
     ) -> None:
         if engine not in ENGINES:
             raise unknown_name("engine", engine, ENGINES)
+        _require_steppable(model)
         self.model = model
         self.batch_size = read_batch_size(batch_size)
         self._weight = next(iter(model.parameters()))
         self._largest = largest(self._weight.dtype)
         self._item_dtype: torch.dtype = getattr(model, "item_dtype", self._weight.dtype)
-        self._native: NativeStreams[StateT] | None = None
+        self._native: NativeEngine | None = None
         if engine != "torch":
-            self._native = NativeStreams(model, largest=self._largest, is_required=engine == "native")
-        self._like: StateT | None = None
-        self._plan: tuple[object, StateBytes] | None = None
+            self._native = NativeEngine(
+                model,
+                fingerprint=lambda: fingerprint_of(model),
+                largest=self._largest,
+                is_required=engine == "native",
+            )
+        self._is_requestable = _is_requestable(type(self))
         self.count = 0  # pushes so far
-        self._has_turns = _has_turns(type(self))
         self.reset()
 
-    _state: StateT | None  # None: the native engine holds it
-    _is_packed: bool  # whether the native engine holds it too
-    is_lent: bool  # whether it does so in memory that was lent
+    _state: StateT | None  # one of the two holds the state: torch's path
+    _words: Words | None  # or the native engine's
 
     @property
     def engine(self) -> str:
         """What the streams run on: "native" or "torch"; before the first item, what is to be tried first."""
-        return "native" if self._native is not None and self._native.is_usable else "torch"
+        return "torch" if self._native is None or self._native.obstacle else "native"
 
     @property
     def state(self) -> StateT:
         """All that the streams remember, as a value."""
-        if self._state is None:
-            assert self._native is not None
-            self._state = self._native.unpack()
-        return self._state
+        if self._words is None:
+            return cast("StateT", self._state)
+        state: StateT = cast("NativeEngine", self._native).layout.unpack(self._words)  # type: ignore[union-attr]  # it has one
+        return state
 
     @state.setter
     def state(self, state: StateT) -> None:
-        self._state = state
-        self._is_packed = self.is_lent = False
+        self._state, self._words = state, None
 
     def push(self, item: Item, **extras: Item) -> Tensor:
         """Take in one item of every stream and return the model's output after it.
@@ -178,16 +181,22 @@ class Session(Generic[StateT]):
             item: (b, ...), or without b in a session of one stream. Lists, arrays and tensors will do.
             **extras: what else the model's `step` takes, alike: `mask`, `marks`.
         """
-        if self._native is not None and self._native.is_usable:
-            if not extras and self._is_packed and self.batch_size is None:
-                answer = self._native.push_one(item)
+        native = self._native
+        if native is not None and self._words is not None:
+            if not extras and self._words is native.memory and self.batch_size is None:
+                answer = native.run_one(item)
                 if answer is not None:
-                    self._state = None
                     self.count += 1
                     return answer
-            output = self._push_native(item, extras)
-            if output is not None:
-                return output
+            names = tuple(sorted(extras))
+            request = Request(names, [item, *(extras[name] for name in names)])
+            parts = self._run_native(request, has_axis=self.batch_size is not None)
+            if parts is not None:
+                return parts[0][0] if self.batch_size is None else parts[0]
+        return self._push_checked(item, extras)
+
+    def _push_checked(self, item: Item, extras: dict[str, Item]) -> Tensor:
+        """Take in an item after a look at its numbers; make a program for items of its kind."""
         mask = self._mask(extras["mask"]) if "mask" in extras else None
         given = self._tensor("an item", item, mask, dtype=self._item_dtype)
         others = {
@@ -197,16 +206,127 @@ class Session(Generic[StateT]):
         }
         if mask is not None:
             others["mask"] = mask
-        if self._native is not None and self._native.offer(self.model.step, given, others, self.state):
-            output = self._push_native(given if self.batch_size is not None else given[0], extras)
-            if output is not None:
-                return output
+        names = tuple(sorted(others))
+        native, state = self._native, self.state
+        if native is not None and self._fits(given, state):
+            is_new = native.offer(self.model.step, given, others, state)
+            if is_new or (self._words is None and native.knows(names)):
+                parts = self._run_native(Request(names, [given, *(others[name] for name in names)]))
+                if parts is not None:
+                    return parts[0][0] if self.batch_size is None else parts[0]
         with torch.no_grad():
-            output, state = self.model.step(given, self.state, **others)
+            output, state = self.model.step(given, state, **others)
         self._require_finite_answer(output)
         self.state = state
         self.count += 1
         return output.squeeze(0) if self.batch_size is None else output
+
+    def _fits(self, item: Tensor, state: StateT) -> bool:
+        return bool(item.ndim) and count_streams(state) in (None, len(item))
+
+    def _run_native(self, request: Request, *, has_axis: bool = True) -> list[Tensor] | None:
+        """Take in an item of every stream by a program: all or none; None: torch is to take it."""
+        native = self._native
+        if native is None or not native.knows(request.names):
+            return None
+        words = self._words
+        if words is None:
+            try:
+                words = native.pack(self._state)
+            except StateError:  # of another kind than the program's
+                return None
+            if len(words) != self._num_streams:
+                return None
+            self._state, self._words = None, words
+        # Beside others, one stream's bad item leaves all of them as they were.
+        attempt = words if len(words) == 1 else words.copy()
+        taken = native.run(attempt, request, [len(attempt)], has_axis=has_axis)
+        if taken is None or taken.refused:
+            return None
+        self._words = attempt
+        self.count += 1
+        return taken.answers
+
+    def run(self, words: Words, sizes: Sequence[int], item: Any, **extras: Any) -> list[Any]:
+        """Take in items of streams whose states are payloads of blocks, and change these.
+
+        A turn has one item of each of the first streams: the first `sizes[0]` items are of all streams, the
+        next `sizes[1]` of the first `sizes[1]` streams, and so on. An error has the number of its item, and
+        leaves some of the states changed.
+
+        Args:
+            words: the states.
+            sizes: of the turns.
+            item: the items, as `push` of so many streams takes them.
+            **extras: what else `push` takes, alike.
+
+        Returns:
+            The answer after every item, as `push` of one stream gives it.
+        """
+        answers: list[Any] = []
+        native, first, turn = self._native, 0, 0
+        while turn < len(sizes):
+            rest = [part[first:] for part in (item, *extras.values())] if first else [item, *extras.values()]
+            others = dict(zip(extras, rest[1:], strict=True))
+            request = self._request(rest[0], others) if self._is_requestable and native is not None else None
+            taken = None
+            if native is not None and request is not None:
+                taken = native.run(words, request, sizes[turn:])
+            if taken is None:
+                size = sizes[turn]
+                picked = {name: part[:size] for name, part in others.items()}
+                answers += self._step(words, size, first, rest[0][:size], picked)
+                turn, first = turn + 1, first + size
+                continue
+            done = sum(sizes[turn : turn + taken.num_turns])
+            answers += list(self._answers(taken.answers))[:done]
+            for number in taken.refused:
+                stream = number - done + sizes[turn + taken.num_turns - 1]
+                answers[first + number] = self._step_alone(words, stream, first + number, item, extras)
+            turn, first = turn + taken.num_turns, first + done
+        self.count += len(sizes)
+        return answers
+
+    def _step(self, words: Words, size: int, first: int, item: Any, extras: dict[str, Any]) -> list[Any]:
+        """Take in one item of each of the first streams by `push`; returns their answers."""
+        layout = self._layout
+        self.batch_size, self.state = size, layout.unpack(words[:size])
+        try:
+            output: Any = self.push(item, **extras)
+        except AarenError as error:
+            for stream in range(size if size > 1 else 0):  # say whose item it is
+                self._step_alone(words[:size].copy(), stream, stream, item, extras, first=first)
+            error.item = first
+            raise
+        words[:size] = layout.pack(self.state) if self._words is None else self._words
+        return list(output.unbind()) if isinstance(output, Tensor) else [output[i] for i in range(size)]
+
+    def _step_alone(
+        self, words: Words, stream: int, number: int, item: Any, extras: dict[str, Any], *, first: int = 0
+    ) -> Any:
+        """Take in one item of one stream by `push`, whose errors get the number of the item."""
+        layout = self._layout
+        self.batch_size, self.state = 1, layout.unpack(words[stream : stream + 1])
+        one = {name: part[number : number + 1] for name, part in extras.items()}
+        try:
+            output: Any = self.push(item[number : number + 1], **one)
+        except AarenError as error:
+            error.item = first + number
+            raise
+        words[stream] = (layout.pack(self.state) if self._words is None else self._words)[0]
+        return output[0]
+
+    def _request(self, item: Any, extras: dict[str, Any]) -> Request | None:
+        """Return the items of a run as a program takes them; None: `push` is to look at them.
+
+        A class with a `push` of its own says by a `_request` of its own how programs take what it takes.
+        """
+        names = tuple(sorted(extras))
+        return Request(names, [item, *(extras[name] for name in names)])
+
+    def _answers(self, parts: list[Tensor]) -> Sequence[Any]:
+        """Return the answer of every stream, as `push` of one gives it, from the parts of a program's."""
+        return parts[0].unbind()
 
     def reset(self) -> None:
         """Forget all items."""
@@ -214,111 +334,44 @@ class Session(Generic[StateT]):
             self.state = self._empty()
         self.count = 0
 
-    def lend(self, block: Tensor, layout: Sequence[Leaf]) -> bool:
-        """Take over the states of `batch_size` streams as they lie in memory, (b, bytes); False: it cannot.
-
-        The next push changes them there if `is_lent` then says so, and leaves them alone otherwise.
-        """
-        native = self._native
-        if native is None or not native.is_usable or not native.lend(block, layout):
-            return False
-        self._state, self._is_packed, self.is_lent = None, True, True
-        return True
-
-    def push_turns(
-        self, block: Tensor, layout: Sequence[Leaf], sizes: Sequence[int], item: Item, **extras: Item
-    ) -> Sequence[Any] | None:
-        """Take in items of streams whose states lie in memory, and change them there.
-
-        A turn has one item of each of the first streams: the first `sizes[0]` items are of all streams, the
-        next `sizes[1]` of the first `sizes[1]` streams, and so on. Returns the answer after every item, as
-        `push` of one stream gives it, or None: it cannot, or some item is to be looked at by `push`; the
-        states stay as they were. A class with a `push` of its own says by its own `_turns` how it does this.
-        """
-        return self._turns(Turns(block, layout, sizes), item, extras) if self._has_turns else None
-
-    def _turns(self, turns: Turns, item: Any, extras: dict[str, Any]) -> Sequence[Any] | None:
-        names = tuple(sorted(extras))
-        found = self._run_turns(turns, [item, *(extras[name] for name in names)], names)
-        return None if found is None else found[0].unbind()
-
-    def _run_turns(
-        self, turns: Turns, values: Sequence[object], names: tuple[str, ...] = ()
-    ) -> list[Tensor] | None:
-        """Run the program of these names over turns; returns the parts of its answers."""
-        native = self._native
-        if native is None or not native.is_usable or not native.lend(turns.block, turns.layout):
-            return None
-        if not native.holds(names, sum(turns.sizes)) or not native.fill(values, has_axis=True):
-            return None
-        if native.run_turns(turns.sizes):
-            return None
-        self.count += len(turns.sizes)
-        return native.outputs()
-
     def to_bytes(self) -> bytes:
-        """Return the state as bytes that name the weights they belong to."""
-        if self._state is None and self._native is not None:
-            plan = self._bytes_plan(self._native.held[0])
-            if plan.is_usual:
-                return plan.join(self._native.held)
-        return state_to_bytes(self.state, fingerprint=self._name_weights())
+        """Return the state as bytes that name the weights they belong to: a block for each stream."""
+        if self._words is None:
+            return state_to_bytes(self._state, fingerprint=self.fingerprint, count=self.count)
+        return words_to_bytes(self._words, self._layout, fingerprint=self.fingerprint, count=self.count)
 
     def restore(self, blob: bytes | bytearray | memoryview) -> None:
         """Resume from what `to_bytes` returned; refuses a state of other weights or more or fewer streams."""
-        native = self._native
-        if not isinstance(blob, bytes | bytearray | memoryview):
-            raise StateError(f"a saved state is bytes, as to_bytes returned them; got {type(blob).__name__}.")
-        blob = bytes(blob)
-        if native is not None and native.is_usable and native.has_slab(self._num_streams):
-            plan = self._bytes_plan(native.held[0])
-            if plan.is_usual and plan.split(blob, native.held):
-                self._state, self._is_packed, self.is_lent = None, True, False
-                return
-        if self._like is None or count_streams(self._like) != self._num_streams:
-            self._like = self._empty()
-        like = self._like
-        state = state_from_bytes(blob, like=like, fingerprint=self._name_weights())
-        held = count_streams(state)
-        if held != count_streams(like):
+        fingerprint, native = self.fingerprint, self._native
+        if native is not None and native.layout is not None:
+            words, count = words_from_bytes(blob, native.layout, fingerprint=fingerprint)
+            self._require_streams(len(words))
+            self._state, self._words, self.count = None, native.place(words), count
+            return
+        state, count = read_state(blob, like=self.state, fingerprint=fingerprint)
+        self._require_streams(count_streams(state))
+        self.state, self.count = state, count
+
+    def _require_streams(self, held: int | None) -> None:
+        if held not in (None, self._num_streams):
             raise StateError(
                 f"the saved state holds {held} streams; this session has {self._num_streams}. Open one with "
                 f"stream(batch_size={held}), restore it there, and pick streams with its state.select."
             )
-        self.state = state
 
-    def _push_native(self, item: Item, extras: dict[str, Item]) -> Tensor | None:
-        """Take in an item without torch; None: torch is to take it, or to say what is wrong with it."""
+    @property
+    def fingerprint(self) -> str:
+        """The name of the weights that the streams run on: programs hold them as they were."""
         native = self._native
-        assert native is not None
-        names = tuple(sorted(extras)) if extras else ()
-        if not native.holds(names, self._num_streams):
-            return None
-        if not self._is_packed:
-            if not native.pack(self.state):
-                return None
-            self._is_packed = True
-        values = [item, *(extras[name] for name in names)]
-        if not native.fill(values, has_axis=self.batch_size is not None) or native.run():
-            return None
-        self._state = None
-        self.count += 1
-        output = native.output()
-        return output[0] if self.batch_size is None else output
-
-    def _bytes_plan(self, slab: object) -> StateBytes:
-        """Return how the state in the native engine's memory becomes bytes."""
-        if self._plan is None or self._plan[0] is not slab:
-            assert self._native is not None
-            self._plan = (slab, StateBytes(self._native.unpack(), fingerprint=self._name_weights()))
-        return self._plan[1]
-
-    def _name_weights(self) -> str:
-        """Return the name of the weights that the engine computes with: programs hold them as they were."""
-        native = self._native
-        if native is not None and native.is_usable and native.fingerprint:
+        if native is not None and native.layout is not None and not native.obstacle:
             return native.fingerprint
-        return self.model.fingerprint()  # torch does not count changes such as p.data.mul_()
+        return fingerprint_of(self.model)  # each time: torch does not count changes such as p.data.mul_()
+
+    @property
+    def _layout(self) -> Layout:
+        """How a state of the model lies in a block."""
+        native = self._native
+        return native.layout if native is not None and native.layout is not None else Layout(self.state)
 
     @property
     def _num_streams(self) -> int:
@@ -384,7 +437,24 @@ class Session(Generic[StateT]):
         )
 
 
-def _has_turns(kind: type) -> bool:
-    """Tell whether `_turns` of a class is that of its `push`: no class above changed `push` alone."""
-    owners = [next(part for part in kind.__mro__ if name in vars(part)) for name in ("_turns", "push")]
+def fingerprint_of(model: object) -> str:
+    """Return a short name of a model's weights: its own, or that of its tensors."""
+    if hasattr(model, "fingerprint"):
+        return str(model.fingerprint())
+    return hash_weights(tensors_of(cast("nn.Module", model)))[:16]
+
+
+def _require_steppable(model: object) -> None:
+    """Raise unless an object has what a session needs."""
+    missing = [name for name in ("parameters", "init_state", "step") if not hasattr(model, name)]
+    if missing:
+        raise ConfigError(
+            f"a session needs a model with parameters(), init_state(batch_size) and step(item, state); "
+            f"{type(model).__name__} has no {missing[0]}."
+        )
+
+
+def _is_requestable(kind: type) -> bool:
+    """Tell whether `_request` of a class is that of its `push`: no class above changed `push` alone."""
+    owners = [next(part for part in kind.__mro__ if name in vars(part)) for name in ("_request", "push")]
     return issubclass(*owners)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from aaren.errors import AarenError, StateError, UnwritableError
 from aaren.files.lock import locked_file
+from aaren.stream.state import HEAD
 
 FORMAT_VERSION = 3
 APPLICATION_ID = 0x41415245  # "AARE", in the head of the file
@@ -66,7 +67,7 @@ class Row(NamedTuple):
     seen: float  # when its last item came
     seq: int  # the number of that item among those of the stream; -1: it had none
     note: bytes | None  # what the pool's user keeps with the state
-    content: bytes | memoryview  # of its state
+    content: bytes | memoryview  # the block of its state
 
 
 class StateStore:
@@ -308,4 +309,5 @@ def _checksum(
     key: str, numbers: tuple[float, int, int], note: bytes | None, content: bytes | memoryview
 ) -> int:
     head = zlib.crc32(key.encode(), zlib.crc32(NUMBERS.pack(*numbers)))
-    return zlib.crc32(content, head if note is None else zlib.crc32(note, zlib.crc32(b"note", head)))
+    head = head if note is None else zlib.crc32(note, zlib.crc32(b"note", head))
+    return zlib.crc32(content[: HEAD.size], head)  # the head of a block has the checksum of the rest

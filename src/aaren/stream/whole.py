@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from aaren.errors import ConfigError, DataError
 from aaren.nn.mixer import any_weight
 from aaren.ops.tracing import is_traced, require
-from aaren.stream.session import StateT, Steppable, largest
+from aaren.stream.session import StateT, Steppable, fingerprint_of, largest
 
 
 class Scaled(Generic[StateT]):
@@ -53,7 +53,7 @@ class Scaled(Generic[StateT]):
     def fingerprint(self) -> str:
         """Return the name of the weights and scales."""
         scales = torch.stack([self.mean, self.deviation]).cpu().numpy().tobytes()
-        return hashlib.sha256(self.model.fingerprint().encode() + scales).hexdigest()[:16]
+        return hashlib.sha256(fingerprint_of(self.model).encode() + scales).hexdigest()[:16]
 
     def step(
         self, item: Tensor, state: StateT, *, mask: Tensor | None = None, **extras: Tensor

@@ -19,12 +19,12 @@ from aaren.stream.native.program import (
     STATE,
     TYPES,
     WEIGHTS,
-    Leaf,
     Op,
     Program,
     contiguous_strides,
 )
 from aaren.stream.native.record import LoweringError, Recording, Ref
+from aaren.stream.state import Leaf
 
 FUSED = ("gelu", "relu", "silu", "sigmoid", "tanh")  # that a linear layer may end with
 NEW_STATE, ANSWER = -1, -2  # storages of results that have to be copied to their place

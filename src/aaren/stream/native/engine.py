@@ -1,29 +1,23 @@
-"""Run a step through the C runtime: record, lower, and call it over a slab of states, without the GIL.
-
-A slab holds the flat states of streams end to end; its leaves are seen as torch tensors without a copy, so
-states pass to and from torch at any moment.
-"""
+"""Run a step through the C runtime: record, lower, and call it over payloads of states, without the GIL."""
 
 import ctypes
 import functools
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Generic, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from aaren.errors import StateError
 from aaren.ops.cpu import library
 from aaren.ops.cpu.threads import run as run_on_threads
 from aaren.stream.native.assemble import assemble
 from aaren.stream.native.header import DEFINES, STRUCTS
-from aaren.stream.native.program import OK, Leaf, Program
+from aaren.stream.native.program import OK, Program
 from aaren.stream.native.record import LoweringError, Recording, record
+from aaren.stream.state import Layout, Words, view_leaf
 
 LANES = DEFINES["AAREN_MANY_LANES"]
 FEW = 48  # streams: to wake another thread takes as long as to step them
@@ -39,7 +33,7 @@ def compile_step(
     *,
     largest: float,
     weights: str = "float32",
-) -> "NativeStep[StateT]":
+) -> "NativeStep":
     """Record a step twice, with other numbers, and lower it.
 
     Args:
@@ -81,7 +75,7 @@ def compile_step(
             "what the step computes depends on its numbers in Python (a branch, a list or an array made of a "
             "tensor): what runs without Python must do the same for all of them."
         )
-    return NativeStep(first, spec)
+    return NativeStep(first, Layout(state))
 
 
 def _vary(tensor: Tensor, number: int) -> Tensor:
@@ -92,46 +86,15 @@ def _vary(tensor: Tensor, number: int) -> Tensor:
     return (tensor.double() + 0.5 * (wave + 1.0)).to(tensor.dtype)
 
 
-class Slab:
-    """Flat states of some streams, end to end: (n, bytes)."""
+class NativeStep:
+    """A step as a program; called over the states of any number of streams, from any thread."""
 
-    def __init__(self, leaves: Sequence[Leaf], memory: Tensor, *, is_lent: bool = False) -> None:
-        self.memory = memory
-        self.is_lent = is_lent  # the memory is somebody else's
-        self.address = memory.data_ptr()
-        self._leaves = leaves
-
-    @cached_property
-    def leaves(self) -> list[Tensor]:
-        """The parts of the states, each (n, *shape)."""
-        return [view_leaf(self.memory, leaf) for leaf in self._leaves]
-
-    @cached_property
-    def arrays(self) -> list[NDArray[np.generic]]:
-        """The same, for NumPy."""
-        return [leaf.numpy() for leaf in self.leaves]
-
-
-def view_leaf(memory: Tensor, leaf: Leaf) -> Tensor:
-    """Return a part of flat blocks (n, bytes), (n, *shape), without a copy."""
-    count, size = memory.shape
-    if not leaf.count:
-        return torch.zeros(count, *leaf.shape, dtype=leaf.dtype)
-    bytes_ = leaf.count * leaf.dtype.itemsize
-    whole = memory[:, leaf.offset : leaf.offset + bytes_]
-    assert size % leaf.dtype.itemsize == 0
-    return whole.view(leaf.dtype).view(count, *leaf.shape) if leaf.shape else whole.view(leaf.dtype)[:, 0]
-
-
-class NativeStep(Generic[StateT]):
-    """A step as a program; called over slabs of any number of streams, from any thread."""
-
-    def __init__(self, program: Program, spec: pytree.TreeSpec) -> None:
+    def __init__(self, program: Program, layout: Layout) -> None:
         function, many = library.runtime_function("aaren_run"), library.runtime_function("aaren_run_many")
         if function is None or many is None:
             raise LoweringError(f"the native engine needs the compiled library: {library.describe()}.")
-        self.program = program
-        self._spec = spec
+        assert layout.leaves == program.states
+        self.program, self.layout = program, layout
         self._function = function
         self._function.restype = ctypes.c_int  # type: ignore[attr-defined]  # a function of ctypes
         self._function.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int64]  # type: ignore[attr-defined]
@@ -158,60 +121,37 @@ class NativeStep(Generic[StateT]):
             self._struct[name] = getattr(program, name)
         self._address = self._struct.ctypes.data
 
-    def slab(self, count: int) -> Slab:
-        """Return room for the states of some streams."""
-        return Slab(self.program.states, torch.zeros(count, self.program.state_bytes, dtype=torch.uint8))
-
-    def pack(self, state: StateT, slab: Slab) -> None:
-        """Copy a state into a slab."""
-        leaves = pytree.tree_leaves(state)
-        for leaf, place in zip(leaves, slab.leaves, strict=True):
-            if leaf.shape != place.shape or leaf.dtype != place.dtype:
-                raise StateError(
-                    f"a part of the state must be {tuple(place.shape)} {place.dtype}; got "
-                    f"{tuple(leaf.shape)} {leaf.dtype}."
-                )
-            place.copy_(leaf)
-
-    def unpack(self, slab: Slab) -> StateT:
-        """Return the state in a slab, in its own memory."""
-        state: StateT = pytree.tree_unflatten([leaf.clone() for leaf in slab.leaves], self._spec)
-        return state
-
     def buffers(self, count: int) -> "Buffers":
         """Return room for items, answers and what lies between, of some streams."""
         return Buffers(self, count)
 
-    def run(self, slab: Slab, buffers: "Buffers") -> int:
-        """Take in the items in the buffers, one of each stream."""
-        code: int = self._function(
-            self._address,
-            slab.address,
-            buffers.input_address,
-            buffers.output_address,
-            buffers.scratch_address,
-            buffers.code_address,
-            buffers.count,
-        )
+    def run(self, words: Words, buffers: "Buffers") -> int:
+        """Take in the items in the buffers, one of each stream; returns the first code that is not 0.
+
+        Args:
+            words: the states, changed where their item is taken in.
+            buffers: the items; the code of every stream is in its `codes`.
+        """
+        code: int = self._function(self._address, _address_of(words), *buffers.first(0), buffers.count)
         return code
 
-    def bound(self, slab: Slab, buffers: "Buffers") -> tuple[Callable[[], int], Callable[[int], int]]:
+    def bound(self, words: Words, buffers: "Buffers") -> tuple[Callable[[], int], Callable[[int], int]]:
         """Return `run` of these, its arguments converted once, and the same for an item at an address."""
-        first = [ctypes.c_void_p(address) for address in (self._address, slab.address)]
-        others = (buffers.output_address, buffers.scratch_address, buffers.code_address)
-        rest = [*map(ctypes.c_void_p, others), ctypes.c_int64(buffers.count)]
-        function, alive = self._function, (self, slab, buffers)  # what the pointers point to
+        first = [ctypes.c_void_p(address) for address in (self._address, _address_of(words))]
+        others = buffers.first(0)
+        rest = [*map(ctypes.c_void_p, others[1:]), ctypes.c_int64(buffers.count)]
+        function, alive = self._function, (self, words, buffers)  # what the pointers point to
 
         def run_at(address: int, _alive: object = alive) -> int:
             return function(*first, address, *rest)
 
-        call = functools.partial(function, *first, ctypes.c_void_p(buffers.input_address), *rest)
+        call = functools.partial(function, *first, ctypes.c_void_p(others[0]), *rest)
         call.alive = alive  # type: ignore[attr-defined]
         return call, run_at
 
     def run_many(
         self,
-        slab: Slab,
+        words: Words,
         buffers: "Buffers",
         *,
         first: int = 0,
@@ -221,7 +161,7 @@ class NativeStep(Generic[StateT]):
         """Take in items in the buffers, one of each of the first streams, spread over threads.
 
         Args:
-            slab: states.
+            words: states.
             buffers: items.
             first: the item of the first stream.
             count: how many streams have one; default: all.
@@ -231,22 +171,28 @@ class NativeStep(Generic[StateT]):
         num_threads = count_threads() if threads is None else threads
         program, item = self.program, buffers.first(first)
         if count <= FEW or num_threads == 1:
-            code: int = self._function(self._address, slab.address, *item, count)
+            code: int = self._function(self._address, _address_of(words), *item, count)
             return code
         pieces, room = -(-count // LANES), LANES * program.scratch_bytes
         inputs, outputs, _, codes = item
         scratch = torch.empty(num_threads * room + 64, dtype=torch.uint8)
         begin = scratch.data_ptr() + -scratch.data_ptr() % 64
-        job = (0, self._address, slab.address, inputs, outputs, begin, codes, count, room)
+        job = (0, self._address, _address_of(words), inputs, outputs, begin, codes, count, room)
         run_on_threads(self._many, job, num_pieces=pieces, num_threads=num_threads)
         wrong = np.flatnonzero(buffers.codes[first : first + count])
         return int(buffers.codes[first + wrong[0]]) if len(wrong) else OK
 
 
+def _address_of(words: Words) -> int:
+    """Return where contiguous states begin."""
+    assert words.flags.c_contiguous
+    return int(words.__array_interface__["data"][0])
+
+
 class Buffers:
     """Room for the items and answers of some streams, seen as tensors without a copy."""
 
-    def __init__(self, step: NativeStep[StateT], count: int) -> None:
+    def __init__(self, step: NativeStep, count: int) -> None:
         program = step.program
         self.count = count
         self._input = torch.zeros(count, max(8, program.input_bytes), dtype=torch.uint8)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aaren.stream.native.header import DEFINES, ENUMS, STRUCTS
 from aaren.stream.native.record import Ref
+from aaren.stream.state import Leaf
 
 KINDS, CODES, REDUCTIONS = (
     tuple(name.lower() for name in ENUMS[table]) for table in ("kinds", "codes", "reductions")
@@ -52,20 +53,6 @@ class Op:
         found = [ref for ref in self.operands[:count] if ref is not None]
         assert len(found) == count
         return found
-
-
-@dataclass
-class Leaf:
-    """An input, an output or a part of the state: where its numbers lie, of one stream."""
-
-    offset: int  # in bytes
-    shape: tuple[int, ...]  # without the stream
-    dtype: torch.dtype
-
-    @property
-    def count(self) -> int:
-        """How many numbers it has."""
-        return math.prod(self.shape)
 
 
 @dataclass
