@@ -12,7 +12,7 @@ help: ## show this list
 
 setup: $(READY) ## make the environment in .venv, with every extra
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/aaren/ops/cpu/*.[ch] src/aaren/stream/native/*.[ch])
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/aaren/ops/cpu/*.[ch] src/aaren/export/*.[ch])
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing aaren and all extras into $(VENV) (minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -33,7 +33,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).parent
 SOURCES = ROOT / "src/aaren/ops/cpu"
 KERNELS = ("scan.c", "dropout.c")  # compiled for every type and instruction set
-RUNTIME = ROOT / "src/aaren/stream/native"  # runs exported programs; compiled for every instruction set
+RUNTIME = ROOT / "src/aaren/export"  # runs exported programs; compiled for every instruction set
 MODES = ("auto", "cc", "zig", "none")
 # The extra does not exist. It is what pip prints if ziglang is unavailable, and says what else can be done.
 ZIG_REQUIREMENT = "ziglang[or-set-AAREN_KERNEL-to-none]>=0.14"

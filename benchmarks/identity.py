@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from aaren.nn import Encoder, EncoderConfig
-from aaren.stream.state import state_to_bytes
+from aaren.nn.blocks import state_to_bytes
 
 REPOSITORY = Path(__file__).parent.parent
 SMOKE = {  # a setting's dataset for smoke runs, and its models

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from aaren.errors import AarenError
+from aaren.export import export_stream
+from aaren.export.onnx import FILE, OnnxStream
 from aaren.nn import Encoder, EncoderState
-from aaren.stream.export import export_stream
-from aaren.stream.onnx import FILE, OnnxStream
 from aaren.stream.session import Session
 from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns
 from records import BenchRecord, Row, number

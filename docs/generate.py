@@ -19,7 +19,8 @@ PACKAGES = {  # and what its page says it is
     "aaren.classification": "Classification of series, whole or while they arrive.",
     "aaren.events": "Events at irregular times: models, streams, the estimator.",
     "aaren.rl": "Policies learned from recorded episodes.",
-    "aaren.stream": "What turns a model into a stream: sessions, saved models, export, pools.",
+    "aaren.stream": "What turns a model into a stream: sessions, saved models, pools.",
+    "aaren.export": "Streams without torch: C, WebAssembly, ONNX.",
     "aaren.engine": "Training, and what a setting of your own provides.",
     "aaren.errors": "What is raised, and when.",
 }
@@ -28,7 +29,6 @@ UNLISTED = {  # public names of packages without an `__all__`
         "session.Session",
         "saved.save_model",
         "saved.load_model",
-        "export.export_stream",
         "pool.StreamPool",
     ),
     "aaren.engine": ("setting.Setting", "experiment.Experiment"),

@@ -3,7 +3,7 @@
 import torch
 
 from aaren.nn import Encoder, EncoderConfig
-from aaren.stream.state import state_from_bytes, state_to_bytes
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 
 NUM_SENSORS, WIDTH = 8, 32
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from aaren.nn import AarenAttention, Encoder, KVCache
 from aaren.nn import state as state_tree
-from aaren.stream.state import state_from_bytes, state_to_bytes
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from support.mixers import (
     BATCH,
     EXACT,

@@ -230,7 +230,7 @@ USES = {
     "rl": "from aaren.rl.data import generate; generate('pendulum', episodes=1)",
     "export": (
         "import torch; from pathlib import Path; from aaren.nn import Encoder; "
-        "from aaren.stream.export import export_stream; "
+        "from aaren.export import export_stream; "
         "export_stream(Encoder(width=4, num_heads=1, num_layers=1).eval(), Path('out'), to='wasm', "
         "example=torch.zeros(1, 4))"
     ),
@@ -240,7 +240,7 @@ USES = {
     ),
     "onnx": (
         "import torch; from pathlib import Path; from aaren.nn import Encoder; "
-        "from aaren.stream.export import export_stream; "
+        "from aaren.export import export_stream; "
         "export_stream(Encoder(width=4, num_heads=1, num_layers=1).eval(), Path('out'), to='onnx', "
         "example=torch.zeros(1, 4))"
     ),

@@ -21,7 +21,7 @@ import pandas as pd
 from generators import DAY, SPACING, Room, draw_log, draw_strokes
 
 from aaren import AarenClassifier, AarenEventForecaster, AarenForecaster, AarenPolicy
-from aaren.stream.export import export_stream
+from aaren.export import export_stream
 from aaren.version import __version__
 
 HERE = Path(__file__).parent

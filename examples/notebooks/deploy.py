@@ -41,7 +41,7 @@ with StreamPool(classifier, "states.db") as pool:
 # through the artifact.
 
 # %%
-from aaren.stream.export import export_stream
+from aaren.export import export_stream
 
 written = export_stream(classifier.model_, "pump", to="c", check=X[0].T)
 print({key: written.manifest[key] for key in ("inputs", "outputs", "state_bytes")})

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState, to_probabilities
 from aaren.errors import ConfigError, DataError, ShapeError, StateError
+from aaren.nn.blocks import state_to_bytes
 from aaren.nn.embedding import position_encoding
 from aaren.stream.saved import load_model, save_model
-from aaren.stream.state import state_to_bytes
 
 LENGTH, CHANNELS, CLASSES, BATCH = 11, 3, 4, 3
 SMALL: dict[str, Any] = {

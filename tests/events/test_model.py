@@ -11,8 +11,8 @@ from aaren.events.distribution import Events, NextEvent
 from aaren.events.forecaster import EventForecaster, EventState
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.references import EventReference, EventReferenceConfig
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from aaren.stream.saved import load_model, save_model
-from aaren.stream.state import state_from_bytes, state_to_bytes
 
 EXACT = {"rtol": 0.0, "atol": 1e-9}
 LENGTH, MARKS = 13, 5

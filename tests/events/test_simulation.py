@@ -7,7 +7,7 @@ from aaren.errors import ConfigError
 from aaren.events.distribution import Events
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.references import EventReference, EventReferenceConfig
-from aaren.stream.state import state_to_bytes
+from aaren.nn.blocks import state_to_bytes
 
 
 @pytest.fixture

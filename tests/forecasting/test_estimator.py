@@ -11,7 +11,7 @@ from aaren.errors import AarenError, ConfigError, DataError
 from aaren.files.checksums import read_files, write_files
 from aaren.forecasting.estimator import AarenForecaster
 from aaren.forecasting.ridge import fit_shared, window_moments
-from aaren.stream.state import state_to_bytes
+from aaren.nn.blocks import state_to_bytes
 
 
 def long_frame(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from aaren.errors import ConfigError, DataError, ShapeError, StateError
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig, StreamingState
-from aaren.stream.state import state_from_bytes, state_to_bytes
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}
 ROWS = 15

@@ -4,7 +4,7 @@ import torch
 from aaren.errors import ConfigError
 from aaren.nn import Encoder, EncoderConfig
 from aaren.nn.block import MIXERS
-from aaren.stream.state import state_to_bytes
+from aaren.nn.blocks import state_to_bytes
 
 
 @pytest.fixture(params=MIXERS)

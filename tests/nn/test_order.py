@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from aaren import fields
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn import Conv, Encoder, EncoderConfig, EncoderState
+from aaren.nn.blocks import state_to_bytes
 from aaren.nn.conv import CausalConv
 from aaren.nn.embedding import Position, position_encoding
-from aaren.stream.state import state_to_bytes
 from support.mixers import fold_steps
 
 SMALL = {"width": 8, "num_heads": 2, "num_layers": 1, "ff_width": 8, "dropout": 0.0}

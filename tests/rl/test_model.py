@@ -9,9 +9,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aaren.errors import ConfigError, ShapeError, StateError
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from aaren.rl.model import DecisionModel, DecisionModelConfig, DecisionState, PolicyState, Steps
 from aaren.stream.saved import load_model, save_model
-from aaren.stream.state import state_from_bytes, state_to_bytes
 
 EXACT = {"rtol": 0.0, "atol": 1e-9}
 STATE, ACTION, LENGTH = 5, 3, 9

@@ -25,12 +25,12 @@ pytest.importorskip("prometheus_client", reason="needs aaren[serve]")
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.predict import SampleRows
 from aaren.errors import ConfigError, DataError, UnwritableError
+from aaren.nn.blocks import state_to_bytes
 from aaren.serve.access import PromptProtocol
 from aaren.serve.batcher import Batcher, Limits, Pushed
 from aaren.serve.metrics import StreamMetrics
 from aaren.serve.run import _listen, serve
 from aaren.stream.pool import StreamPool
-from aaren.stream.state import state_to_bytes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 TOKEN = "a secret of enough characters"
@@ -159,7 +159,7 @@ def test_a_kernel_that_cannot_run_is_found_before_the_server_starts(
     def stale(_: str) -> None:
         raise ConfigError("the compiled library is older than its source. Build it again: ...")
 
-    monkeypatch.setattr("aaren.stream.native.engine.library.runtime_function", stale)
+    monkeypatch.setattr("aaren.export.compile.library.runtime_function", stale)
     with pytest.raises(ConfigError, match="Build it again"):
         serve(ROWS, tmp_path / "states.db", port=0)
     monkeypatch.undo()

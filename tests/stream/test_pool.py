@@ -23,9 +23,9 @@ from aaren.events.distribution import NextEvent
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.files.lock import InUseError
 from aaren.forecasting.streaming import ForecastSession, StreamingForecaster, StreamingForecasterConfig
+from aaren.nn.blocks import state_to_bytes
 from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.stream.pool import StreamPool
-from aaren.stream.state import state_to_bytes
 
 
 def forecaster(seed: int = 0, **changes: Any) -> StreamingForecaster:

@@ -24,10 +24,10 @@ from aaren.forecasting.references import (
     SeasonalNaiveConfig,
 )
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
+from aaren.nn.blocks import state_to_bytes
 from aaren.rl.model import DecisionModel, DecisionModelConfig, Steps
 from aaren.stream.pool import StreamPool
 from aaren.stream.saved import load_model, save_model
-from aaren.stream.state import state_to_bytes
 
 SIZES = {"num_series": 2, "past_steps": 8, "horizon_steps": 5}
 NARROW = {"width": 8, "num_heads": 2, "ff_width": 16}

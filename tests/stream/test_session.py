@@ -9,11 +9,11 @@ from aaren.errors import ConfigError, DataError, ShapeError, StateError
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn.blocks import state_to_bytes
 from aaren.nn.checks import check_model_state
 from aaren.ops import ScanState
 from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.stream.session import Session, count_streams
-from aaren.stream.state import state_to_bytes
 
 ROW, MARKS = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(4)
 

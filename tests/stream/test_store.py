@@ -9,9 +9,9 @@ import torch
 from tests.stream.test_pool import MODEL, rows
 
 from aaren.errors import AarenError, StateError
+from aaren.nn.blocks import state_to_bytes
 from aaren.stream.pool import StreamPool
 from aaren.stream.session import Session
-from aaren.stream.state import state_to_bytes
 
 KEYS = [f"k{number}" for number in range(300)]
 

@@ -14,7 +14,7 @@ from aaren.nn import (
     SoftmaxAttention,
     block,
 )
-from aaren.stream.state import state_to_bytes
+from aaren.nn.blocks import state_to_bytes
 
 WIDTH, HEADS, BATCH, LENGTH = 12, 3, 3, 11
 

@@ -49,9 +49,9 @@ from aaren.engine.determinism import repeatable
 from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
 from aaren.engine.progress import Observer, choose_observer
 from aaren.errors import ConfigError, DataError, MissingDependencyError, require_extra, unknown_name
+from aaren.export.whole import WholeStep
 from aaren.files.checksums import read_files, write_files
 from aaren.stream.saved import load_model, model_files
-from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,12 +25,13 @@ from torch.utils import _pytree as pytree
 
 from aaren.classification.model import ClassifierSession, classify_raw, require_padding_at_the_end
 from aaren.errors import ConfigError, ShapeError, require_at_least
+from aaren.export.whole import WholeStep
 from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, hash_weights, tensors_of
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.whole import WholeStep, scaled_by
+from aaren.stream.raw import scaled_by
 
 UNIT = 4096.0  # parts of a standard deviation that a sample is rounded to
 LARGEST = 32.0  # standard deviations that a sample is clipped to

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
+from aaren.export.whole import WholeStep
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn.checks import check_model_state, hide_padding
+from aaren.nn.checks import check_model_state, hide_padding, largest
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding, position_encoding
 from aaren.nn.mixer import frozen_copy
@@ -24,8 +25,8 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
-from aaren.stream.session import Item, Session, StateT, Steppable, largest
-from aaren.stream.whole import Scaled, WholeStep, names_in, scaled_by
+from aaren.stream.raw import Scaled, names_in, scaled_by
+from aaren.stream.session import Item, Session, StateT, Steppable
 
 EMBEDDINGS = ("circular", "causal")
 HEADS = ("flattened", "pooled")

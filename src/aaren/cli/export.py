@@ -34,8 +34,8 @@ def export(
 
     aaren export runs/forecasting/... --to c -o sensor --check rows.npy
     """
-    from aaren.stream.artifact import read_rows
-    from aaren.stream.export import export_stream
+    from aaren.export import export_stream
+    from aaren.export.artifact import read_rows
 
     rows = None if check is None else read_rows(check)
     written = export_stream(

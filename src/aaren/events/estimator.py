@@ -59,12 +59,12 @@ from aaren.events.likelihood import explain
 from aaren.events.live import EventSession
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences, Times
+from aaren.export.whole import WholeStep
 from aaren.files.checksums import CHECKSUMS_FILE, write_files
 from aaren.files.stdio import write_line
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from aaren.nn.conv import Conv
 from aaren.stream.saved import load_model, save_model
-from aaren.stream.state import state_from_bytes, state_to_bytes
-from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError
 from aaren.events.distribution import Events, GapDistribution, NextEvent
+from aaren.export.whole import WholeStep
 from aaren.nn import EncoderState
 from aaren.nn.checks import check_model_state
 from aaren.nn.state import State
@@ -24,8 +25,8 @@ from aaren.ops.checks import check_mask
 from aaren.ops.tracing import BAD_TIME, is_traced, require
 from aaren.shapes import Activations, Mask, Token, TokenMask
 from aaren.stream.engine import Request
+from aaren.stream.raw import names_in
 from aaren.stream.session import Session, read_numbers
-from aaren.stream.whole import WholeStep, names_in
 
 Numbers = Tensor | NDArray[np.generic] | list[float] | list[int] | float | int
 

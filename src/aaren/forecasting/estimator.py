@@ -24,6 +24,7 @@ from aaren.engine.estimator import (
     require_whole,
 )
 from aaren.errors import ConfigError, DataError, require_extra
+from aaren.export.whole import WholeStep
 from aaren.files.checksums import write_files
 from aaren.files.stdio import write_line
 from aaren.forecasting.calendar import Dates, find_clock, find_slots
@@ -42,9 +43,8 @@ from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import Choice, window_moments
 from aaren.forecasting.whole import lag_step
+from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from aaren.stream.saved import load_model, model_files
-from aaren.stream.state import state_from_bytes, state_to_bytes
-from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package

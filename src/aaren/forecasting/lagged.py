@@ -23,14 +23,15 @@ from torch import Tensor, nn
 from aaren.datasets.dates import refuse_unordered
 from aaren.engine.estimator import require_levels
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
+from aaren.export.whole import WholeStep
 from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
 from aaren.forecasting.ridge import LAG_STEPS
 from aaren.forecasting.whole import lag_step
 from aaren.nn.checks import check_model_state
 from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, describe_config, hash_weights
+from aaren.stream.raw import names_in
 from aaren.stream.session import Item, Session
-from aaren.stream.whole import WholeStep, names_in
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, require_at_least
+from aaren.export.whole import WholeStep
 from aaren.forecasting.data import time_marks
 from aaren.nn import Encoder, EncoderConfig, EncoderState
-from aaren.nn.checks import check_model_state, hide_padding
+from aaren.nn.checks import check_model_state, hide_padding, largest
 from aaren.nn.dropout import drop
 from aaren.nn.embedding import ValueEmbedding
 from aaren.nn.mixer import frozen_copy
@@ -31,8 +32,8 @@ from aaren.ops import ScanState, read, scan_attention, step
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
 from aaren.stream.engine import Request
-from aaren.stream.session import Item, Session, Steppable, largest
-from aaren.stream.whole import WholeStep, calendar_marks, names_in, scaled_by
+from aaren.stream.raw import calendar_marks, names_in, scaled_by
+from aaren.stream.session import Item, Session, Steppable
 
 NUM_CALENDAR_MARKS = 4  # hour, weekday, day of month and of year
 EPSILON = 1e-5  # under the square root of the variance, of series in the scale of training

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from aaren.stream.session import largest
-from aaren.stream.whole import WholeStep, civil_date
+from aaren.export.whole import WholeStep
+from aaren.nn.checks import largest
+from aaren.stream.raw import civil_date
 
 if TYPE_CHECKING:
     from aaren.forecasting.lagged import LagForecaster, LagState

@@ -19,9 +19,9 @@ import torch
 
 from aaren.engine.lines import open_rows
 from aaren.errors import ConfigError, DataError, StateError
+from aaren.nn.blocks import Layout, Words, words_from_bytes, words_to_bytes
 from aaren.stream.pool import open_session
 from aaren.stream.rows import RowPath
-from aaren.stream.state import Layout, Words, words_from_bytes, words_to_bytes
 
 
 class PureStep:

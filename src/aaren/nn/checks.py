@@ -180,3 +180,16 @@ def refuse_dynamic_length(x: Activations, mixer: str) -> None:
 def hide_padding(x: Activations, mask: Mask | None) -> Activations:
     """Set padding to 0, so that nothing in it, not even NaN, reaches a weight's gradient."""
     return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+SAFE_POWER = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
+
+
+def largest(dtype: torch.dtype) -> float:
+    """Return the largest number that a model of this dtype takes in: one that it can still compute with.
+
+    >>> f"{largest(torch.float32):.0e}, {largest(torch.float64):.0e}"
+    '2e+17, 5e+138'
+    """
+    top = float(torch.finfo(dtype).max)
+    return top if dtype == torch.float16 else top**SAFE_POWER  # norms of float16 are computed in float32

@@ -1,4 +1,4 @@
-"""States: what a stream has to keep, and operations on them. Their bytes: `aaren.stream.state`.
+"""States: what a stream has to keep, and operations on them. Their bytes: `aaren.nn.blocks`.
 
 A state, of a layer, a stack or a model, is a tree of NamedTuples around tensors whose first axis is the
 stream. A state that holds more than tensors (KVCache) brings its own `map_tensors`, `parts` and `from_parts`;
@@ -233,3 +233,10 @@ def hash_weights(weights: Iterable[Tensor | None]) -> str:
             digest.update(str(tuple(weight.shape)).encode())
             digest.update(weight.detach().to("cpu", torch.float32).numpy().tobytes())
     return digest.hexdigest()
+
+
+def fingerprint_of(model: object) -> str:
+    """Return a short name of a model's weights: its own, or that of its tensors."""
+    if hasattr(model, "fingerprint"):
+        return str(model.fingerprint())
+    return hash_weights(tensors_of(cast("nn.Module", model)))[:16]

@@ -1,4 +1,4 @@
-"""Whether a step is being recorded, by `aaren.stream.native`, or traced by a compiler of torch.
+"""Whether a step is being recorded, by `aaren.export`, or traced by a compiler of torch.
 
 What is recorded must not depend on the numbers that happen to be there: checks of values are left out.
 """

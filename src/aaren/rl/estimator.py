@@ -24,6 +24,7 @@ from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.progress import Observer, choose_observer, duration
 from aaren.errors import ConfigError, DataError, MissingDependencyError, unknown_name
+from aaren.export.whole import WholeStep
 from aaren.files.checksums import CHECKSUMS_FILE, read_files, write_files
 from aaren.rl.data import Trajectories
 from aaren.rl.environments import Outcome, Player, Simulator, describe_actions, expects, is_built_in
@@ -34,7 +35,6 @@ from aaren.rl.session import Actions, PolicySession, SessionPlayer
 from aaren.rl.training import ReturnLadder, WindowExperiment
 from aaren.stream.saved import load_model, model_files, save_model
 from aaren.stream.session import Item
-from aaren.stream.whole import WholeStep
 
 # A base class cannot wait until it is used; this module is imported only when its estimator is asked for.
 try:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, unknown_name
+from aaren.export.whole import WholeStep
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.nn.checks import check_model_state, hide_padding
 from aaren.nn.mixer import frozen_copy
@@ -23,7 +24,6 @@ from aaren.nn.state import State, fingerprint_around
 from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask
-from aaren.stream.whole import WholeStep
 
 if TYPE_CHECKING:
     from aaren.rl.session import PolicySession

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, unknown_name
 from aaren.nn import KVCache
-from aaren.nn.checks import wrong_kind
+from aaren.nn.checks import largest, wrong_kind
 from aaren.ops.tracing import is_traced, require
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
 from aaren.stream.engine import Request
 from aaren.stream.rows import RowPath, number, numbers
-from aaren.stream.session import Item, Session, largest, largest_of, read_numbers
+from aaren.stream.session import Item, Session, largest_of, read_numbers
 
 CONTEXTS = ("window", "carried", "reset")
 Memory: TypeAlias = DecisionState | StepWindow

@@ -18,10 +18,10 @@ from typing import Any
 from aaren.engine.lines import read_row
 from aaren.engine.record import strict_json
 from aaren.errors import AarenError, DataError
+from aaren.nn.blocks import state_to_bytes
 from aaren.serve.metrics import StreamMetrics
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath
-from aaren.stream.state import state_to_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """The native engine of a session: programs of the C runtime by what is pushed, and one verb, `run`.
 
-It takes payloads of states (`aaren.stream.state`) and items, writes the states of the streams whose items it
+It takes payloads of states (`aaren.nn.blocks`) and items, writes the states of the streams whose items it
 took in, and says which it refused. A program is made when the first item of a kind (with a mask, with marks)
 comes, which shows its shape. What cannot be lowered, and the words of every refusal, are torch's.
 """
@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from aaren.export.compile import Buffers, NativeStep, compile_step
+from aaren.export.record import LoweringError
+from aaren.nn.blocks import Layout, Words
 from aaren.nn.state import select
-from aaren.stream.native.engine import Buffers, NativeStep, compile_step
-from aaren.stream.native.record import LoweringError
-from aaren.stream.state import Layout, Words
 
 StateT = TypeVar("StateT", bound=tuple[object, ...])
 Names = tuple[str, ...]

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.errors import AarenError, ConfigError, DataError, StateError
+from aaren.nn.blocks import Layout, Words, seal, words_from_bytes
 from aaren.stream.session import Session, Steppable, read_numbers
-from aaren.stream.state import Layout, Words, seal, words_from_bytes
 from aaren.stream.store import Row, StateStore
 
 LEAVING_SHARE = 16  # when streams must make room, one in so many of those in memory leave together

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import AarenError, ConfigError, DataError, ShapeError, StateError, unknown_name
-from aaren.nn.state import hash_weights, tensors_of
-from aaren.stream.engine import NativeEngine, Request
-from aaren.stream.state import (
+from aaren.nn.blocks import (
     Layout,
     Words,
     read_state,
@@ -30,19 +28,11 @@ from aaren.stream.state import (
     words_from_bytes,
     words_to_bytes,
 )
+from aaren.nn.checks import largest
+from aaren.nn.state import fingerprint_of
+from aaren.stream.engine import NativeEngine, Request
 
 ENGINES = ("auto", "torch", "native")
-SAFE_POWER = 0.45  # power of a dtype's largest number up to which squares, as in a norm, can be held as well
-
-
-def largest(dtype: torch.dtype) -> float:
-    """Return the largest number that a model of this dtype takes in: one that it can still compute with.
-
-    >>> f"{largest(torch.float32):.0e}, {largest(torch.float64):.0e}"
-    '2e+17, 5e+138'
-    """
-    top = float(torch.finfo(dtype).max)
-    return top if dtype == torch.float16 else top**SAFE_POWER  # norms of float16 are computed in float32
 
 
 def largest_of(values: Tensor) -> float:
@@ -435,13 +425,6 @@ class Session(Generic[StateT]):
             f"numbers are too large for this model. The state stays as it was. Leave the item out, or give "
             f"mask=False for its stream."
         )
-
-
-def fingerprint_of(model: object) -> str:
-    """Return a short name of a model's weights: its own, or that of its tensors."""
-    if hasattr(model, "fingerprint"):
-        return str(model.fingerprint())
-    return hash_weights(tensors_of(cast("nn.Module", model)))[:16]
 
 
 def _require_steppable(model: object) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from aaren.errors import AarenError, StateError, UnwritableError
 from aaren.files.lock import locked_file
-from aaren.stream.state import HEAD
+from aaren.nn.blocks import HEAD
 
 FORMAT_VERSION = 3
 APPLICATION_ID = 0x41415245  # "AARE", in the head of the file

@@ -19,7 +19,7 @@ from aaren.errors import ConfigError, MissingDependencyError
 
 VARIABLE = "AAREN_CPU_ISA"
 FOLDER = Path(__file__).parent
-RUNTIME = FOLDER.parents[1] / "stream/native"  # the other C sources in the library
+RUNTIME = FOLDER.parents[1] / "export"  # the other C sources in the library
 NAME = {"darwin": "_kernels.dylib", "win32": "_kernels.dll"}.get(sys.platform, "_kernels.so")
 REBUILD = (
     "run `make setup`, or `python hatch_build.py` in the checkout"
@@ -52,7 +52,7 @@ def kernel(name: str, dtype: torch.dtype) -> Kernel:
 
 @cache
 def runtime_function(name: str) -> Callable[..., int] | None:
-    """Return `aaren_run` or `aaren_run_many` of `aaren.stream.native`, for the instruction set in use.
+    """Return `aaren_run` or `aaren_run_many` of `aaren.export`, for the instruction set in use.
 
     None without a library.
     """

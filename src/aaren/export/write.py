@@ -26,14 +26,14 @@ from aaren.errors import (
     MissingDependencyError,
     unknown_name,
 )
+from aaren.export import onnx
+from aaren.export.artifact import WEIGHTS_FILE, compare
+from aaren.export.compile import NativeStep, compile_step
+from aaren.export.program import Program
+from aaren.export.whole import Exportable, WholeStep, find_whole_step
 from aaren.files.atomic import write_bytes, write_text
+from aaren.nn.blocks import FORMAT_VERSION, HEAD, Layout, Leaf, name_of
 from aaren.nn.state import convert
-from aaren.stream import onnx
-from aaren.stream.artifact import WEIGHTS_FILE, compare
-from aaren.stream.native.engine import NativeStep, compile_step
-from aaren.stream.native.program import Program
-from aaren.stream.state import FORMAT_VERSION, HEAD, Layout, Leaf, name_of
-from aaren.stream.whole import Exportable, WholeStep, find_whole_step
 from aaren.version import __version__
 
 TARGETS = ("c", "wasm", "onnx")
@@ -213,7 +213,7 @@ def _write_c(
     folder: Path, whole: WholeStep, program: Program, layout: Layout, leaves: list[Tensor], *, has_file: bool
 ) -> list[str]:
     """Write sources, an example, a Makefile and a wrapper for Python."""
-    native = resources.files("aaren.stream.native")
+    native = resources.files("aaren.export")
     files = {
         "aaren_runtime.h": (native / "runtime.h").read_text(encoding="utf-8"),
         "aaren_runtime.c": (native / "runtime.c").read_text(encoding="utf-8"),
@@ -241,7 +241,7 @@ def _write_c(
 
 
 def _template(name: str) -> str:
-    return (resources.files("aaren.stream.native") / "templates" / name).read_text(encoding="utf-8")
+    return (resources.files("aaren.export") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _header(whole: WholeStep, program: Program, *, has_file: bool) -> str:

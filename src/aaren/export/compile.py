@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from aaren.export.assemble import assemble
+from aaren.export.header import DEFINES, STRUCTS
+from aaren.export.program import OK, Program
+from aaren.export.record import LoweringError, Recording, record
+from aaren.nn.blocks import Layout, Words, view_leaf
 from aaren.ops.cpu import library
 from aaren.ops.cpu.threads import run as run_on_threads
-from aaren.stream.native.assemble import assemble
-from aaren.stream.native.header import DEFINES, STRUCTS
-from aaren.stream.native.program import OK, Program
-from aaren.stream.native.record import LoweringError, Recording, record
-from aaren.stream.state import Layout, Words, view_leaf
 
 LANES = DEFINES["AAREN_MANY_LANES"]
 FEW = 48  # streams: to wake another thread takes as long as to step them

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from aaren.errors import StateError
 from aaren.nn import Encoder, EncoderConfig, EncoderState
+from aaren.nn.blocks import HEAD, Layout, state_from_bytes, state_to_bytes
 from aaren.stream.session import Session
-from aaren.stream.state import HEAD, Layout, state_from_bytes, state_to_bytes
 
 
 class ModelState(NamedTuple):

@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.stream.test_native import CONFIGS, SMALL
+from tests.export.test_native import CONFIGS, SMALL
 from torch import Tensor
 
 from aaren.classification import Classifier, ClassifierConfig
 from aaren.errors import ConfigError
 from aaren.events import EventModel, EventModelConfig
+from aaren.export import export_stream
+from aaren.export.onnx import OnnxStream, _Graph, write_onnx
+from aaren.export.program import CODES
+from aaren.export.record import record
+from aaren.export.whole import find_whole_step
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig, EncoderState
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.export import export_stream
-from aaren.stream.native.program import CODES
-from aaren.stream.native.record import record
-from aaren.stream.onnx import OnnxStream, _Graph, write_onnx
-from aaren.stream.whole import find_whole_step
 
 pytest.importorskip("onnxruntime")
 LEARNED = {"columns": ["a", "b"], "mean": [1e-3, 50.0], "deviation": [1e-4, 7.0]}

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 from aaren.classification import Classifier, ClassifierConfig
 from aaren.errors import ConfigError, DataError
 from aaren.events import EventModel, EventModelConfig
+from aaren.export.artifact import Artifact, build_library, read_rows
+from aaren.export.compile import compile_step
+from aaren.export.program import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK
+from aaren.export.whole import find_whole_step
+from aaren.export.write import c_string, export_stream, identifier
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.forecasting.data import time_marks
 from aaren.nn import Encoder, EncoderConfig
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.artifact import Artifact, build_library, read_rows
-from aaren.stream.export import c_string, export_stream, identifier
-from aaren.stream.native.engine import compile_step
-from aaren.stream.native.program import BAD_INPUT, BAD_TIME, BAD_WEIGHTS, OK
-from aaren.stream.whole import calendar_marks, find_whole_step
+from aaren.stream.raw import calendar_marks
 
 pytestmark = pytest.mark.skipif(
     not library.is_available() or not shutil.which("gcc"), reason="no compiled library, or no gcc"

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aaren.export.program import CODES, PANEL, REDUCTIONS, TYPES, Op, contiguous_strides
+from aaren.export.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
 from aaren.ops.tracing import BAD_INDEX
-from aaren.stream.native.program import CODES, PANEL, REDUCTIONS, TYPES, Op, contiguous_strides
-from aaren.stream.native.record import REQUIRE, SCAN, LoweringError, Node, Recording, Ref
 
 UNARY = {
     "exp": "exp", "log": "log", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tanh": "tanh",

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aaren.errors import AarenError, ConfigError, DataError, MissingDependencyError, StateError
+from aaren.export import onnx
+from aaren.export.program import Program
+from aaren.export.whole import WholeStep
 from aaren.files.atomic import write_text
-from aaren.stream import onnx
-from aaren.stream.native.program import Program
-from aaren.stream.whole import WholeStep
 
 WEIGHTS_FILE = "weights.bin"  # of C, where the weights are not among the sources
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aaren.events import EventModel, EventModelConfig
+from aaren.export import export_stream
 from aaren.ops.cpu import library
-from aaren.stream.export import export_stream
 
 pytestmark = [
     pytest.mark.long,

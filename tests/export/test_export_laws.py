@@ -28,21 +28,21 @@ from torch import Tensor, nn
 from aaren.classification import Classifier, ClassifierConfig, FeatureClassifier, FeatureClassifierConfig
 from aaren.errors import StateError
 from aaren.events import EventModel, EventModelConfig
+from aaren.export.artifact import Artifact
+from aaren.export.compile import NativeStep
+from aaren.export.onnx import OnnxStream
+from aaren.export.program import BAD_STATE, OK
+from aaren.export.whole import WholeStep
+from aaren.export.write import Exported, export_stream
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.blocks import Leaf, state_from_bytes, state_to_bytes
+from aaren.nn.checks import largest
 from aaren.nn.conv import Conv
 from aaren.nn.state import EncoderState
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.artifact import Artifact
-from aaren.stream.export import Exported, export_stream
-from aaren.stream.native.engine import NativeStep
-from aaren.stream.native.program import BAD_STATE, OK
-from aaren.stream.onnx import OnnxStream
-from aaren.stream.session import largest
-from aaren.stream.state import Leaf, state_from_bytes, state_to_bytes
-from aaren.stream.whole import WholeStep
 
 pytestmark = pytest.mark.skipif(
     not library.is_available() or not shutil.which("gcc"), reason="no compiled library, or no gcc"

@@ -23,7 +23,7 @@ REQUIRE = "aaren.require"
 # Their result does not depend on the numbers in the tensor that they are given.
 FACTORIES = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full")
 IN_PLACE = ("add_", "sub_", "mul_", "div_", "sigmoid_", "tanh_", "exp_", "neg_", "relu_")
-OURS_NOT = ("torch", "aaren.ops", "aaren.stream.native")  # parts of file names that say nothing of a model
+OURS_NOT = ("torch", "aaren.ops", "aaren.export")  # parts of file names that say nothing of a model
 
 
 class LoweringError(AarenError):

@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from aaren.errors import MissingDependencyError
+from aaren.export.assemble import simplify
+from aaren.export.lower import Lowering
+from aaren.export.program import BAD_INDEX, BAD_INPUT, BAD_OUTPUT, CODES, PANEL, REDUCTIONS, Op
+from aaren.export.record import LoweringError, Recording, Ref, record
+from aaren.export.whole import WholeStep
 from aaren.files.atomic import write_bytes
+from aaren.nn.blocks import HEAD, Block, Layout, layout_of, read_blocks, seal, state_to_bytes
 from aaren.nn.state import flatten
-from aaren.stream.native.assemble import simplify
-from aaren.stream.native.lower import Lowering
-from aaren.stream.native.program import BAD_INDEX, BAD_INPUT, BAD_OUTPUT, CODES, PANEL, REDUCTIONS, Op
-from aaren.stream.native.record import LoweringError, Recording, Ref, record
-from aaren.stream.state import HEAD, Block, Layout, layout_of, read_blocks, seal, state_to_bytes
-from aaren.stream.whole import WholeStep
 
 OPSET, IR_VERSION = 20, 10
 FILE = "model.onnx"

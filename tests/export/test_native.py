@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from aaren.classification import Classifier, ClassifierConfig
 from aaren.errors import DataError, ShapeError, StateError
 from aaren.events import EventModel, EventModelConfig
+from aaren.export import header, program
+from aaren.export.compile import NativeStep, compile_step
+from aaren.export.program import BAD_INDEX, BAD_INPUT, OK
+from aaren.export.record import LoweringError
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.blocks import state_to_bytes
 from aaren.nn.conv import Conv
 from aaren.ops.cpu import library
 from aaren.rl import DecisionModel, DecisionModelConfig
-from aaren.stream.native import header, program
-from aaren.stream.native.engine import NativeStep, compile_step
-from aaren.stream.native.program import BAD_INDEX, BAD_INPUT, OK
-from aaren.stream.native.record import LoweringError
 from aaren.stream.session import Session
-from aaren.stream.state import state_to_bytes
 
 pytestmark = pytest.mark.skipif(not library.is_available(), reason="no compiled library")
 SMALL = {"width": 24, "num_heads": 3, "num_layers": 2, "dropout": 0.0}

@@ -42,7 +42,7 @@ def read_structs(source: str) -> dict[str, np.dtype]:
 
 
 def _read() -> str:
-    text = (resources.files("aaren.stream.native") / "runtime.h").read_text(encoding="utf-8")
+    text = (resources.files("aaren.export") / "runtime.h").read_text(encoding="utf-8")
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from aaren import AarenClassifier, AarenForecaster
 from aaren.cli.main import app
 from aaren.events import AarenEventForecaster
+from aaren.export.artifact import Artifact, build_library
+from aaren.export.compile import compile_step
+from aaren.export.onnx import OnnxStream
+from aaren.export.whole import Exportable, find_whole_step
 from aaren.ops.cpu import library
 from aaren.rl import AarenPolicy
-from aaren.stream.artifact import Artifact, build_library
-from aaren.stream.native.engine import compile_step
-from aaren.stream.onnx import OnnxStream
-from aaren.stream.whole import Exportable, find_whole_step
 
 pytestmark = pytest.mark.skipif(
     not library.is_available() or not shutil.which("gcc"), reason="no compiled library, or no gcc"

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aaren.stream.native.lower import Lowering
-from aaren.stream.native.program import (
+from aaren.export.lower import Lowering
+from aaren.export.program import (
     ALIGNMENT,
     CODES,
     INPUT,
@@ -23,8 +23,8 @@ from aaren.stream.native.program import (
     Program,
     contiguous_strides,
 )
-from aaren.stream.native.record import LoweringError, Recording, Ref
-from aaren.stream.state import Leaf
+from aaren.export.record import LoweringError, Recording, Ref
+from aaren.nn.blocks import Leaf
 
 FUSED = ("gelu", "relu", "silu", "sigmoid", "tanh")  # that a linear layer may end with
 NEW_STATE, ANSWER = -1, -2  # storages of results that have to be copied to their place

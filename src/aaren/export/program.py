@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aaren.stream.native.header import DEFINES, ENUMS, STRUCTS
-from aaren.stream.native.record import Ref
-from aaren.stream.state import Leaf
+from aaren.export.header import DEFINES, ENUMS, STRUCTS
+from aaren.export.record import Ref
+from aaren.nn.blocks import Leaf
 
 KINDS, CODES, REDUCTIONS = (
     tuple(name.lower() for name in ENUMS[table]) for table in ("kinds", "codes", "reductions")
