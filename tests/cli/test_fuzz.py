@@ -295,25 +295,6 @@ def test_known_mistakes(
     assert call(*words)[0] == code
 
 
-@pytest.mark.parametrize(
-    ("variables", "words"),
-    [
-        ({"RANK": "x"}, "RANK must be a number from 0 on"),
-        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE must be a number from 1 on"),
-        ({"RANK": "3"}, "RANK=3 must be below WORLD_SIZE=1"),
-        ({"WORLD_SIZE": "2"}, "cannot meet"),
-    ],
-)
-def test_variables_of_torchrun(
-    variables: dict[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    code, text = call("train", TOY, "line", "--set", "epochs=1")
-    assert (code, words in text) == (2, True), text
-
-
 def test_the_current_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -1,9 +1,7 @@
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 from typer.testing import CliRunner
 
 from aaren.cli.main import app
@@ -78,17 +76,3 @@ def test_own_data_is_named_by_its_full_path() -> None:
 def test_mistakes(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(AarenError, match=message):
         run(*words)
-
-
-def options(command: object, *names: str) -> Iterator[tuple[str, int]]:
-    """Count the options of every command, also of those of `aaren data`."""
-    for name, below in getattr(command, "commands", {}).items():
-        yield from options(below, *names, name)
-    if not hasattr(command, "commands"):
-        yield " ".join(names), sum(option.param_type_name == "option" for option in command.params)  # type: ignore[attr-defined]
-
-
-def test_help_is_short() -> None:
-    counts = dict(options(typer.main.get_command(app)))
-    assert {"train", "reproduce", "data list"} < counts.keys()
-    assert max(counts.values()) <= 8, counts
