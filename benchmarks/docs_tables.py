@@ -24,6 +24,7 @@ import mixers
 import paths
 import policy_estimator
 import pool
+import push
 import scan
 import startup
 import stream
@@ -47,7 +48,10 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def benchmark_tables(benchmark: Benchmark[Any]) -> str:
-    """Show the committed record of a benchmark."""
+    """Show the committed record of a benchmark, if there is one."""
+    if not _bench(benchmark.kind).exists():
+        file = f"results/bench/{benchmark.kind}.json"
+        return f"Not measured on a quiet machine yet: `{benchmark.command} --record {file}`."
     return page_text(benchmark, read_record(_bench(benchmark.kind), kind=benchmark.kind))
 
 
@@ -428,6 +432,7 @@ BENCHMARKS: Mapping[Any, str] = {  # the page of each
     startup: "docs/benchmarks.md",
     stream: "docs/resources.md",
     train: "docs/resources.md",
+    push: "docs/resources.md",
     pool: "docs/pool.md",
     policy_estimator: "docs/rl.md",
     forecaster: "docs/forecasting.md",

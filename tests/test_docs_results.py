@@ -28,14 +28,16 @@ def test_figures_within_a_paragraph_are_those_of_the_records(make: Callable[[], 
 @pytest.mark.parametrize("module", docs_tables.BENCHMARKS, ids=lambda module: module.BENCHMARK.kind)
 def test_commands_of_records_exist(module) -> None:
     benchmark = module.BENCHMARK
-    record = read_record(ROOT / "results" / "bench" / f"{benchmark.kind}.json")
     assert benchmark.command == f"python benchmarks/{Path(module.__file__).name}"
-    assert record.changed or record.command.startswith(benchmark.command)
+    path = ROOT / "results" / "bench" / f"{benchmark.kind}.json"
+    if path.exists():
+        record = read_record(path, kind=benchmark.kind)
+        assert not record.is_busy, "times of a busy machine are not to be quoted"
+        assert record.changed or record.command.startswith(benchmark.command)
 
 
 def test_readme_quotes_no_stale_or_void_measurement_unmarked() -> None:
     shown = read_marked(ROOT / "README.md", *docs_tables.marks("numbers"), option="docs_tables.py")
     kinds = ("scan", "stream", "train", "forecaster")
     records = [read_record(ROOT / "results" / "bench" / f"{kind}.json", kind=kind) for kind in kinds]
-    assert not any(record.is_busy for record in records)
     assert ("**Stale**" in shown) == any(record.changed for record in records)
