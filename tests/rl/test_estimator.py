@@ -268,7 +268,7 @@ def test_a_saved_policy_is_the_same(fitted: AarenPolicy, tmp_path: Path) -> None
         ".json",
         ".safetensors",
     }
-    with pytest.raises(DataError, match="no policy in"):
+    with pytest.raises(DataError, match="no saved AarenPolicy in"):
         AarenPolicy.load(tmp_path)
 
 

@@ -58,13 +58,13 @@ class Settings:
 class Learned:
     """What a fitted estimator has learned, as it is saved.
 
-    Bytes are arrays of uint8: `np.frombuffer(state.to_bytes(...), np.uint8)`, and `.tobytes()` back. Dates
+    Bytes are arrays of uint8: `np.frombuffer(state_to_bytes(...), np.uint8)`, and `.tobytes()` back. Dates
     are arrays of int64, with their dtype among the facts.
     """
 
     model: nn.Module
     facts: Mapping[str, Json] = field(default_factory=dict)
-    arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     others: Mapping[str, nn.Module] = field(default_factory=dict)  # further models by name
 
 
@@ -165,7 +165,10 @@ class Estimator(Settings):
                 arrays={name: array.copy() for name, array in arrays.items()},
                 others={name: load_model(folder / name) for name in described["others"]},
             )
-            estimator._restore(learned)
+            try:
+                estimator._restore(learned)
+            except DataError as error:
+                raise DataError(f"{folder}: {error}") from error
             return estimator
 
     def _require_fitted(self) -> None:
@@ -267,12 +270,14 @@ def saved_random_state(random_state: RandomState) -> int | None:
 
 
 def _plain(value: object) -> object:
-    """Return a setting as JSON takes it; a generator has no lasting form and becomes None."""
+    """Return a setting as JSON takes it, an object such as a Timedelta as text; a generator becomes None."""
     if isinstance(value, np.random.RandomState):
         return None
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _frozen(value: object) -> object:

@@ -4,14 +4,11 @@ The model is an `EventModel` that corrects a Markov chain with log-normal gaps: 
 convolution go into Aaren layers with decay in time. Each sequence has a state of its own.
 """
 
-import json
 import math
 import sys
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from numbers import Real
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,17 +17,14 @@ from torch import Tensor
 
 from aaren.engine.config import EngineConfig
 from aaren.engine.estimator import (
-    DESCRIPTION,
-    STATE,
     Estimator,
+    Learned,
     RandomState,
     draw_seed,
     require_levels,
     require_whole,
-    saved_random_state,
 )
 from aaren.engine.loop import fit as fit_experiment
-from aaren.engine.progress import Observer, choose_observer
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.events.distribution import NextEvent
 from aaren.events.fitting import (
@@ -60,16 +54,13 @@ from aaren.events.live import EventSession
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.sequences import EventSequences, Times
 from aaren.export.whole import WholeStep
-from aaren.files.checksums import CHECKSUMS_FILE, write_files
 from aaren.files.stdio import write_line
 from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from aaren.nn.conv import Conv
-from aaren.stream.saved import load_model, save_model
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-MODEL = "model"  # its folder
 OURS, BASELINE = "AarenEventForecaster", "markov"
 DAY, WEEK = 86_400.0, 604_800.0  # seconds: the periods of dates
 FEWEST_TURNS = 2.0  # of a period within the data, or it cannot be told from chance
@@ -119,8 +110,6 @@ class AarenEventForecaster(Estimator):
     >>> bool(coming.time > pd.Timestamp("2026-09-01 12:00")), sorted(coming.probabilities)
     (True, ['order', 'visit'])
     """
-
-    format_version = 1
 
     def __init__(
         self,
@@ -174,7 +163,7 @@ class AarenEventForecaster(Estimator):
         settings, seed = self._settings(), draw_seed(self.random_state)
         frame = as_frame(events)
         columns, guessed = guess_columns(frame, sequence=self.sequence, time=self.time, kind=self.kind)
-        observer = choose_observer(None) if self.verbose else Observer()
+        observer = self._observer()
         if guessed:
             write_line(f"{OURS}: {guessed}", sys.stderr)
         given = read_events(frame, columns)
@@ -397,9 +386,7 @@ class AarenEventForecaster(Estimator):
     def _learned(self) -> dict[str, list[str] | str]:
         return {"mark_names": [str(kind) for kind in self.kinds_], "unit": self.clock_.time_unit}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write model, states and names into a folder; `load` needs nothing else. Nothing is pickled."""
-        self._require_fitted()
+    def _state_dict(self) -> Learned:
         for what, values in (("sequences", self.sequences_), ("kinds", self.kinds_)):
             for value in values:
                 if not isinstance(value, str | int | float):
@@ -407,64 +394,46 @@ class AarenEventForecaster(Estimator):
                         f"names of {what} that are saved must be text or numbers; got {value!r}. Fit again "
                         f"with astype(str)."
                     )
-        folder = Path(folder)
         clock, columns = self.clock_, self.columns_
-        described = {
-            "format_version": self.format_version,
-            "settings": {
-                **self.get_params(),
-                **self._settings(),
-                "random_state": saved_random_state(self.random_state),
-                "periods": _plain_periods(self.periods),
-            },
+        self.model_.preprocessing = self._learned()
+        facts = {
             "columns": [columns.sequence, columns.time, columns.kind],
             "clock": [clock.is_date, clock.origin, clock.zone, clock.unit],
             "kinds": list(self.kinds_),
             "sequences": list(self.sequences_),
             "held_out": {
-                name: [found.total, found.time, found.kind, found.accuracy]
-                for name, found in self.held_out_.items()
+                name: [score.total, score.time, score.kind, score.accuracy]
+                for name, score in self.held_out_.items()
             },
             "gain": list(self.gain_),
             "num_updates": self.num_updates_,
         }
-        self.model_.preprocessing = self._learned()
-        save_model(self.model_, folder / MODEL)
-        files = {
-            STATE: state_to_bytes(self.state_, fingerprint=self.model_.fingerprint()),
-            DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
-        }
-        write_files(folder, files, others=[f"{MODEL}/{CHECKSUMS_FILE}"])
-        return folder
-
-    @classmethod
-    def _from_description(
-        cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
-    ) -> "AarenEventForecaster":
-        found = cls(**described["settings"])
-        model = load_model(folder / MODEL)
-        if not isinstance(model, EventModel):
-            raise DataError(f"{folder}: expected an EventModel; got a {type(model).__name__}.")
-        found.model_ = model
-        sequence, time, kind = described["columns"]
-        found.columns_ = Columns(sequence=sequence, time=time, kind=kind)
-        is_date, origin, zone, unit = described["clock"]
-        found.clock_ = Clock(is_date=is_date, origin=origin, zone=zone, unit=unit)
-        found.kinds_, found.sequences_ = tuple(described["kinds"]), tuple(described["sequences"])
-        found.held_out_ = {
-            name: Judged(total=numbers[0], time=numbers[1], kind=numbers[2], accuracy=numbers[3])
-            for name, numbers in described["held_out"].items()
-        }
-        gain, error = described["gain"]
-        found.gain_, found.num_updates_ = (float(gain), float(error)), int(described["num_updates"])
-        found.state_ = state_from_bytes(
-            files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
+        state = state_to_bytes(self.state_, fingerprint=self.model_.fingerprint())
+        return Learned(
+            model=self.model_, facts=cast("Any", facts), arrays={"state": np.frombuffer(state, np.uint8)}
         )
-        if len(found.sequences_) != len(found.state_.time):
-            raise DataError(
-                f"{folder}: {len(found.sequences_)} sequences and {len(found.state_.time)} states."
-            )
-        return found
+
+    def _restore(self, learned: Learned) -> None:
+        facts = cast("dict[str, Any]", learned.facts)
+        if not isinstance(learned.model, EventModel):
+            raise DataError(f"expected an EventModel; got a {type(learned.model).__name__}.")
+        model = self.model_ = learned.model
+        sequence, time, kind = facts["columns"]
+        self.columns_ = Columns(sequence=sequence, time=time, kind=kind)
+        is_date, origin, zone, unit = facts["clock"]
+        self.clock_ = Clock(is_date=is_date, origin=origin, zone=zone, unit=unit)
+        self.kinds_, self.sequences_ = tuple(facts["kinds"]), tuple(facts["sequences"])
+        self.held_out_ = {
+            name: Judged(total=numbers[0], time=numbers[1], kind=numbers[2], accuracy=numbers[3])
+            for name, numbers in facts["held_out"].items()
+        }
+        gain, error = facts["gain"]
+        self.gain_, self.num_updates_ = (float(gain), float(error)), int(facts["num_updates"])
+        self.state_ = state_from_bytes(
+            learned.arrays["state"].tobytes(), like=model.init_state(1), fingerprint=model.fingerprint()
+        )
+        if len(self.sequences_) != len(self.state_.time):
+            raise DataError(f"{len(self.sequences_)} sequences and {len(self.state_.time)} states.")
 
     def _config(self, train: EventSequences, clock: Clock) -> EventModelConfig:
         """Return the model's config; its unit of time is the mean gap of the training events."""
@@ -554,10 +523,6 @@ class AarenEventForecaster(Estimator):
         )
         return settings
 
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "model_"):
-            raise ConfigError(f"this {OURS} is not fitted yet: call fit(events) first.")
-
 
 def later_quantile(coming: NextEvent, probability: float, quiet: Tensor | None) -> Tensor:
     """Return the gap within which the next event comes, given that nothing has come for so long, (b,)."""
@@ -574,11 +539,3 @@ def _observed_until(events: EventSequences, end: float) -> EventSequences:
 
 def _named(sequence: Hashable | None) -> Hashable:
     return "sequence" if sequence is None else sequence
-
-
-def _plain_periods(periods: object) -> object:
-    return (
-        periods
-        if isinstance(periods, str)
-        else [str(p) if not isinstance(p, Real) else float(p) for p in cast("Sequence[object]", periods)]
-    )

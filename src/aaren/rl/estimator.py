@@ -7,25 +7,22 @@ the simplest alternative, a clone of the best third of the episodes, and where t
 both.
 """
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aaren.engine.config import EngineConfig
-from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
+from aaren.engine.estimator import Estimator, Learned, RandomState
 from aaren.engine.loop import fit as fit_experiment
 from aaren.engine.optimiser import OptimiserConfig
-from aaren.engine.progress import Observer, choose_observer, duration
+from aaren.engine.progress import duration
 from aaren.errors import ConfigError, DataError, MissingDependencyError, unknown_name
 from aaren.export.whole import WholeStep
-from aaren.files.checksums import CHECKSUMS_FILE, read_files, write_files
 from aaren.rl.data import Trajectories
 from aaren.rl.environments import Outcome, Player, Simulator, describe_actions, expects, is_built_in
 from aaren.rl.episodes import read_episodes
@@ -33,7 +30,6 @@ from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.rl.references import CloneExperiment, ClonePolicy
 from aaren.rl.session import Actions, PolicySession, SessionPlayer
 from aaren.rl.training import ReturnLadder, WindowExperiment
-from aaren.stream.saved import load_model, model_files, save_model
 from aaren.stream.session import Item
 
 # A base class cannot wait until it is used; this module is imported only when its estimator is asked for.
@@ -50,7 +46,7 @@ WEIGHT_DECAY = 1e-2
 MOST_UNTAKEN = 50  # times as many discrete actions as were ever taken
 FEW_CHOICES = 20  # different whole numbers, from 0, that are probably no quantities
 FEWEST_TO_HOLD_OUT = 5  # episodes; of fewer, all are learned from and the last weights are kept
-ESTIMATOR_FILE, CLONE_FOLDER = "estimator.json", "clone"
+CLONE = "clone"  # its folder, when saved
 WHO = ("policy", "clone")
 
 
@@ -79,7 +75,7 @@ class PolicyEvaluation:
         return f"{self.mean:.1f} ± {self.standard_error:.1f} ({len(self.returns)} episodes{failed})"
 
 
-class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AarenPolicy(Estimator, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Learn from recorded episodes to act, given a target return.
 
     Args:
@@ -169,14 +165,14 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 and to compare; None: what the data names, if it is one of Gymnasium's own.
         """
         del y
-        self._require_settings()
+        self._check_settings()
         data = read_episodes(episodes, drop_short=True)
         _require_numbered(data)
         simulator = self._find_environment(data, environment)
         if simulator is None:
             _warn_of_choices(data)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        observer = choose_observer(None) if self.verbose else Observer()
+        observer = self._observer()
         held, kept = self._hold_out(data, seed)
         target = self.target_return
         if target is None:
@@ -238,7 +234,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Call `reset` before the next episode. For several episodes at once, or in several threads, open
         sessions with `stream`.
         """
-        check_is_fitted(self, "model_")
+        self._require_fitted()
         if self._session is None:
             self._session = self.stream()
         return self._session.push(observation, reward)
@@ -263,7 +259,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             target_return: What to ask for; None: `target_return_`.
             engine: "native" (the C runtime), "torch", or "auto": native where the policy can be lowered.
         """
-        check_is_fitted(self, "model_")
+        self._require_fitted()
         wanted: object = self.target_return_ if target_return is None else target_return
         if not isinstance(wanted, Real) or not np.isfinite(float(wanted)):
             raise ConfigError(f"target_return must be a finite number; got {wanted!r}.")
@@ -290,7 +286,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             who: "policy", or "clone": the clone of the best third.
             seed: Of the environment's episodes.
         """
-        check_is_fitted(self, "model_")
+        self._require_fitted()
         if who not in WHO:
             raise unknown_name("player", who, WHO)
         count: object = episodes  # whatever the type says
@@ -308,7 +304,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def table(self) -> str:
         """Return the comparison with the clone after a fit as a small table, and the verdict."""
-        check_is_fitted(self, "model_")
+        self._require_fitted()
         rows = [
             ("policy, asked for " + _short(self.target_return_), "policy"),
             ("clone of the best third", "clone"),
@@ -335,7 +331,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def verdict(self) -> str:
         """Say whether the policy or the clone collected more, beyond two standard errors."""
-        check_is_fitted(self, "model_")
+        self._require_fitted()
         if not self.comparison_:
             return "not compared"
         gap, noise = self._gap()
@@ -349,75 +345,51 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return what is exported: the policy, asked for `target_return_`."""
         return self.model_.whole_step(self.stream(engine="torch"))
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the fitted policy and its clone into a folder, made if need be; nothing is pickled."""
-        check_is_fitted(self, "model_")
-        folder = Path(folder)
-        save_model(self.clone_, folder / CLONE_FOLDER)
-        settings = {**self.get_params(), "random_state": saved_random_state(self.random_state)}
-        described = {
-            "settings": {name: _plain(value) for name, value in settings.items()},
+    def _state_dict(self) -> Learned:
+        facts = {
             "target_return": self.target_return_,
-            "recorded_returns": self.ladder_.returns.tolist(),
             "behaviour_return": self.behaviour_return_,
             "best_return": self.best_return_,
             "num_updates": self.n_iter_,
             "fit_seconds": self.fit_seconds_,
             "environment": self.environment_,
             "comparison": {
-                who: {
-                    "returns": found.returns.tolist(),
-                    "lengths": found.lengths.tolist(),
-                    "failures": list(found.failures),
-                    "target_return": found.target_return,
-                }
-                for who, found in self.comparison_.items()
+                who: {"failures": list(score.failures), "target_return": score.target_return}
+                for who, score in self.comparison_.items()
             },
         }
-        files = {
-            **model_files(self.model_),
-            ESTIMATOR_FILE: (json.dumps(described, indent=2) + "\n").encode(),
-        }
-        write_files(folder, files, others=[f"{CLONE_FOLDER}/{CHECKSUMS_FILE}"])
-        return folder
+        arrays: dict[str, NDArray[Any]] = {"recorded_returns": self.ladder_.returns}
+        for who, score in self.comparison_.items():
+            arrays[f"{who}.returns"], arrays[f"{who}.lengths"] = score.returns, score.lengths
+        others = {CLONE: self.clone_}
+        return Learned(model=self.model_, facts=cast("Any", facts), arrays=arrays, others=others)
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "AarenPolicy":
-        """Return the policy that `save` wrote."""
-        folder = Path(folder)
-        path = folder / ESTIMATOR_FILE
-        if not path.is_file():
-            raise DataError(
-                f"no policy in {folder}: {path.name} is missing. Give the folder that AarenPolicy.save wrote."
-            )
-        with reading(folder, cls.__name__):
-            return cls._from_description(
-                json.loads(read_files(folder, ESTIMATOR_FILE)[ESTIMATOR_FILE]), folder
-            )
-
-    @classmethod
-    def _from_description(cls, described: dict[str, Any], folder: Path) -> "AarenPolicy":
-        policy = cls(**described["settings"])
-        model, clone = load_model(folder), load_model(folder / CLONE_FOLDER)
+    def _restore(self, learned: Learned) -> None:
+        facts, arrays = cast("dict[str, Any]", learned.facts), learned.arrays
+        model, clone = learned.model, learned.others[CLONE]
         if not isinstance(model, DecisionModel) or not isinstance(clone, ClonePolicy):
-            raise DataError(f"{folder}: expected a DecisionModel and a ClonePolicy; save the policy again.")
-        policy.model_, policy.clone_ = model, clone
-        policy.target_return_ = float(described["target_return"])
-        policy.ladder_ = ReturnLadder(np.array(described["recorded_returns"], dtype=np.float64))
-        policy.behaviour_return_ = float(described["behaviour_return"])
-        policy.best_return_ = float(described["best_return"])
-        policy.n_iter_, policy.fit_seconds_ = described["num_updates"], described["fit_seconds"]
-        policy.environment_, policy._session = described["environment"], None
-        policy.comparison_ = {
+            raise DataError("expected a DecisionModel and a ClonePolicy; save the policy again.")
+        self.model_, self.clone_ = model, clone
+        self.target_return_, self.ladder_ = (
+            float(facts["target_return"]),
+            ReturnLadder(arrays["recorded_returns"]),
+        )
+        self.behaviour_return_ = float(facts["behaviour_return"])
+        self.best_return_ = float(facts["best_return"])
+        self.n_iter_, self.fit_seconds_ = facts["num_updates"], facts["fit_seconds"]
+        self.environment_, self._session = facts["environment"], None
+        self.comparison_ = {
             who: PolicyEvaluation(
-                returns=np.array(found["returns"], dtype=np.float64),
-                lengths=np.array(found["lengths"], dtype=np.int64),
-                failures=tuple(found["failures"]),
-                target_return=found["target_return"],
+                returns=arrays[f"{who}.returns"],
+                lengths=arrays[f"{who}.lengths"],
+                failures=tuple(score["failures"]),
+                target_return=score["target_return"],
             )
-            for who, found in described["comparison"].items()
+            for who, score in facts["comparison"].items()
         }
-        return policy
+
+    def _require_fitted(self) -> None:
+        check_is_fitted(self, "model_")
 
     def _play(
         self, simulator: Simulator, who: str, episodes: int, place: tuple[int, int], target: float | None
@@ -524,7 +496,7 @@ class AarenPolicy(Settings, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             count = 0
         return np.sort(order[:count]), np.sort(order[count:])
 
-    def _require_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Report every setting that cannot be."""
         faults = []
         for name, least in (
@@ -648,8 +620,3 @@ def _warn_of_choices(data: Trajectories) -> None:
 
 def _short(value: float) -> str:
     return f"{value:,.1f}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _plain(value: object) -> object:
-    """Turn a number of numpy into one of Python, for JSON."""
-    return value.item() if isinstance(value, np.generic) else value
