@@ -202,7 +202,7 @@ def _drop_superseded(rows: list[Row]) -> tuple[list[Row], int]:
         cell = replace(row.key, protocol=TODAY, data="")
         first = newest.setdefault(cell, row)
         newest[cell] = row if _protocol(row) > _protocol(first) else first
-    shown: list[Row] = []
+    current: list[Row] = []
     superseded = 0
     for row in rows:
         key = row.key
@@ -215,8 +215,8 @@ def _drop_superseded(rows: list[Row]) -> tuple[list[Row], int]:
         ):
             words = filter(None, (f"protocol={key.protocol}", key.variant))
             row = replace(row, key=replace(key, variant=", ".join(words)))
-        shown.append(row)
-    return sorted(shown, key=lambda row: row.key.order), superseded
+        current.append(row)
+    return sorted(current, key=lambda row: row.key.order), superseded
 
 
 def _key_and_model(record: RunRecord) -> tuple[RowKey, str]:

@@ -134,35 +134,48 @@ def comparison_table(
 def baseline_table(results: Results, setting: str, profile: str, number: Metric) -> Table | None:
     """Show every model of every row, the best in bold."""
     rows = [
-        row
+        (row, model_means(row, number))
         for row in results.select(setting, profile)
         if row.runs.keys() - set(PAIR) and row.is_judged_by(number.report)
     ]
-    models = [*PAIR, *sorted({model for row in rows for model in row.runs} - set(PAIR), key=model_label)]
-    means = {row.key: {model: _mean(row, model, number) for model in models} for row in rows}
-    rows = [row for row in rows if any(mean is not None for mean in means[row.key].values())]
+    rows = [(row, means) for row, means in rows if means]
     if not rows:
         return None
-    best = {row.key: _best(means[row.key], number) for row in rows}
+    others = {model for row, _ in rows for model in row.runs} - set(PAIR)
 
-    def show(row: Row, model: str) -> str:
-        text = number.show(means[row.key][model])
-        return f"**{text}**" if model == best[row.key] else text
+    def show(means: Mapping[str, float], model: str) -> str:
+        text = number.show(means.get(model))
+        return f"**{text}**" if model == _best(means, number) else text
 
-    def say(row: Row) -> str:
-        is_beaten = not is_ours(best[row.key]) and all(means[row.key][model] is not None for model in PAIR)
-        return model_label(best[row.key]) + (": both lose to it" if is_beaten else "")
+    def judge(means: Mapping[str, float]) -> str:
+        return model_label(_best(means, number)) + ": both lose to it" * is_beaten(means, number)
 
     frame = pd.DataFrame(
         {
-            _row_head(rows): [_row_name(row.key.name, setting, row.key.dataset) for row in rows],
-            "changed": [row.key.variant for row in rows],
-            **{model_label(model): [show(row, model) for row in rows] for model in models},
-            "best": list(map(say, rows)),
+            _row_head(row for row, _ in rows): [
+                _row_name(row.key.name, setting, row.key.dataset) for row, _ in rows
+            ],
+            "changed": [row.key.variant for row, _ in rows],
+            **{
+                model_label(model): [show(means, model) for _, means in rows]
+                for model in (*PAIR, *sorted(others, key=model_label))
+            },
+            "best": [judge(means) for _, means in rows],
         }
     )
-    frame = frame if any(row.key.variant for row in rows) else frame.drop(columns="changed")
+    frame = frame if any(row.key.variant for row, _ in rows) else frame.drop(columns="changed")
     return Table(title=f"{number.label}: beside simple references", frame=frame)
+
+
+def model_means(row: Row, number: Metric) -> dict[str, float]:
+    """Return the mean of every model that has a number in a row."""
+    values = {model: list(row.values(model, number.report).values()) for model in sorted(row.runs)}
+    return {model: sum(listed) / len(listed) for model, listed in values.items() if listed}
+
+
+def is_beaten(means: Mapping[str, float], number: Metric) -> bool:
+    """Tell whether something simpler is ahead of both models."""
+    return means.keys() >= set(PAIR) and not is_ours(_best(means, number))
 
 
 def episodes_table(results: Results, profile: str) -> Table | None:
@@ -353,14 +366,8 @@ def _remarks(rows: Sequence[Comparison]) -> list[str]:
     return list(dict.fromkeys(remarks))
 
 
-def _best(means: Mapping[str, float | None], number: Metric) -> str:
-    known = {model: mean for model, mean in sorted(means.items()) if mean is not None}
-    return (min if number.is_lower_better else max)(known, key=lambda model: known[model])
-
-
-def _mean(row: Row, model: str, number: Metric) -> float | None:
-    values = row.values(model, number.report)
-    return sum(values.values()) / len(values) if values else None
+def _best(means: Mapping[str, float], number: Metric) -> str:
+    return max(means, key=lambda model: number.direction * means[model])
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -8,10 +8,10 @@ import pandas as pd
 
 from aaren.datasets.catalogue import DATASETS
 from aaren.lab.comparison import OUTCOMES, Comparison, by_dataset, first_comparisons
-from aaren.lab.names import CATALOGUE, GAP, MINUS, PAIR, is_stand_in, metric, names_of, papers_name
+from aaren.lab.names import CATALOGUE, GAP, MINUS, is_stand_in, names_of, papers_name
 from aaren.lab.rows import Results
 from aaren.lab.statistics import Interval, Outcome, Pooled, judge, pool
-from aaren.lab.tables import Table
+from aaren.lab.tables import Table, is_beaten, model_means
 
 _WITHIN: tuple[Outcome, ...] = ("equivalent", "better_within", "worse_within")
 
@@ -157,24 +157,15 @@ def _of(names: Mapping[str, str], setting: str) -> list[str]:
 
 def reference_line(results: Results) -> str:
     """Say how often something simpler is ahead of both models."""
-    ahead = rows = 0
-    for row in results.rows:
-        reports = next(iter(row.records)).reports
-        number = metric(reports[0], is_higher_better=reports[0] in next(iter(row.records)).higher_is_better)
-        others = [
-            model for model in row.runs if model not in PAIR and not model.startswith(("aaren", "stream"))
-        ]
-        if row.key.variant or row.key.profile == "smoke" or not row.has_pair or not others:
-            continue
-        means = {
-            model: number.direction * sum(values.values()) / len(values)
-            for model in (*PAIR, *others)
-            if (values := row.values(model, number.report))
-        }
-        if means.keys() >= set(PAIR):
-            rows += 1
-            ahead += max(means, key=lambda model: means[model]) not in PAIR
-    return f"Simple references are ahead of both models in {ahead} rows." if rows else ""
+    rows = [
+        (row, number)
+        for setting in results.settings()
+        for number in results.metrics(setting)[:1]
+        for row in results.select(setting, variant="")
+        if row.key.profile != "smoke"
+    ]
+    ahead = sum(is_beaten(model_means(row, number), number) for row, number in rows)
+    return f"Simple references are ahead of both models in {ahead} rows."
 
 
 def _joined(names: Sequence[str]) -> str:
