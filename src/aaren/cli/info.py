@@ -1,17 +1,15 @@
 """`aaren info`: what is installed and which kernel is in use, for bug reports."""
 
 import platform
-import textwrap
 from collections.abc import Iterator
 
+from aaren.table import print_table
 from aaren.version import __version__
 
 
 def info() -> None:
     """Say which versions, kernel and data folders are in use."""
-    for name, text in _facts():
-        lines = textwrap.wrap(text, 80 - 9, break_long_words=False, break_on_hyphens=False) or [""]
-        print(f"{name:<9}" + f"\n{'':9}".join(lines))
+    print_table((), [list(fact) for fact in _facts()], num_left=2)
 
 
 def _facts() -> Iterator[tuple[str, str]]:
