@@ -31,8 +31,8 @@ from aaren.classification.panels import scale
 from aaren.classification.session import decision_steps
 from aaren.datasets.catalogue import lookup
 from aaren.errors import AarenError, require_extra
-from harness import Benchmark, Measured, OnStep, draw, main, table
-from records import BenchRecord, Row, Setting, read_record
+from harness import Benchmark, Measured, OnStep, draw, main, resumed, table
+from records import BenchRecord, Row
 
 COMMAND = "python benchmarks/classifier.py"
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
@@ -362,10 +362,8 @@ def is_too_large(split: Split, contender: str) -> bool:
 
 def measure(settings: ClassifierSettings, on_step: OnStep) -> Measured:
     """Measure everything that the record does not hold yet."""
-    about: dict[str, Setting] = {"seeds": list(settings.seeds)}
-    record = BenchRecord(kind="classifier", command=COMMAND, settings=about, measurements=[])
-    if settings.record is not None and settings.record.is_file():
-        record = read_record(settings.record, kind="classifier")
+    record = resumed(BENCHMARK, settings.record)
+    record.settings["seeds"] = list(settings.seeds)
     planned = jobs(settings)
     loaded: dict[str, Split] = {}
     for done, (dataset, contender, seed) in enumerate(planned):

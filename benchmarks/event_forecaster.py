@@ -23,10 +23,9 @@ from aaren.events.data import load, split, true_process
 from aaren.events.fitting import compare, fit_markov
 from aaren.events.likelihood import explain
 from aaren.events.sequences import EventSequences, Times
-from harness import Benchmark, Measured, OnStep, main, table
-from records import BenchRecord, Row, number, read_record
+from harness import Benchmark, Measured, OnStep, main, resumed, table
+from records import BenchRecord, Row, number
 
-KIND, COMMAND = "event-forecaster", "python benchmarks/event_forecaster.py"
 FITTED, JUDGED = 300, 200
 MOST_SEQUENCES = 1_500  # of a real set, to fit
 PERIODS = {"sin": [4.0 * math.pi], "taxi-tritpp": [24.0]}  # of clocks that numbers, unlike dates, do not tell
@@ -244,9 +243,7 @@ class EventSettings:
 
 def measure(settings: EventSettings, on_step: OnStep) -> Measured:
     """Measure the sets that the record lacks."""
-    record = BenchRecord(kind=KIND, command=COMMAND, settings={}, measurements=[])
-    if settings.record is not None and settings.record.is_file():
-        record = read_record(settings.record, kind=KIND)
+    record = resumed(BENCHMARK, settings.record)
     for done, name in enumerate(settings.sets):
         on_step(done, len(settings.sets), name)
         if record.find(set=name) is None:
@@ -276,8 +273,8 @@ def tables(record: BenchRecord) -> list[str]:
 
 
 BENCHMARK = Benchmark(
-    kind=KIND,
-    command=COMMAND,
+    kind="event-forecaster",
+    command="python benchmarks/event_forecaster.py",
     sources=("aaren/events", "aaren/nn"),
     settings=EventSettings(),
     quick=EventSettings(sets=("semi-markov",)),

@@ -155,7 +155,7 @@ def run(benchmark: Benchmark[SettingsT], settings: SettingsT, *, options: str = 
     def on_step(done: int, total: int, what: str) -> None:
         print(f"\r\033[K{done} of {total}: {what}", end="" if sys.stderr.isatty() else "\n", file=sys.stderr)
 
-    other_work = OtherWork()
+    other_work, sources = OtherWork(), digests(benchmark)
     about, rows = benchmark.measure(settings, on_step)
     return BenchRecord(
         kind=benchmark.kind,
@@ -163,7 +163,28 @@ def run(benchmark: Benchmark[SettingsT], settings: SettingsT, *, options: str = 
         settings=about,
         measurements=rows,
         other_work=other_work.shares() if benchmark.is_timed else None,
-        sources={name: digest(name) for name in benchmark.sources},
+        sources=sources,
+    )
+
+
+def digests(benchmark: Benchmark[Any]) -> dict[str, str]:
+    """Return the digests of what a benchmark measures."""
+    return {name: digest(name) for name in benchmark.sources}
+
+
+def resumed(benchmark: Benchmark[Any], path: Path | None) -> BenchRecord:
+    """Return what an interrupted run has measured of the code as it is, or an empty record."""
+    if path is not None and path.is_file():
+        record = read_record(path, kind=benchmark.kind)
+        if not record.changed:
+            return record
+    about: dict[str, Setting] = {}
+    return BenchRecord(
+        kind=benchmark.kind,
+        command=benchmark.command,
+        settings=about,
+        measurements=[],
+        sources=digests(benchmark),
     )
 
 

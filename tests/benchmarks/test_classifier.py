@@ -1,12 +1,13 @@
 """The table of classifiers: what it judges, and by which numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import classifier
-from harness import run
+from harness import digests, resumed, run
 from records import BenchRecord, Row
 
 
@@ -38,11 +39,14 @@ def test_tables_have_every_contender() -> None:
 
 def test_a_run_resumes_from_its_record(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    made_up(ours=0.9, mini=0.9).write(path)
+    record = replace(made_up(ours=0.9, mini=0.9), sources=digests(classifier.BENCHMARK))
+    record.write(path)
     settings = classifier.ClassifierSettings(
         datasets=("BasicMotions", "Handwriting"), contenders=("Aaren", "MiniRocket"), seeds=(0,), record=path
     )
-    assert len(run(classifier.BENCHMARK, settings).measurements) == 4
+    assert run(classifier.BENCHMARK, settings).measurements == record.measurements
+    replace(record, sources={"aaren/classification": "older"}).write(path)
+    assert resumed(classifier.BENCHMARK, path).measurements == []
 
 
 def test_sets_kept_aside_are_in_no_mean() -> None:
