@@ -32,22 +32,6 @@ def test_what_has_the_year_first_or_is_no_text_stays() -> None:
     assert read(moment) == [moment]
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["01.02.2026", "12.02.2026"], "day first or month first. Say which."),
-        (["13.02.2026", "02.13.2026"], "some dates here have the day first, some the month"),
-        (["13/2/26"], "no year of four digits"),
-        (["13.02."], "no year of four digits"),
-        (["24.12"], "no year of four digits"),
-        (["9:30", "10:00"], "a time of day without a date"),
-    ],
-)
-def test_what_can_be_read_in_two_ways_is_asked_for(texts: list[str], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read(*texts)
-
-
 def test_one_date_alone_never_says_its_order() -> None:
     for text in ("13.02.2026", "1/2/26", "9:30"):
         with pytest.raises(DataError, match="year first"):

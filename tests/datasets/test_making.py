@@ -5,7 +5,6 @@ import torch
 
 from aaren.datasets.catalogue import lookup
 from aaren.datasets.fetch import fetch
-from aaren.errors import ConfigError
 from aaren.forecasting import batches as forecasting
 
 
@@ -27,8 +26,3 @@ def test_a_written_series_reads_back_as_it_was_generated(
 def test_event_processes_are_written_as_npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AAREN_DATA", str(tmp_path))
     assert fetch(lookup("sin")) == (tmp_path / "events" / "sin.npz",)
-
-
-def test_control_sets_are_made_in_memory_only() -> None:
-    with pytest.raises(ConfigError, match="pendulum is generated in memory only"):
-        fetch(lookup("pendulum"))

@@ -255,15 +255,6 @@ def test_verifying_trusts_a_file_that_was_put_there_by_hand(home: Path) -> None:
     assert "mooc.npz has changed" in finding.differences[0]
 
 
-def test_what_has_no_download_says_what_to_do(home: Path) -> None:
-    with pytest.raises(DataError, match="python benchmarks/rl_data hopper-medium"):
-        fetch(lookup("hopper-medium-regen"))
-    with pytest.raises(
-        DataError, match=rf"taxi cannot be downloaded: .* Its place is {home}/events/taxi.npz"
-    ):
-        fetch(lookup("taxi"))
-
-
 def test_a_zip_is_unpacked_into_its_files(server: Server, home: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
