@@ -16,7 +16,8 @@ import torch
 
 from aaren.errors import AarenError
 from aaren.export import export_stream
-from aaren.export.onnx import FILE, OnnxStream
+from aaren.export.artifact import OnnxStream
+from aaren.export.onnx import FILE
 from aaren.nn import Encoder, EncoderState
 from aaren.stream.session import Session
 from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns

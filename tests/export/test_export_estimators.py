@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 from aaren import AarenClassifier, AarenForecaster
 from aaren.cli.main import app
 from aaren.events import AarenEventForecaster
-from aaren.export.artifact import Artifact, build_library
+from aaren.export.artifact import Artifact, OnnxStream, build_library
 from aaren.export.compile import compile_step
-from aaren.export.onnx import OnnxStream
 from aaren.export.whole import Exportable, find_whole_step
 from aaren.ops.cpu import library
 from aaren.rl import AarenPolicy

@@ -28,9 +28,8 @@ from torch import Tensor, nn
 from aaren.classification import Classifier, ClassifierConfig, FeatureClassifier, FeatureClassifierConfig
 from aaren.errors import StateError
 from aaren.events import EventModel, EventModelConfig
-from aaren.export.artifact import Artifact
+from aaren.export.artifact import Artifact, OnnxStream
 from aaren.export.compile import NativeStep
-from aaren.export.onnx import OnnxStream
 from aaren.export.program import BAD_STATE, OK
 from aaren.export.whole import WholeStep
 from aaren.export.write import Exported, export_stream

@@ -13,7 +13,8 @@ from aaren.classification import Classifier, ClassifierConfig
 from aaren.errors import ConfigError
 from aaren.events import EventModel, EventModelConfig
 from aaren.export import export_stream
-from aaren.export.onnx import OnnxStream, _Graph, write_onnx
+from aaren.export.artifact import OnnxStream
+from aaren.export.onnx import _Graph, write_onnx
 from aaren.export.program import CODES
 from aaren.export.record import record
 from aaren.export.whole import find_whole_step

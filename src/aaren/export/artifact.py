@@ -1,13 +1,15 @@
 """An exported model beside torch: loaded, or run in Node or onnxruntime, and compared row by row."""
 
+import base64
 import ctypes
 import json
 import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from aaren.export import onnx
 from aaren.export.program import Program
 from aaren.export.whole import WholeStep
 from aaren.files.atomic import write_text
+from aaren.nn.blocks import HEAD, Block, layout_of, read_blocks, seal
 
 WEIGHTS_FILE = "weights.bin"  # of C, where the weights are not among the sources
 
@@ -180,7 +183,7 @@ def _replay_c(whole: WholeStep, folder: Path, program: Program, items: list[list
 
 def _replay_onnx(whole: WholeStep, folder: Path, program: Program, items: list[list[Tensor]]) -> Answers:
     del program
-    stream, answers = onnx.OnnxStream(folder / onnx.FILE), []
+    stream, answers = OnnxStream(folder / onnx.FILE), []
     for inputs in items:
         given = {name: part.contiguous().numpy() for name, part in zip(whole.inputs, inputs, strict=True)}
         code, found = stream.step(given)
@@ -224,3 +227,111 @@ def _replay_wasm(whole: WholeStep, folder: Path, program: Program, items: list[l
              for name, leaf in zip(whole.outputs, program.outputs, strict=True)])
         for row in json.loads(done.stdout)
     ]  # fmt: skip
+
+
+class OnnxStream:
+    """An exported step in onnxruntime: one or more streams under way. For checks and tests.
+
+    Items, answers and states lie in memory that the session knows: a state is written beside the one it comes
+    from, and the two change places.
+    """
+
+    def __init__(self, path: Path, *, count: int = 1) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise MissingDependencyError("ONNX needs: pip install 'aaren[onnx]'") from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            str(path), sess_options=options, providers=["CPUExecutionProvider"]
+        )
+        self._value = onnxruntime.OrtValue.ortvalue_from_numpy  # which on a CPU is the array's own memory
+        kept = self._session.get_modelmeta().custom_metadata_map
+        self.manifest = json.loads(kept["manifest"])
+        first = json.loads(kept["initial_state"])
+        self._parts: list[dict[str, Any]] = first["parts"]
+        self._empty = base64.b64decode(first["block"])
+        self._fingerprint = str(self.manifest.get("fingerprint", ""))
+        (block,) = read_blocks(self._empty, fingerprint=self._fingerprint, layout=layout_of(self._empty))
+        self._first = self._split([block])
+        self._states = [
+            {name: np.repeat(part, count, axis=0) for name, part in self._first.items()} for _ in range(2)
+        ]
+        self._inputs: dict[str, NDArray[Any]] = {}
+        self._bindings: list[Any] = []  # of onnxruntime: from the first state to the second, and back
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all items."""
+        self.state = self._first
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The parts of the states, each (b, ...), by name."""
+        return {name: part.copy() for name, part in self._states[0].items()}
+
+    @state.setter
+    def state(self, given: Mapping[str, NDArray[Any]]) -> None:
+        for name, part in self._states[0].items():
+            np.copyto(part, given[name], casting="no")
+
+    @property
+    def blocks(self) -> bytes:
+        """The states as blocks, end to end."""
+        blocks = []
+        for stream in range(len(next(iter(self._states[0].values())))):
+            payload = bytearray(len(self._empty) - HEAD.size)
+            for part in self._parts:
+                content = self._states[0][f"past.{part['name']}"][stream].tobytes()
+                payload[part["offset"] : part["offset"] + len(content)] = content
+            blocks.append(seal(bytes(payload), fingerprint=self._fingerprint, layout=layout_of(self._empty)))
+        return b"".join(blocks)
+
+    @blocks.setter
+    def blocks(self, blob: bytes) -> None:
+        self.state = self._split(
+            read_blocks(blob, fingerprint=self._fingerprint, layout=layout_of(self._empty))
+        )
+
+    def _split(self, blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
+        """Return the parts of the states in blocks."""
+        return {
+            f"past.{part['name']}": np.stack(
+                [
+                    np.frombuffer(
+                        block.payload, part["type"], int(np.prod(part["shape"], dtype=int)), part["offset"]
+                    ).reshape(part["shape"])
+                    for block in blocks
+                ]
+            )
+            for part in self._parts
+        }
+
+    def step(self, inputs: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Take in one item of each stream; return the codes and the answers by name."""
+        if not self._bindings:
+            self._bind(inputs)
+        for name, place in self._inputs.items():
+            np.copyto(place, inputs[name], casting="no")
+        self._session.run_with_iobinding(self._bindings[0])
+        self._bindings.reverse()
+        self._states.reverse()
+        answers = {name: place.copy() for name, place in self._outputs.items()}
+        return answers.pop("code"), answers
+
+    def _bind(self, inputs: dict[str, NDArray[Any]]) -> None:
+        """Tell the session where everything lies; one run shows the shapes of the answers."""
+        names = [output.name for output in self._session.get_outputs()]
+        found = dict(zip(names, self._session.run(None, {**inputs, **self._states[0]}), strict=True))
+        self._inputs = {name: np.empty_like(item) for name, item in inputs.items()}
+        self._outputs = {name: found[name] for name in names if not name.startswith("present.")}
+        for before, after in (self._states, self._states[::-1]):
+            binding = self._session.io_binding()
+            for name, place in {**self._inputs, **before}.items():
+                binding.bind_ortvalue_input(name, self._value(place))
+            new = {name.replace("past.", "present.", 1): place for name, place in after.items()}
+            for name, place in {**self._outputs, **new}.items():
+                binding.bind_ortvalue_output(name, self._value(place))
+            self._bindings.append(binding)

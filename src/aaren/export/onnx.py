@@ -6,9 +6,10 @@ storage came from, so that views cost nothing and the rest is a slice, a concate
 """
 
 import base64
+import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from torch.utils import _pytree as pytree
 from aaren.errors import MissingDependencyError
 from aaren.export.assemble import simplify
 from aaren.export.lower import Lowering
-from aaren.export.program import BAD_INDEX, BAD_INPUT, BAD_OUTPUT, CODES, PANEL, REDUCTIONS, Op
+from aaren.export.program import BAD_INDEX, BAD_INPUT, BAD_OUTPUT, CODES, OK, REDUCTIONS, Op
 from aaren.export.record import LoweringError, Recording, Ref, record
 from aaren.export.whole import WholeStep
 from aaren.files.atomic import write_bytes
-from aaren.nn.blocks import HEAD, Block, Layout, layout_of, read_blocks, seal, state_to_bytes
+from aaren.nn.blocks import Layout, state_to_bytes
 from aaren.nn.state import flatten
 
 OPSET, IR_VERSION = 20, 10
@@ -49,10 +50,6 @@ def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
     except ImportError as error:
         raise MissingDependencyError("ONNX needs: pip install 'aaren[onnx]'") from error
     leaves, spec = pytree.tree_flatten(whole.state)
-    if not all(isinstance(leaf, Tensor) for leaf in leaves):
-        raise LoweringError(
-            "the state grows, as a Transformer's cache does: only a constant one is exported."
-        )
 
     def run(given: list[Tensor], held: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         outputs, new = whole.run(given, pytree.tree_unflatten(held, spec))
@@ -62,7 +59,8 @@ def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
         run, [tensor.clone() for tensor in whole.inputs.values()], [leaf.detach() for leaf in leaves]
     )
     graph = _Graph(recording, whole.largest)
-    names = state_names(whole.state)
+    # `0.m` for `encoder.layers.0.m`
+    names = [name.removeprefix("encoder.").removeprefix("layers.") for name, _ in flatten(whole.state)]
     graph.build(list(whole.inputs), list(whole.outputs), names)
     helper = onnx.helper
 
@@ -89,12 +87,7 @@ def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
         producer_name="aaren",
     )
     parts = [
-        {
-            "name": name,
-            "type": str(leaf.dtype).removeprefix("torch."),
-            "shape": leaf.shape,
-            "offset": leaf.offset,
-        }
+        {"name": name, "type": str(leaf.dtype)[6:], "shape": leaf.shape, "offset": leaf.offset}
         for name, leaf in zip(names, Layout(whole.state).leaves, strict=True)
     ]
     block = state_to_bytes(whole.state, fingerprint=whole.fingerprint)
@@ -102,119 +95,6 @@ def write_onnx(path: Path, whole: WholeStep, manifest: dict[str, Any]) -> None:
     helper.set_model_props(made, {"manifest": json.dumps(manifest), "initial_state": json.dumps(first)})
     onnx.checker.check_model(made)
     write_bytes(path, made.SerializeToString())
-
-
-def state_names(state: object) -> list[str]:
-    """Return short names of a state's tensors: `0.m` for `encoder.layers.0.m`."""
-    return [name.removeprefix("encoder.").removeprefix("layers.") for name, _ in flatten(state)]
-
-
-class OnnxStream:
-    """An exported step in onnxruntime: one or more streams under way. For checks and tests.
-
-    Items, answers and states lie in memory that the session knows: a state is written beside the one it comes
-    from, and the two change places.
-    """
-
-    def __init__(self, path: Path, *, count: int = 1) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise MissingDependencyError("ONNX needs: pip install 'aaren[onnx]'") from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            str(path), sess_options=options, providers=["CPUExecutionProvider"]
-        )
-        self._value = onnxruntime.OrtValue.ortvalue_from_numpy  # which on a CPU is the array's own memory
-        kept = self._session.get_modelmeta().custom_metadata_map
-        self.manifest = json.loads(kept["manifest"])
-        first = json.loads(kept["initial_state"])
-        self._parts: list[dict[str, Any]] = first["parts"]
-        self._empty = base64.b64decode(first["block"])
-        self._fingerprint = str(self.manifest.get("fingerprint", ""))
-        (block,) = read_blocks(self._empty, fingerprint=self._fingerprint, layout=layout_of(self._empty))
-        self._first = self._split([block])
-        self._states = [
-            {name: np.repeat(part, count, axis=0) for name, part in self._first.items()} for _ in range(2)
-        ]
-        self._inputs: dict[str, NDArray[Any]] = {}
-        self._bindings: list[Any] = []  # of onnxruntime: from the first state to the second, and back
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all items."""
-        self.state = self._first
-
-    @property
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The parts of the states, each (b, ...), by name."""
-        return {name: part.copy() for name, part in self._states[0].items()}
-
-    @state.setter
-    def state(self, given: Mapping[str, NDArray[Any]]) -> None:
-        for name, part in self._states[0].items():
-            np.copyto(part, given[name], casting="no")
-
-    @property
-    def blocks(self) -> bytes:
-        """The states as blocks, end to end."""
-        blocks = []
-        for stream in range(len(next(iter(self._states[0].values())))):
-            payload = bytearray(len(self._empty) - HEAD.size)
-            for part in self._parts:
-                content = self._states[0][f"past.{part['name']}"][stream].tobytes()
-                payload[part["offset"] : part["offset"] + len(content)] = content
-            blocks.append(seal(bytes(payload), fingerprint=self._fingerprint, layout=layout_of(self._empty)))
-        return b"".join(blocks)
-
-    @blocks.setter
-    def blocks(self, blob: bytes) -> None:
-        self.state = self._split(
-            read_blocks(blob, fingerprint=self._fingerprint, layout=layout_of(self._empty))
-        )
-
-    def _split(self, blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
-        """Return the parts of the states in blocks."""
-        return {
-            f"past.{part['name']}": np.stack(
-                [
-                    np.frombuffer(
-                        block.payload, part["type"], int(np.prod(part["shape"], dtype=int)), part["offset"]
-                    ).reshape(part["shape"])
-                    for block in blocks
-                ]
-            )
-            for part in self._parts
-        }
-
-    def step(self, inputs: dict[str, NDArray[Any]]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """Take in one item of each stream; return the codes and the answers by name."""
-        if not self._bindings:
-            self._bind(inputs)
-        for name, place in self._inputs.items():
-            np.copyto(place, inputs[name], casting="no")
-        self._session.run_with_iobinding(self._bindings[0])
-        self._bindings.reverse()
-        self._states.reverse()
-        answers = {name: place.copy() for name, place in self._outputs.items()}
-        return answers.pop("code"), answers
-
-    def _bind(self, inputs: dict[str, NDArray[Any]]) -> None:
-        """Tell the session where everything lies; one run shows the shapes of the answers."""
-        names = [output.name for output in self._session.get_outputs()]
-        found = dict(zip(names, self._session.run(None, {**inputs, **self._states[0]}), strict=True))
-        self._inputs = {name: np.empty_like(item) for name, item in inputs.items()}
-        self._outputs = {name: found[name] for name in names if not name.startswith("present.")}
-        for before, after in (self._states, self._states[::-1]):
-            binding = self._session.io_binding()
-            for name, place in {**self._inputs, **before}.items():
-                binding.bind_ortvalue_input(name, self._value(place))
-            new = {name.replace("past.", "present.", 1): place for name, place in after.items()}
-            for name, place in {**self._outputs, **new}.items():
-                binding.bind_ortvalue_output(name, self._value(place))
-            self._bindings.append(binding)
 
 
 class _Graph:
@@ -249,11 +129,7 @@ class _Graph:
                 self._shaped[flat, ref.shape[1:]] = name
             self.write(ref, flat)
         for ref in recording.inputs:
-            if ref.dtype.is_floating_point:
-                limit = min(self.largest, torch.finfo(ref.dtype).max)
-                size = self.node("Abs", [self.read(ref)], ref.dtype)
-                fine = self.node("LessOrEqual", [size, self.number(limit, ref.dtype)], torch.bool)
-                self._checks.append((self.all(fine, ref.numel), BAD_INPUT))
+            self.bound(self.read(ref), ref, self.largest, BAD_INPUT)
         for op in ops:
             getattr(self, op.kind)(op)
         self.finish(outputs, states)
@@ -263,36 +139,31 @@ class _Graph:
         recording = self.recording
         found = [self.full(self.read(ref), ref.numel) for ref in recording.outputs]
         for name, ref, flat in zip(outputs, recording.outputs, found, strict=True):
-            if ref.dtype.is_floating_point:
-                size = self.node("Abs", [flat], ref.dtype)
-                fine = self.node(
-                    "LessOrEqual", [size, self.number(torch.finfo(ref.dtype).max, ref.dtype)], torch.bool
-                )
-                self._checks.append((self.all(fine, ref.numel), BAD_OUTPUT))
-            self.rename(self.reshape(flat, ref.shape[1:]), name)
-        code = self.full(self.constant(np.zeros((1, 1), np.int64)), 1)
+            self.bound(flat, ref, math.inf, BAD_OUTPUT)
+            self.node("Identity", [self.reshape(flat, ref.shape[1:])], ref.dtype, to=name)
+        code = self.full(self.number(OK, torch.int64), 1)
         for fine, number in reversed(self._checks):  # the first one that fails is told
-            code = self.node(
-                "Where", [fine, code, self.constant(np.full((1, 1), number, np.int64))], torch.int64
-            )
-        is_fine = self.node("Equal", [code, self.constant(np.zeros((1, 1), np.int64))], torch.bool)
-        self.rename(self.reshape(code, ()), "code")
+            code = self.node("Where", [fine, code, self.number(number, torch.int64)], torch.int64)
+        is_fine = self.node("Equal", [code, self.number(OK, torch.int64)], torch.bool)
+        self.node("Identity", [self.reshape(code, ())], torch.int64, to="code")
         for name, old, new in zip(states, recording.states, recording.new_states, strict=True):
             kept = self.where(is_fine, self.full(self.read(new), new.numel), self.read(old), old.dtype)
-            self.rename(self.reshape(kept, old.shape[1:]), f"present.{name}")
+            self.node("Identity", [self.reshape(kept, old.shape[1:])], old.dtype, to=f"present.{name}")
 
-    # Values
+    def bound(self, value: str, ref: Ref, limit: float, code: int) -> None:
+        """Refuse items whose numbers are beyond a limit, or not finite."""
+        if ref.dtype.is_floating_point:
+            limit = min(limit, torch.finfo(ref.dtype).max)
+            size = self.node("Abs", [value], ref.dtype)
+            fine = self.node("LessOrEqual", [size, self.number(limit, ref.dtype)], torch.bool)
+            self._checks.append((self.all(fine, ref.numel), code))
 
     def node(self, kind: str, inputs: Sequence[str], dtype: torch.dtype, **options: Any) -> str:
         """Add a node with one result."""
-        name = f"v{len(self.nodes)}"
+        name = options.pop("to", "") if kind == "Identity" else f"v{len(self.nodes)}"
         self.nodes.append(((kind, list(inputs), [name]), options))
         self._dtypes[name] = dtype
         return name
-
-    def rename(self, value: str, name: str) -> None:
-        """Give a result the name of an output."""
-        self.nodes.append((("Identity", [value], [name]), {}))
 
     def constant(self, array: NDArray[Any]) -> str:
         """Return the name of numbers that are known."""
@@ -302,6 +173,10 @@ class _Graph:
             self.constants[self._known[key]] = array
             self._dtypes[self._known[key]] = torch.from_numpy(array.copy()).dtype
         return self._known[key]
+
+    def whole(self, *numbers: int) -> str:
+        """Return whole numbers, (n,)."""
+        return self.constant(np.array(numbers, np.int64))
 
     def number(self, value: float, dtype: torch.dtype) -> str:
         """Return one number, (1, 1)."""
@@ -319,16 +194,13 @@ class _Graph:
     def reshape(self, value: str, shape: tuple[int, ...]) -> str:
         """Return (b, *shape)."""
         if (value, shape) not in self._shaped:
-            to = self.constant(np.array([-1, *shape], np.int64))
-            made = self.node("Reshape", [value, to], self._dtypes[value])
+            made = self.node("Reshape", [value, self.whole(-1, *shape)], self._dtypes[value])
             self._shaped[value, shape] = made
         return self._shaped[value, shape]
 
-    def flat(self, value: str, numel: int, shape: tuple[int, ...]) -> str:
+    def flat(self, value: str, shape: tuple[int, ...]) -> str:
         """Return (b, n) of (b, *shape), remembering where it comes from."""
-        made = self.node(
-            "Reshape", [value, self.constant(np.array([-1, numel], np.int64))], self._dtypes[value]
-        )
+        made = self.node("Reshape", [value, self.whole(-1, math.prod(shape))], self._dtypes[value])
         self._shaped[made, shape] = value
         return made
 
@@ -336,31 +208,22 @@ class _Graph:
         """Return (b, n) of what may be (1, n): a constant."""
         if value not in self.constants:
             return value
-        shape = self.node(
-            "Concat", [self._batch, self.constant(np.array([numel], np.int64))], torch.int64, axis=0
-        )
+        shape = self.node("Concat", [self._batch, self.whole(numel)], torch.int64, axis=0)
         return self.node("Expand", [value, shape], self._dtypes[value])
 
     def all(self, truths: str, numel: int) -> str:
         """Return (b, 1): whether all of (b, n) are true."""
         if numel == 1:
             return truths
-        least = self.node(
-            "ReduceMin",
-            [self.node("Cast", [truths], torch.float32, to=1), self.constant(np.array([1], np.int64))],
-            torch.float32,
-            keepdims=1,
-        )
-        return self.cast(least, torch.bool)
+        given = [self.cast(truths, torch.float32), self.whole(1)]
+        return self.cast(self.node("ReduceMin", given, torch.float32, keepdims=1), torch.bool)
 
-    def read(self, ref: Ref, size: Sequence[int] | None = None, strides: Sequence[int] | None = None) -> str:
-        """Return the numbers of a tensor, (b, n), or of another view that begins where it does."""
-        shape, steps = (ref.shape, ref.strides) if size is None or strides is None else (size, strides)
+    def read(self, ref: Ref) -> str:
+        """Return the numbers of a tensor, (b, n)."""
         if self.lowering.is_constant(ref):
-            array = self.lowering.value(Ref(ref.storage, ref.offset, tuple(shape), tuple(steps), ref.dtype))
-            flat = array.reshape(1, -1).contiguous().numpy()
+            flat = self.lowering.value(ref).reshape(1, -1).contiguous().numpy()
             return self.constant(flat[:, :1] if flat.size and (flat == flat[:, :1]).all() else flat)
-        sources = self._sources[ref.storage][_places(ref.offset, shape, steps)]
+        sources = self._sources[ref.storage][_places(ref)]
         key = ("read", sources.tobytes())
         if key not in self._known:
             self._known[key] = self._gather(sources, ref.dtype)
@@ -369,31 +232,20 @@ class _Graph:
     def _gather(self, sources: NDArray[np.int64], dtype: torch.dtype) -> str:
         """Return a value with columns of others."""
         assert (sources[:, 0] >= 0).all(), "read before it was written"
-        cuts = np.flatnonzero((np.diff(sources[:, 0]) != 0) | (np.diff(sources[:, 1]) != 1)) + 1
-        runs = np.split(sources, cuts)
-        if len(runs) > 16:  # scattered: one gather of all that is needed
-            wanted, places = np.unique(sources[:, 0], return_inverse=True)
-            names = [self._values[number][0] for number in wanted]
-            starts = np.cumsum([0, *(self._values[number][1] for number in wanted)])[:-1]
-            whole = names[0] if len(names) == 1 else self.node("Concat", names, dtype, axis=1)
-            columns = self.constant(starts[places] + sources[:, 1])
-            return self.node("Gather", [whole, columns], dtype, axis=1)
-        parts = []
-        for run in runs:
-            name, width = self._values[run[0, 0]]
-            if len(run) != width:
-                one = self.constant(np.array([1], np.int64))
-                ends = [self.constant(np.array([end], np.int64)) for end in (run[0, 1], run[-1, 1] + 1)]
-                name = self.node("Slice", [name, *ends, one], dtype)
-            parts.append(name)
-        return parts[0] if len(parts) == 1 else self.node("Concat", parts, dtype, axis=1)
+        wanted, places = np.unique(sources[:, 0], return_inverse=True)
+        names, widths = zip(*(self._values[number] for number in wanted), strict=True)
+        joined = names[0] if len(names) == 1 else self.node("Concat", names, dtype, axis=1)
+        columns = np.cumsum([0, *widths])[places] + sources[:, 1]
+        if (np.diff(columns) != 1).any():
+            return self.node("Gather", [joined, self.constant(columns)], dtype, axis=1)
+        if len(columns) == sum(widths):
+            return joined
+        ends = [self.whole(end) for end in (columns[0], columns[-1] + 1, 1)]
+        return self.node("Slice", [joined, *ends], dtype)
 
-    def write(
-        self, ref: Ref, value: str, size: Sequence[int] | None = None, strides: Sequence[int] | None = None
-    ) -> None:
+    def write(self, ref: Ref, value: str) -> None:
         """Remember that the numbers of a tensor are those of a value (b, n), which gets the tensor's type."""
-        shape, steps = (ref.shape, ref.strides) if size is None or strides is None else (size, strides)
-        places = _places(ref.offset, shape, steps)
+        places = _places(ref)
         held = self._sources.get(ref.storage, np.empty((0, 2), np.int64))
         if places.size and len(held) <= places.max():
             grown = np.full((places.max() + 1, 2), -1, np.int64)
@@ -402,8 +254,6 @@ class _Graph:
         held[places] = np.stack([np.full(len(places), len(self._values)), np.arange(len(places))], axis=1)
         self._sources[ref.storage] = held
         self._values.append((self.full(self.cast(value, ref.dtype), len(places)), len(places)))
-
-    # Operations
 
     def where(self, condition: str, yes: str, no: str, dtype: torch.dtype) -> str:
         """Choose; of truths by way of numbers, which onnxruntime needs."""
@@ -415,15 +265,14 @@ class _Graph:
     def elementwise(self, op: Op) -> None:
         """One number for one."""
         (out,) = op.first(1)
-        operands = [
-            self.read(ref, op.size, stride)
+        views = [
+            _view(ref, op.size, stride)
             for ref, stride in zip(op.operands[1:], op.strides[1:], strict=True)
             if ref is not None
         ]
-        given = [ref.dtype for ref in op.operands[1:] if ref is not None]
-        self.write(
-            out, self.apply(CODES[op.code], operands, given, out.dtype, op.numbers), op.size, op.strides[0]
-        )
+        operands, kinds = [self.read(view) for view in views], [view.dtype for view in views]
+        made = self.apply(CODES[op.code], operands, kinds, out.dtype, op.numbers)
+        self.write(_view(out, op.size, op.strides[0]), made)
 
     def apply(
         self,
@@ -443,9 +292,7 @@ class _Graph:
             truths = [self.cast(part, torch.bool) for part in given]
             return self.node(code.capitalize(), truths, torch.bool)
         if code in COMPARISONS or code == "ne":
-            common = kinds[0]
-            for kind in kinds[1:]:
-                common = torch.promote_types(common, kind)
+            common = functools.reduce(torch.promote_types, kinds)
             common = torch.int64 if common == torch.bool else common
             pair = [self.cast(part, common) for part in given]
             found = self.node(COMPARISONS.get(code, "Equal"), pair, torch.bool)
@@ -456,14 +303,13 @@ class _Graph:
             narrow = [self.cast(part, torch.float32) for part in given]
             return self.cast(self.apply(code, narrow, kinds, torch.float32, numbers), dtype)
         x = [self.cast(part, dtype) for part in given]
-        one = self.number(1.0, dtype)
 
         def do(kind: str, *parts: str) -> str:
             return self.node(kind, parts, dtype)
 
         def tail() -> str:
             """Return log(1 + exp(-|x|))."""
-            return do("Log", do("Add", one, do("Exp", do("Neg", do("Abs", x[0])))))
+            return do("Log", do("Add", self.number(1.0, dtype), do("Exp", do("Neg", do("Abs", x[0])))))
 
         if dtype == torch.float64 and code == "cos":  # onnxruntime has it for float32 alone: too few digits
             return do("Sin", do("Add", x[0], self.number(math.pi / 2.0, dtype)))
@@ -487,18 +333,20 @@ class _Graph:
             return do("Sub", x[0], do("Mul", x[1], do("Floor", do("Div", *x))))
         raise LoweringError(f"the ONNX export does not know the operation {code}.")
 
+    def weights(self, tensor: Tensor) -> str:
+        """Return known numbers as they are."""
+        return self.constant(tensor.contiguous().numpy())
+
     def linear(self, op: Op) -> None:
         """A linear layer, what it adds, and its activation."""
         rows, inputs, outputs = op.size[:3]
         (out, x, packed), (bias, _, others) = op.first(3), [*op.operands[3:], None][:3]
-        panels = self.lowering.value(packed)  # (panels, inputs, 16)
-        matrix = panels.transpose(0, 1).reshape(inputs, -1)[:, :outputs]
-        assert panels.shape[-1] == PANEL
+        matrix = self.lowering.value(packed).transpose(0, 1).reshape(inputs, -1)[:, :outputs]  # of panels
         given = self.read(x)
         given = given if rows == 1 else self.reshape(given, (inputs,))
-        parts = [given, self.constant(matrix.contiguous().numpy())]
+        parts = [given, self.weights(matrix)]
         if bias is not None:
-            parts.append(self.constant(self.lowering.value(bias).reshape(-1).contiguous().numpy()))
+            parts.append(self.weights(self.lowering.value(bias).reshape(-1)))
         made = self.node("Gemm", parts, torch.float32)
         made = made if rows == 1 else self.reshape(made, (rows * outputs,))
         if others is not None:
@@ -514,11 +362,9 @@ class _Graph:
         given = self.cast(self.read(x), out.dtype)
         given = given if rows == 1 else self.reshape(given, (width,))
         scale = torch.ones(width, dtype=out.dtype) if weight is None else self.lowering.value(weight)
-        parts = [given, self.constant(scale.to(out.dtype).reshape(-1).contiguous().numpy())]
+        parts = [given, self.weights(scale.to(out.dtype).reshape(-1))]
         if bias is not None:
-            parts.append(
-                self.constant(self.lowering.value(bias).to(out.dtype).reshape(-1).contiguous().numpy())
-            )
+            parts.append(self.weights(self.lowering.value(bias).to(out.dtype).reshape(-1)))
         made = self.node("LayerNormalization", parts, out.dtype, axis=-1, epsilon=op.numbers[0])
         self.write(out, made if rows == 1 else self.reshape(made, (rows * width,)))
 
@@ -538,16 +384,15 @@ class _Graph:
         cube = (heads, width)
         w = self.reshape(self.full(w, heads * width), cube)
         if log_decay is not None:
-            decay = self.cast(self.read(log_decay, (heads,), (decay_stride,)), dtype)
+            decay = self.cast(self.read(_view(log_decay, (heads,), (decay_stride,))), dtype)
             if real is not None:
                 decay = do("Where", real, decay, zero)
             m = do("Max", do("Add", m, decay), lowest)
-            if not self.is_finite(log_decay):
+            is_known = self.lowering.is_constant(log_decay)
+            if not is_known or not self.lowering.value(log_decay).isfinite().all():
                 is_reset = self.node("IsInf", [decay], torch.bool)
                 u = do("Where", is_reset, zero, self.full(u, heads))
-                w = do(
-                    "Where", self.reshape(self.full(is_reset, heads), (heads, 1)), self.number(0.0, dtype), w
-                )
+                w = do("Where", self.reshape(self.full(is_reset, heads), (heads, 1)), zero, w)
         if real is not None:
             s = do("Where", real, s, lowest)
         top = do("Max", m, s)
@@ -555,105 +400,86 @@ class _Graph:
         if real is not None:
             taken = do("Where", real, taken, zero)
         seen = do("Add", do("Mul", u, kept), taken)
-        total = do(
-            "Add",
-            do("Mul", w, self.reshape(self.full(kept, heads), (heads, 1))),
-            do("Mul", self.reshape(self.full(v, heads * width), cube), self.reshape(taken, (heads, 1))),
-        )
+        old = do("Mul", w, self.reshape(self.full(kept, heads), (heads, 1)))
+        v = self.reshape(self.full(v, heads * width), cube)
+        total = do("Add", old, do("Mul", v, self.reshape(taken, (heads, 1))))
+        divisor = seen
         if real is not None:  # a prefix of nothing: 0 / 1
             is_empty = self.node("Equal", [seen, zero], torch.bool)
             divisor = do("Where", is_empty, self.number(1.0, dtype), seen)
-        else:
-            divisor = seen
         mean = do("Div", total, self.reshape(divisor, (heads, 1)))
-        self.write(output, self.flat(mean, heads * width, cube))
-        start = 0
-        for part, count in (
-            (top, heads),
-            (seen, heads),
-            (self.flat(total, heads * width, cube), heads * width),
-        ):
-            self.write(Ref(new.storage, new.offset + start, (count,), (1,), dtype), part)
-            start += count
-
-    def is_finite(self, ref: Ref) -> bool:
-        """Tell whether numbers are known and finite."""
-        return self.lowering.is_constant(ref) and bool(self.lowering.value(ref).isfinite().all())
+        self.write(output, self.flat(mean, cube))
+        sizes, start = (heads, heads, heads * width), new.offset
+        for part, size in zip((top, seen, self.flat(total, cube)), sizes, strict=True):
+            self.write(Ref(new.storage, start, (size,), (1,), dtype), part)
+            start += size
 
     def gather(self, op: Op) -> None:
         """Rows of a table."""
         out, table, index = op.first(3)
         count, inner, rows = op.size[0], op.size[1:], int(op.numbers[0])
         numel = int(np.prod(inner))
-        chosen = self.cast(self.read(index, (count,), (op.strides[2][0],)), torch.int64)  # (b, count)
+        chosen = self.cast(self.read(_view(index, (count,), (op.strides[2][0],))), torch.int64)  # (b, count)
         if not self.lowering.is_constant(index):
             chosen = self.known_row(chosen, count, rows, wraps=bool(op.code))
+        picked = _view(table, (rows, *inner), op.strides[1])
         if self.lowering.is_constant(table):
-            view = Ref(table.storage, table.offset, (rows, *inner), op.strides[1], table.dtype)
-            held = self.constant(self.lowering.value(view).reshape(rows, numel).contiguous().numpy())
+            held = self.weights(self.lowering.value(picked).reshape(rows, numel))
             made = self.node("Gather", [held, chosen], table.dtype, axis=0)  # (b, count, n)
         else:
-            cube = self.reshape(self.read(table, (rows, *inner), op.strides[1]), (rows, numel))
+            cube = self.reshape(self.read(picked), (rows, numel))
             places = self.reshape(chosen, (count, 1))
-            shape = self.constant(np.array([1, count, numel], np.int64))
-            made = self.node(
-                "GatherElements",
-                [cube, self.node("Expand", [places, shape], torch.int64)],
-                table.dtype,
-                axis=1,
-            )
-        self.write(out, self.flat(made, count * numel, (count, numel)), op.size, op.strides[0])
+            places = self.node("Expand", [places, self.whole(1, count, numel)], torch.int64)
+            made = self.node("GatherElements", [cube, places], table.dtype, axis=1)
+        self.write(_view(out, op.size, op.strides[0]), self.flat(made, (count, numel)))
 
     def known_row(self, index: str, count: int, rows: int, *, wraps: bool) -> str:
         """Refuse items whose rows there are not, and return rows that there are."""
-        low = self.constant(np.full((1, 1), -rows if wraps else 0, np.int64))
-        high = self.constant(np.full((1, 1), rows - 1, np.int64))
+        low, high = (self.number(end, torch.int64) for end in (-rows if wraps else 0, rows - 1))
         inside = self.node("Max", [self.node("Min", [index, high], torch.int64), low], torch.int64)
         is_there = self.node("Equal", [inside, index], torch.bool)
         self._checks.append((self.all(is_there, count), BAD_INDEX))
         return inside
 
+    def over_last(self, op: Op) -> str:
+        """Return (b, outer, length) of what an operation over the last of four axes reads."""
+        view = _view(op.first(2)[1], op.size, op.strides[1])
+        return self.reshape(self.full(self.read(view), view.numel), (math.prod(op.size[:3]), op.size[3]))
+
     def reduce(self, op: Op) -> None:
         """Over the last of four axes."""
-        out, x = op.first(2)
-        code, length = REDUCTIONS[op.code], op.size[3]
-        outer = int(np.prod(op.size[:3]))
-        given = self.reshape(self.full(self.read(x, op.size, op.strides[1]), outer * length), (outer, length))
-        axes = self.constant(np.array([2], np.int64))
-        if code == "argmax":
+        out, given = op.first(1)[0], self.over_last(op)
+        if REDUCTIONS[op.code] == "argmax":
             made = self.node("ArgMax", [given], torch.int64, axis=2, keepdims=0)
-        elif code == "all":
-            wide = self.cast(given, torch.float32)
-            made = self.cast(self.node("ReduceMin", [wide, axes], torch.float32, keepdims=0), torch.bool)
         else:
-            kind = {"sum": "ReduceSum", "mean": "ReduceMean"}[code]
-            made = self.node(kind, [self.cast(given, out.dtype), axes], out.dtype, keepdims=0)
-        self.write(out, made, op.size[:3], op.strides[0][:3])
+            kind = {"sum": "ReduceSum", "mean": "ReduceMean", "all": "ReduceMin"}[REDUCTIONS[op.code]]
+            dtype = torch.float32 if kind == "ReduceMin" else out.dtype
+            made = self.node(kind, [self.cast(given, dtype), self.whole(2)], dtype, keepdims=0)
+        self.write(_view(out, op.size[:3], op.strides[0][:3]), made)
 
     def softmax(self, op: Op) -> None:
         """Over the last of four axes; code 1: the logarithm."""
-        out, x = op.first(2)
-        outer, length = int(np.prod(op.size[:3])), op.size[3]
-        given = self.reshape(self.cast(self.read(x, op.size, op.strides[1]), out.dtype), (outer, length))
-        made = self.node("LogSoftmax" if op.code else "Softmax", [given], out.dtype, axis=2)
-        self.write(out, self.flat(made, outer * length, (outer, length)), op.size, op.strides[0])
+        (out,) = op.first(1)
+        kind = "LogSoftmax" if op.code else "Softmax"
+        made = self.node(kind, [self.cast(self.over_last(op), out.dtype)], out.dtype, axis=2)
+        shape = (math.prod(op.size[:3]), op.size[3])
+        self.write(_view(out, op.size, op.strides[0]), self.flat(made, shape))
 
     def matmul(self, op: Op) -> None:
         """Products of (batches, i, k) and (batches, k, j)."""
         out, x, z = op.first(3)
         batches, rows, columns, inner = op.size
         (ob, oi, oj, _), (xb, xi, _, xk), (zb, _, zj, zk) = op.strides
-        left = self.read(x, (batches, rows, inner), (xb, xi, xk))
-        right = self.read(z, (batches, inner, columns), (zb, zk, zj))
+        left = _view(x, (batches, rows, inner), (xb, xi, xk))
+        right = _view(z, (batches, inner, columns), (zb, zk, zj))
         pair = [
-            self.reshape(
-                self.full(self.cast(part, out.dtype), batches * size * other), (batches, size, other)
-            )
-            for part, size, other in ((left, rows, inner), (right, inner, columns))
+            self.reshape(self.full(self.cast(self.read(view), out.dtype), view.numel), view.shape)
+            for view in (left, right)
         ]
         made = self.node("MatMul", pair, out.dtype)
-        shape = (batches, rows, columns)
-        self.write(out, self.flat(made, int(np.prod(shape)), shape), shape, (ob, oi, oj))
+        self.write(
+            _view(out, (batches, rows, columns), (ob, oi, oj)), self.flat(made, (batches, rows, columns))
+        )
 
     def require(self, op: Op) -> None:
         """Refuse items."""
@@ -661,14 +487,16 @@ class _Graph:
         self._checks.append((self.all(self.read(fine), fine.numel), op.code))
 
 
-def _places(offset: int, shape: Sequence[int], strides: Sequence[int]) -> NDArray[np.int64]:
-    """Return where the numbers of a view lie in its storage, in order.
+def _view(ref: Ref, shape: Sequence[int], strides: Sequence[int]) -> Ref:
+    """Return another view that begins where a tensor does."""
+    return ref._replace(shape=tuple(shape), strides=tuple(strides))
 
-    >>> _places(1, (2, 2), (4, 1)).tolist()
+
+def _places(ref: Ref) -> NDArray[np.int64]:
+    """Return where the numbers of a tensor lie in its storage, in order.
+
+    >>> _places(Ref(0, 1, (2, 2), (4, 1), torch.float32)).tolist()
     [1, 2, 5, 6]
     """
-    found = np.full((1,) * len(shape), offset, np.int64)
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        steps = np.arange(size, dtype=np.int64) * stride
-        found = found + steps.reshape([-1 if place == axis else 1 for place in range(len(shape))])
-    return found.reshape(-1)
+    axes = np.indices(ref.shape, np.int64).reshape(len(ref.shape), -1)
+    return ref.offset + np.array(ref.strides, np.int64) @ axes
