@@ -21,8 +21,9 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
-from aaren.engine.clock import Clock, num_cores
+from aaren.engine.record import num_cores
 from aaren.errors import AarenError, DataError, require_extra
+from clock import Clock
 from records import BUSY_SHARE, BenchRecord, Row, Setting, describe, digest, read_record
 
 SettingsT = TypeVar("SettingsT")

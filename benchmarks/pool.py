@@ -25,9 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
+from aaren.engine.use import open_rows
+from aaren.stream.lines import LineOptions, stream_lines
 from aaren.stream.pool import StreamPool
 from harness import Benchmark, Measured, OnStep, main, resident_bytes, table
 from records import BenchRecord, Row, number
@@ -254,7 +255,7 @@ def tables(record: BenchRecord) -> list[str]:
 BENCHMARK = Benchmark(
     kind="pool",
     command="python benchmarks/pool.py",
-    sources=("aaren/stream", "aaren/engine/lines.py", "aaren/serve"),
+    sources=("aaren/stream", "aaren/serve"),
     settings=PoolSettings(),
     quick=PoolSettings(keys=1_000, seconds=0.3, capacity=500),
     measure=measure,

@@ -14,9 +14,9 @@ import torch
 
 import aaren
 from aaren.engine import record as runs
-from aaren.engine.record import parse_json
 from aaren.errors import DataError
 from aaren.files.atomic import write_text
+from aaren.files.strict_json import parse_json
 
 Scalar: TypeAlias = str | int | float | bool | None
 Setting: TypeAlias = Scalar | list[int] | list[str]

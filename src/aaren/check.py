@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
 
-from aaren.engine.record import machine, now, strict_json, versions
+from aaren.engine.record import machine, now, versions
 from aaren.errors import ConfigError
 from aaren.files.atomic import write_text
+from aaren.files.strict_json import strict_json
 from aaren.nn import Encoder
 from aaren.nn.block import MIXERS
 from aaren.ops import scan_attention

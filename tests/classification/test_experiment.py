@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from aaren.classification.config import ClassificationConfig, NetworkConfig
-from aaren.classification.experiment import ClassificationExperiment, accuracy_by_fraction
+from aaren.classification.experiment import ClassificationExperiment, accuracy_by_fraction, curve_of
 from aaren.classification.model import Classifier
 from aaren.classification.references import ReferenceClassifier
 from aaren.classification.setting import SETTING
 from aaren.engine.loop import evaluate, fit
-from aaren.engine.metrics import curve_of
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Moment
 from aaren.engine.presets import make_run

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from aaren.engine.record import RunRecord, read_record, strict_json
+from aaren.engine.record import RunRecord, read_record
 from aaren.errors import DataError
+from aaren.files.strict_json import strict_json
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from aaren.engine.record import read_record
 from aaren.engine.run import train
 from aaren.errors import ConfigError, DataError, StateError
 from aaren.files.lock import locked
+from aaren.lab.records import core_seconds, wall_seconds
 from support.toy_task import ToyExperiment
 
 ToyRun = Callable[..., RunConfig]
@@ -200,3 +202,10 @@ def test_figures_are_drawn_without_dropout_and_gradients(
     found = read_record(tmp_path / "record.json").figures
     assert len(found["forecast"]) == 3
     assert found["nothing"] is None
+
+
+def test_a_record_tells_cpu_time(toy_run: ToyRun, tmp_path: Path) -> None:
+    record = train(toy_run(), tmp_path / "run")
+    assert core_seconds(record) == record.seconds["cpu"] > 0.0
+    old = replace(record, seconds={"training": 6.0, "evaluation": 3.0, "saving": 1.0})
+    assert core_seconds(old) == wall_seconds(old) == 10.0

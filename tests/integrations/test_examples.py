@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aaren.engine.lines import open_rows
+from aaren.engine.use import open_rows
 from aaren.integrations.pure import PureStep
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aaren.engine.lines import open_rows
+from aaren.engine.use import open_rows
 from aaren.errors import ConfigError, DataError, StateError
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.predict import EventRows

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aaren.engine.lines import open_rows
+from aaren.engine.use import open_rows
 from aaren.integrations.pure import PureStep
 from pool import train_model
 

@@ -34,12 +34,13 @@ from aaren.classification.model import Classifier
 from aaren.classification.references import ReferenceClassifier
 from aaren.classification.ridge import fit_features, plan_features
 from aaren.datasets.catalogue import lookup
+from aaren.engine.batches import Mean
 from aaren.engine.experiment import Experiment, Json, Part
-from aaren.engine.metrics import CURVE_PREFIX, Mean
 from aaren.engine.plan import Criterion, Moment, Plan, epochs_in_motion
 from aaren.errors import ConfigError, DataError
 from aaren.files.archive import plain_name
 
+CURVE_PREFIX = "accuracy_at_"  # and a fraction: the accuracy after that much of each series
 FRACTIONS = tuple(round(0.05 * step, 2) for step in range(1, 21))
 EVALUATION_BATCH = 64  # cases at once, without gradients
 TEST_SEED = 0  # of the test part where the archive has none: the same for all runs
@@ -285,6 +286,19 @@ def as_metrics(curve: Mapping[float, float]) -> dict[str, float]:
     {'accuracy_at_0.05': 0.5, 'accuracy_at_1.00': 0.75}
     """
     return {f"{CURVE_PREFIX}{fraction:.2f}": accuracy for fraction, accuracy in curve.items()}
+
+
+def curve_of(metrics: Mapping[str, float]) -> list[tuple[float, float]]:
+    """Read the curve back from a record's test metrics: pairs of fraction seen and accuracy, in order.
+
+    >>> curve_of({"accuracy": 0.75, "accuracy_at_1.00": 0.75, "accuracy_at_0.05": 0.5})
+    [(0.05, 0.5), (1.0, 0.75)]
+    """
+    return sorted(
+        (float(name.removeprefix(CURVE_PREFIX)), value)
+        for name, value in metrics.items()
+        if name.startswith(CURVE_PREFIX) and name.removeprefix(CURVE_PREFIX).replace(".", "", 1).isdecimal()
+    )
 
 
 def _find(config: ClassificationConfig) -> tuple[str, tuple[Path, ...], bool, bool]:

@@ -36,8 +36,8 @@ def evaluate(
     if sweep is not None:
         _sweep(run, sweep, part, chosen, as_json)
         return
-    from aaren.engine.record import strict_json
     from aaren.engine.use import evaluate_run
+    from aaren.files.strict_json import strict_json
 
     _record, metrics = evaluate_run(run, part=part, assignments=chosen)
     if as_json:
@@ -49,8 +49,8 @@ def evaluate(
 
 
 def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -> None:
-    from aaren.engine.record import strict_json
     from aaren.engine.use import Sweep, sweep_run
+    from aaren.files.strict_json import strict_json
 
     wanted = Sweep.parse(sweep)
 

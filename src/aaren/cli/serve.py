@@ -30,7 +30,7 @@ def serve(
 
     POST /push, WS /stream, /state/KEY, /metrics; /docs describes them.
     """
-    from aaren.engine.lines import open_rows
+    from aaren.engine.use import open_rows
 
     try:
         from aaren.serve.run import serve as run_server

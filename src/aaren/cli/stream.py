@@ -48,7 +48,8 @@ def stream(
     """
     from contextlib import ExitStack
 
-    from aaren.engine.lines import LineOptions, open_rows, stream_lines
+    from aaren.engine.use import open_rows
+    from aaren.stream.lines import LineOptions, stream_lines
 
     options = LineOptions(
         key=key,

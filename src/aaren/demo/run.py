@@ -17,9 +17,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from aaren.demo.tasks import ALONE, TASKS, Line, Section
 from aaren.engine.progress import duration
-from aaren.engine.record import machine, now, strict_json, versions
+from aaren.engine.record import machine, now, versions
 from aaren.errors import ConfigError, require_extra
 from aaren.files.atomic import write_text
+from aaren.files.strict_json import strict_json
 
 PAGE, RECORD, LIVE = "index.html", "demo.json", "live"
 COLOURS, GREY = ("#0b72b5", "#d4580a"), "#7a8699"  # readable on light and on dark pages

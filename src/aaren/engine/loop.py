@@ -4,6 +4,7 @@ A run can be killed at any moment: what it needs to resume, bit for bit, is in t
 """
 
 import math
+import os
 import signal
 import threading
 import time
@@ -21,7 +22,6 @@ from torch.optim import Optimizer
 
 from aaren.engine.batches import move
 from aaren.engine.checkpoint import Checkpoints, TrainingState
-from aaren.engine.clock import Clock
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import choose_device, repeatable
 from aaren.engine.experiment import BatchT, Experiment, Part
@@ -219,7 +219,7 @@ class _Loop(Generic[BatchT]):
         self.loss_total = torch.full(
             (), self.status.loss_total, dtype=torch.float64, device=training.device
         )  # on the device, so that the loop does not wait for it
-        self.clock = Clock()
+        self.lap = time.perf_counter(), _cpu_seconds()
 
     def run(self) -> None:
         """Train to the end."""
@@ -303,11 +303,16 @@ class _Loop(Generic[BatchT]):
         """Return the mean training loss since the last evaluation."""
         return float(self.loss_total) / max(1, self.status.loss_count)
 
-    def add_seconds(self, what: str) -> None:
+    def add_seconds(self, account: str) -> None:
         """Add the time since the last call to one of the status's accounts."""
-        lap, seconds = self.clock.lap(), self.status.seconds
-        seconds[what] += lap.wall
-        for account, spent in (("cpu", lap.cpu), ("others", lap.others or 0.0)):
-            seconds[account] = seconds.get(account, 0.0) + spent  # older checkpoints have none
-        if what == "training" and self.update is not None:
-            self.status.seconds["inside_updates"] += self.update.take_inside_seconds()
+        before, self.lap = self.lap, (time.perf_counter(), _cpu_seconds())
+        seconds = self.status.seconds
+        seconds[account] += self.lap[0] - before[0]
+        seconds["cpu"] += self.lap[1] - before[1]
+        if account == "training" and self.update is not None:
+            seconds["inside_updates"] += self.update.take_inside_seconds()
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of those that it has waited for, all threads together."""
+    return sum(os.times()[:4])

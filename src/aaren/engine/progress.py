@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from aaren.engine.plan import Evaluation, Plan, RunStatus
-from aaren.engine.record import strict_json
 from aaren.errors import ConfigError
 from aaren.files.stdio import write_line
+from aaren.files.strict_json import strict_json
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -6,7 +6,6 @@ Strict JSON: a number that is not finite is null. Of the machine it tells versio
 user or path.
 """
 
-import json
 import math
 import os
 import platform
@@ -22,10 +21,10 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import torch
 
-from aaren.engine.clock import num_cores
 from aaren.engine.experiment import Json
 from aaren.errors import DataError
 from aaren.files.atomic import write_text
+from aaren.files.strict_json import parse_json, strict_json
 from aaren.version import __version__
 
 FORMAT = 2
@@ -33,7 +32,6 @@ PACKAGES = ("torch", "numpy", "safetensors", "gymnasium", "mujoco", "aeon", "sci
 KIND = "run"
 MOST_POINTS = 150  # of a learning curve in a record
 _ENGINE_BEFORE = ("accumulate", "autocast", "compile")  # keys of older configs; no run had set them
-_DIGITS = 20  # of an integer of 64 bits, and its sign
 
 
 def now() -> str:
@@ -53,6 +51,11 @@ def versions() -> dict[str, str]:
         if version is not None:
             found[package] = version
     return found
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> dict[str, str | int | None]:
@@ -87,7 +90,7 @@ class RunRecord:
     ended_by: str = "error"  # or "max_updates", "patience", "request" (stopped early)
     best_update: int | None = None
     resumed: int = 0
-    # Wall time by account; `cpu` of the run, `others` of other processes meanwhile.
+    # Wall time by account, and `cpu`; in older records also `others`, the CPU time of other processes.
     seconds: dict[str, float] = field(default_factory=dict)
     curve: list[dict[str, Json]] = field(default_factory=list)  # see `thin_curve`
     figures: dict[str, Json] = field(default_factory=dict)  # see `Experiment.figures`
@@ -212,52 +215,6 @@ def thin_curve(
 
 def _six_digits(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def parse_json(text: str) -> Any:
-    """Read JSON, what is not finite as null; a ValueError also for what is nested too deeply or too large.
-
-    >>> parse_json('{"mse": 0.5}'), parse_json("[1, null]")
-    ({'mse': 0.5}, [1, None])
-    """
-    try:
-        return json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_integer)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS or abs(int(text)) >= 2**63:
-        raise ValueError("it holds an integer of more than 64 bits")
-    return int(text)
-
-
-def _number(text: str) -> float | None:
-    found = float(text)
-    return found if math.isfinite(found) else None
-
-
-_ENCODER = json.JSONEncoder(allow_nan=False)  # made once: that takes as long as to write a short line
-
-
-def strict_json(value: object, *, indent: int | None = None) -> str:
-    """Write JSON that every reader accepts: what is not finite is null.
-
-    >>> strict_json({"mse": float("nan")})
-    '{"mse": null}'
-    """
-    try:
-        return json.dumps(value, indent=indent, allow_nan=False) if indent else _ENCODER.encode(value)
-    except (TypeError, ValueError):  # a mapping that is no dict, or a number that is not finite
-        return json.dumps(_strict(value), indent=indent, allow_nan=False)
-
-
-def _strict(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fits(value: object, hint: object) -> bool:

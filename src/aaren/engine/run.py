@@ -22,13 +22,14 @@ from aaren.engine.experiment import Batch, Experiment, Json
 from aaren.engine.loop import Fitted, PausedError, evaluate, evaluating, fit
 from aaren.engine.plan import Evaluation, Plan, RunStatus
 from aaren.engine.progress import Observer, Observers
-from aaren.engine.record import RunRecord, read_record, strict_json, thin_curve
+from aaren.engine.record import RunRecord, read_record, thin_curve
 from aaren.engine.setting import find_setting
 from aaren.errors import ConfigError, UnwritableError
 from aaren.fields import to_mapping
 from aaren.files.atomic import write_text
 from aaren.files.checksums import write_files
 from aaren.files.lock import locked
+from aaren.files.strict_json import strict_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

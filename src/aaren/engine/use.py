@@ -22,6 +22,7 @@ from aaren.errors import ConfigError, DataError, unknown_name
 from aaren.fields import flatten, to_mapping
 from aaren.files.atomic import replacing
 from aaren.files.checksums import read_files
+from aaren.stream.rows import RowPath
 
 _OF_TRAINING = ("task.network.", "task.model.", "task.optimiser.")  # tables, as settings call them
 
@@ -80,6 +81,12 @@ def read_model(folder: Path) -> tuple[nn.Module, dict[str, Json]]:
     setting = find_setting(open_run(folder)[0].setting)
     preprocessing = json.loads(read_files(folder, PREPROCESSING)[PREPROCESSING])
     return setting.load_model(folder / MODEL).eval(), preprocessing
+
+
+def open_rows(folder: Path) -> RowPath:
+    """Return the way from raw rows to answers of a finished run."""
+    config, _record = open_run(folder)
+    return find_setting(config.setting).stream_rows(*read_model(folder))
 
 
 class Sweep(NamedTuple):

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from aaren.datasets.catalogue import lookup
-from aaren.engine.batches import BatchLoader
+from aaren.engine.batches import BatchLoader, Mean
 from aaren.engine.experiment import Experiment, Json, Part
-from aaren.engine.metrics import Mean
 from aaren.engine.plan import Criterion, Moment, Plan, Schedule, halving
 from aaren.errors import DataError
 from aaren.forecasting.batches import ForecastBatch, ForecastingData, Windows, load, open_file

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aaren.engine.lines import open_rows
+from aaren.engine.use import open_rows
 from aaren.errors import ConfigError, DataError, StateError
 from aaren.nn.blocks import Layout, Words, words_from_bytes, words_to_bytes
 from aaren.stream.pool import open_session

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from aaren.engine.record import strict_json
 from aaren.errors import ConfigError, DataError, MissingDependencyError
+from aaren.files.strict_json import strict_json
 from aaren.integrations.pure import PureStep, open_packed, pack_run
 
 try:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from aaren.classification.experiment import curve_of
 from aaren.engine.experiment import Json
-from aaren.engine.metrics import curve_of
 from aaren.errors import require_extra
 from aaren.lab.comparison import by_dataset
 from aaren.lab.names import PAIR, metric, model_label, names_of

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aaren.engine.record import RunRecord, parse_json, parse_record, read_record
+from aaren.engine.record import RunRecord, parse_record, read_record
 from aaren.engine.run import RECORD
 from aaren.errors import DataError
 from aaren.fields import flatten
 from aaren.files.lock import locked_file
+from aaren.files.strict_json import parse_json
 from aaren.lab.published import MODELS
 
 RUNS, IDENTITIES = "runs.jsonl", "identity.json"

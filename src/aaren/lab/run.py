@@ -26,9 +26,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 import torch._dynamo  # the first optimiser of a process imports it: once in the fork server, not in every run
 
-from aaren.engine.clock import num_cores
 from aaren.engine.loop import PausedError, pausing_on_signals
 from aaren.engine.progress import duration
+from aaren.engine.record import num_cores
 from aaren.engine.run import train
 from aaren.engine.setting import import_setting
 from aaren.engine.use import SweepRow, sweep_run

@@ -25,8 +25,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from aaren.engine.record import strict_json
 from aaren.errors import AarenError, DataError, UnwritableError
+from aaren.files.strict_json import strict_json
 from aaren.serve.access import Access, Guard
 from aaren.serve.batcher import Batcher, BusyError
 from aaren.version import __version__

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from aaren.engine.lines import read_row
-from aaren.engine.record import strict_json
 from aaren.errors import AarenError, DataError
+from aaren.files.strict_json import strict_json
 from aaren.nn.blocks import state_to_bytes
 from aaren.serve.metrics import StreamMetrics
+from aaren.stream.lines import read_row
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath
 

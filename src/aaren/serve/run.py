@@ -10,9 +10,9 @@ from pathlib import Path
 
 import uvicorn
 
-from aaren.engine.record import strict_json
 from aaren.errors import ConfigError
 from aaren.files.stdio import write_line
+from aaren.files.strict_json import strict_json
 from aaren.serve.access import LOOPBACK, Access, PromptProtocol
 from aaren.serve.app import make_app
 from aaren.serve.batcher import Batcher, Limits

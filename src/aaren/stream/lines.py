@@ -19,10 +19,8 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import IO, Any
 
-from aaren.engine.record import strict_json
-from aaren.engine.setting import find_setting
-from aaren.engine.use import open_run, read_model
 from aaren.errors import AarenError, ConfigError, DataError, unknown_name
+from aaren.files.strict_json import strict_json
 from aaren.stream.pool import StreamPool
 from aaren.stream.rows import RowPath, field
 
@@ -66,12 +64,6 @@ class LineOptions:
             raise ConfigError(f"threshold must be a probability, from 0 to 1; got {self.threshold}.")
         if (self.emit == "on-alarm") != bool(self.alarms):
             raise ConfigError("--emit on-alarm and --alarm NAME go together: say which answers are alarms.")
-
-
-def open_rows(folder: Path) -> RowPath:
-    """Return the way from raw rows to answers of a finished run."""
-    config, _record = open_run(folder)
-    return find_setting(config.setting).stream_rows(*read_model(folder))
 
 
 class Lines:

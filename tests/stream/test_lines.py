@@ -19,9 +19,9 @@ import torch
 
 from aaren.classification.model import Classifier, ClassifierConfig
 from aaren.classification.predict import SampleRows
-from aaren.engine.lines import LineOptions, open_rows, stream_lines
 from aaren.engine.presets import make_run
 from aaren.engine.run import train
+from aaren.engine.use import open_rows
 from aaren.errors import ConfigError, DataError
 from aaren.events.model import EventModel, EventModelConfig
 from aaren.events.predict import EventRows
@@ -29,6 +29,7 @@ from aaren.forecasting.predict import ForecastRows
 from aaren.forecasting.streaming import StreamingForecaster, StreamingForecasterConfig
 from aaren.rl.model import DecisionModel, DecisionModelConfig
 from aaren.rl.session import ObservationRows
+from aaren.stream.lines import LineOptions, stream_lines
 from aaren.stream.rows import RowPath
 
 SMALL = {"width": 8, "num_heads": 2, "num_layers": 1}
@@ -321,7 +322,7 @@ def test_a_followed_file_with_fewer_lines_than_were_taken_in_is_another(
 def test_a_line_without_end_is_read_once(
     rows: RowPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aaren.engine.lines.CHUNK", 16)
+    monkeypatch.setattr("aaren.stream.lines.CHUNK", 16)
     source = tmp_path / "in.jsonl"
     source.write_text(
         '{"id": "a", "values": [1, 2], "text": "' + "x" * 500 + '"}\n{"id": "b", "values": [1, 2]}'

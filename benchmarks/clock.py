@@ -45,11 +45,6 @@ class Clock:
         return Lap(now.wall - before.wall, cpu, max(0.0, now.others - before.others - cpu))
 
 
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _read() -> Lap:
     """Read all clocks; `others` is of all processes together here."""
     own = os.times()
