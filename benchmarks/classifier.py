@@ -27,7 +27,7 @@ from aaren.classification import AarenClassifier
 from aaren.classification.batches import pad
 from aaren.classification.data import complete, find_files, read_ts, steady_statistics
 from aaren.classification.experiment import steps_of
-from aaren.classification.panels import scale
+from aaren.classification.frames import scale
 from aaren.classification.session import decision_steps
 from aaren.datasets.catalogue import lookup
 from aaren.errors import AarenError, require_extra

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from aaren.classification.baselines import ReferenceClassifier
 from aaren.classification.config import ClassificationConfig, NetworkConfig
 from aaren.classification.experiment import ClassificationExperiment, accuracy_by_fraction, curve_of
 from aaren.classification.model import Classifier
-from aaren.classification.references import ReferenceClassifier
 from aaren.classification.setting import SETTING
 from aaren.engine.loop import evaluate, fit
 from aaren.engine.optimiser import OptimiserConfig

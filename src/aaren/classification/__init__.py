@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from aaren.classification.baselines import ReferenceClassifier, ReferenceClassifierConfig
     from aaren.classification.estimator import AarenClassifier
-    from aaren.classification.features import (
+    from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState
+    from aaren.classification.random_convolutions import (
         FeatureClassifier,
         FeatureClassifierConfig,
         FeatureClassifierState,
     )
-    from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState
-    from aaren.classification.references import ReferenceClassifier, ReferenceClassifierConfig
     from aaren.classification.setting import SETTING
 
 __all__ = [
@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "aaren.classification.estimator": ("AarenClassifier",),
-        "aaren.classification.features": (
+        "aaren.classification.random_convolutions": (
             "FeatureClassifier",
             "FeatureClassifierConfig",
             "FeatureClassifierState",
@@ -42,7 +42,7 @@ __getattr__, __dir__ = lazy_names(
             "ClassifierConfig",
             "ClassifierState",
         ),
-        "aaren.classification.references": (
+        "aaren.classification.baselines": (
             "ReferenceClassifier",
             "ReferenceClassifierConfig",
         ),

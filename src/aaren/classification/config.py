@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
+from aaren.classification.baselines import REFERENCES, ReferenceClassifier, ReferenceClassifierConfig
 from aaren.classification.data import HELD_OUT
 from aaren.classification.model import Classifier, ClassifierConfig
-from aaren.classification.references import REFERENCES, ReferenceClassifier, ReferenceClassifierConfig
 from aaren.engine.optimiser import OptimiserConfig
 from aaren.engine.plan import Schedule, constant, halving
 from aaren.errors import ConfigError, too_small

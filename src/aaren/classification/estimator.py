@@ -20,8 +20,8 @@ from torch import Tensor
 
 from aaren.classification.batches import LabelledSeries, pad
 from aaren.classification.data import Case, require_learnable, steady_statistics
-from aaren.classification.features import BLOCK_VALUES, POSITIONS, FeatureClassifier
-from aaren.classification.panels import (
+from aaren.classification.early_stop import EarlyStop, LeftOut
+from aaren.classification.frames import (
     check_cases,
     from_table,
     is_table,
@@ -34,11 +34,10 @@ from aaren.classification.panels import (
     scale,
     warn_if_transposed,
 )
-from aaren.classification.ridge import (
+from aaren.classification.random_convolutions import BLOCK_VALUES, POSITIONS, FeatureClassifier
+from aaren.classification.ridge_classifier import (
     MOST_EXACT,
     SIZES,
-    EarlyStop,
-    LeftOut,
     fit_features,
     plan_features,
     predict_left_out,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from aaren.classification.baselines import ReferenceClassifier
 from aaren.classification.batches import LabelledBatch, LabelledSeries, hold_out, prepare
 from aaren.classification.config import ClassificationConfig
 from aaren.classification.data import (
@@ -29,10 +30,9 @@ from aaren.classification.data import (
     read_ts,
     require_trainable,
 )
-from aaren.classification.features import FeatureClassifier
 from aaren.classification.model import Classifier
-from aaren.classification.references import ReferenceClassifier
-from aaren.classification.ridge import fit_features, plan_features
+from aaren.classification.random_convolutions import FeatureClassifier
+from aaren.classification.ridge_classifier import fit_features, plan_features
 from aaren.datasets.catalogue import lookup
 from aaren.engine.batches import Mean
 from aaren.engine.experiment import Experiment, Json, Part

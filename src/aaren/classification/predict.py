@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from aaren.classification.baselines import ReferenceClassifier
 from aaren.classification.config import ClassificationConfig
 from aaren.classification.data import complete, normalise_across_channels, read_ts, require_steps
 from aaren.classification.model import Classifier, ClassifierConfig
-from aaren.classification.references import ReferenceClassifier
 from aaren.datasets.numbers import narrow
 from aaren.engine.experiment import Json
 from aaren.errors import ConfigError, DataError, ShapeError

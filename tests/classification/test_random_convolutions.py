@@ -10,8 +10,8 @@ from torch import Tensor
 
 from aaren.classification import FeatureClassifier, FeatureClassifierConfig, FeatureClassifierState, ridge
 from aaren.classification.batches import LabelledSeries
-from aaren.classification.features import ACTIVITY_WEIGHTS, LARGEST, UNIT
-from aaren.classification.ridge import LeftOut, _with_places, fit_features, plan_features
+from aaren.classification.random_convolutions import ACTIVITY_WEIGHTS, LARGEST, UNIT
+from aaren.classification.ridge_classifier import LeftOut, _with_places, fit_features, plan_features
 from aaren.errors import ConfigError, ShapeError
 from aaren.nn.state import flatten
 from aaren.ops import scan_attention

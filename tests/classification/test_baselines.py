@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.classification.references import ReferenceClassifier, ReferenceClassifierConfig
+from aaren.classification.baselines import ReferenceClassifier, ReferenceClassifierConfig
 from aaren.errors import ConfigError, DataError, ShapeError
 from aaren.stream.saved import load_model, save_model
 
