@@ -8,9 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.classification import FeatureClassifier, FeatureClassifierConfig, FeatureClassifierState, ridge
+from aaren.classification import (
+    FeatureClassifier,
+    FeatureClassifierConfig,
+    FeatureClassifierState,
+    ridge_classifier,
+)
 from aaren.classification.batches import LabelledSeries
-from aaren.classification.random_convolutions import ACTIVITY_WEIGHTS, LARGEST, UNIT
+from aaren.classification.random_convolutions import LARGEST, UNIT
 from aaren.classification.ridge_classifier import LeftOut, _with_places, fit_features, plan_features
 from aaren.errors import ConfigError, ShapeError
 from aaren.nn.state import flatten
@@ -44,6 +49,9 @@ def fitted_models(data: LabelledSeries) -> dict[str, FeatureClassifier]:
         size: plan_features(num_channels=CHANNELS, num_classes=2, lengths=lengths, size=size)
         for size in ("default", "small")
     }
+    configs["roots"] = plan_features(
+        num_channels=CHANNELS, num_classes=2, lengths=lengths, size="small", has_roots=True
+    )
     models = {size: fit_features(data, config, seed=0)[0] for size, config in configs.items()}
     assert not any(model.config.has_places for model in models.values())  # the waves begin anywhere
     small = models["small"]
@@ -52,7 +60,7 @@ def fitted_models(data: LabelledSeries) -> dict[str, FeatureClassifier]:
     return models | {"places": _with_places(small, drawn)}
 
 
-@pytest.fixture(params=["default", "small", "places"])
+@pytest.fixture(params=["default", "small", "roots", "places"])
 def model(request: pytest.FixtureRequest, fitted_models: dict[str, FeatureClassifier]) -> FeatureClassifier:
     return copy.deepcopy(fitted_models[request.param])
 
@@ -109,16 +117,14 @@ def test_values_at_a_threshold_are_decided_alike_in_any_batch(
     assert torch.equal(stepped.total, together)  # type: ignore[attr-defined]
 
 
-def test_the_pooling_is_attention_with_constant_queries(
-    large: FeatureClassifier, data: LabelledSeries
-) -> None:
+def test_the_pooling_is_attention_with_equal_scores(large: FeatureClassifier, data: LabelledSeries) -> None:
     model = large
     units = model._units(data.values)
     window = model._before(units, None)
     values = torch.cat([block for _, block in model._values(window, 0, LENGTH)], dim=-1).double()
-    scores = model._weights(units, window).log()
-    assert scores[..., 0].eq(0.0).all()
-    outputs, _ = scan_attention(scores, values.unsqueeze(2).expand(-1, -1, 2, -1), mask=data.mask)
+    outputs, _ = scan_attention(
+        torch.zeros(*values.shape[:2], 1).double(), values.unsqueeze(2), mask=data.mask
+    )
     _, state = model.score_steps(data.values, mask=data.mask)
     torch.testing.assert_close(model._pooled(state), outputs[:, -1].flatten(1))
 
@@ -160,14 +166,15 @@ def test_memory_is_constant_and_as_the_config_says(model: FeatureClassifier, dat
     assert model.init_state(1).nbytes == model.config.state_bytes
     _, state = model.score_steps(data.values[:1].repeat(1, 20, 1))
     assert state.nbytes == model.config.state_bytes
-    if model.config.num_poolings == 1:
-        assert state.nbytes < 8000
 
 
 @pytest.mark.parametrize("channels", [1, 3, 12, 61])
 @pytest.mark.parametrize("length", [5, 100, 1751])
-def test_a_small_state_is_below_8_kilobytes(channels: int, length: int) -> None:
-    config = plan_features(num_channels=channels, num_classes=9, lengths=[length], size="small")
+@pytest.mark.parametrize("has_roots", [False, True])
+def test_a_small_state_is_below_8_kilobytes(channels: int, length: int, has_roots: bool) -> None:
+    config = plan_features(
+        num_channels=channels, num_classes=9, lengths=[length], size="small", has_roots=has_roots
+    )
     assert config.state_bytes < 8000
 
 
@@ -181,7 +188,6 @@ def test_the_largest_sums_are_exact_in_float32() -> None:
     values[:, ::2] *= -1.0
     _, state = model.score_steps(values)
     assert torch.equal(model.pool(values, torch.tensor([[3000]])).squeeze(1), model._pooled(state))
-    assert state.weight[0, 1] == (2999 * ACTIVITY_WEIGHTS[-1] + ACTIVITY_WEIGHTS[0])
 
 
 def test_sums_of_values_at_their_places_are_exact() -> None:
@@ -202,11 +208,11 @@ def test_too_many_values_for_too_many_cases_are_left_out(
     data: LabelledSeries, large: FeatureClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights of more cases than can be left out in turn take memory in the square of the columns."""
-    assert ridge._values_at_places(large, data) is not None
-    monkeypatch.setattr(ridge, "MOST_EXACT", CASES - 1)
-    assert ridge._values_at_places(large, data) is not None
-    monkeypatch.setattr(ridge, "MOST_COLUMNS", 20 * CHANNELS)
-    assert ridge._values_at_places(large, data) is None
+    assert ridge_classifier._values_at_places(large, data) is not None
+    monkeypatch.setattr(ridge_classifier, "MOST_EXACT", CASES - 1)
+    assert ridge_classifier._values_at_places(large, data) is not None
+    monkeypatch.setattr(ridge_classifier, "MOST_COLUMNS", 20 * CHANNELS)
+    assert ridge_classifier._values_at_places(large, data) is None
 
 
 def test_causality(model: FeatureClassifier, data: LabelledSeries) -> None:

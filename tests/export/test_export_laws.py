@@ -270,7 +270,7 @@ def features(draw: st.DrawFn) -> Case:
         dilations=dilations,
         num_thresholds=(draw(st.integers(1, 2)),) * len(dilations),
         num_levels=draw(st.integers(0, 3)),
-        num_poolings=draw(st.integers(1, 2)),
+        has_roots=draw(TRUTHS),
         num_spans=spans,
         has_places=draw(TRUTHS),
     )
@@ -281,7 +281,7 @@ def features(draw: st.DrawFn) -> Case:
         if config.has_places:
             model.places.copy_(torch.randint(-(1 << 20), 1 << 20, model.places.shape))
             model.place_unit.fill_(1e-10)
-        for part in (model.thresholds, model.levels, model.activities):
+        for part in (model.thresholds, model.levels):
             part.copy_(torch.randint(-8000, 8000, part.shape).sort().values + 0.5)
         model.channels.copy_(torch.rand_like(model.channels) < 0.7)
         model.span_ends.copy_(10 * torch.arange(spans) + 5)

@@ -38,8 +38,8 @@ from aaren.classification.random_convolutions import BLOCK_VALUES, POSITIONS, Fe
 from aaren.classification.ridge_classifier import (
     MOST_EXACT,
     SIZES,
+    choose_features,
     fit_features,
-    plan_features,
     predict_left_out,
 )
 from aaren.classification.session import LabelledSession, Readable, decision_steps
@@ -354,12 +354,6 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
     def _fit_model(
         self, series: LabelledSeries, num_classes: int, *, observer: Observer
     ) -> tuple[FeatureClassifier, LeftOut]:
-        config = plan_features(
-            num_channels=series.values.shape[2],
-            num_classes=num_classes,
-            lengths=series.mask.sum(1).tolist(),
-            size=self.size,
-        )
         told = time.monotonic()
 
         def on_step(done: int, total: int) -> None:
@@ -370,6 +364,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
 
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with repeatable(EngineConfig(threads=self.threads), seed=seed):
+            config = choose_features(series, num_classes=num_classes, size=self.size, seed=seed)
             return fit_features(series, config, seed=seed, on_step=on_step)
 
     def _threshold(self, stop_at: float | str | EarlyStop | None) -> float | None:

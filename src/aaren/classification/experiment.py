@@ -32,7 +32,7 @@ from aaren.classification.data import (
 )
 from aaren.classification.model import Classifier
 from aaren.classification.random_convolutions import FeatureClassifier
-from aaren.classification.ridge_classifier import fit_features, plan_features
+from aaren.classification.ridge_classifier import choose_features, fit_features
 from aaren.datasets.catalogue import lookup
 from aaren.engine.batches import Mean
 from aaren.engine.experiment import Experiment, Json, Part
@@ -92,11 +92,7 @@ class ClassificationExperiment(Experiment[LabelledBatch]):
         train = self.parts.train
         cases, length, channels = train.values.shape
         if self.config.model == "aaren-features":
-            sizes = plan_features(
-                num_channels=channels,
-                num_classes=len(self.parts.classes),
-                lengths=train.mask.sum(1).tolist(),
-            )
+            sizes = choose_features(train, num_classes=len(self.parts.classes), seed=self.seed)
             return fit_features(train, sizes, seed=self.seed)[0]
         model = self.config.build_model(
             num_channels=channels,

@@ -1,17 +1,17 @@
-"""FeatureClassifier: random causal convolutions, pooled by Aaren, read by linear heads; for streams.
+"""FeatureClassifier: random causal convolutions, pooled by running means, read by linear heads; for streams.
 
-A sample's values are 0 or 1: is a dilated causal convolution, or a channel, above a threshold? An Aaren head
-with equal scores makes of them the share of time above each threshold, which is ROCKET's pooling; a second
-head scores a sample by how much it changed. Pooled features cannot tell when something happened: where that
-decides, the heads also weigh the values themselves, each by its place in the series; a stream keeps one
-running sum of that per head and class. Nothing here is trained by gradients: `ridge` draws the kernels and
-solves for the heads.
+A sample's values are 0 or 1: is a dilated causal convolution, or a channel, above a threshold? Their mean
+over time, which is attention with equal scores, is the share of time above each threshold: ROCKET's pooling.
+Where series differ in size, the convolutions also see each channel as a signed fourth root, which brings six
+orders of magnitude to less than two. Pooled features cannot tell when something happened: where that decides,
+the heads also weigh the values themselves, each by its place in the series; a stream keeps one running sum of
+that per head and class. Nothing here is trained by gradients: `ridge_classifier` draws the kernels and solves
+for the heads.
 
 Everything up to the pooled features is exact, so that a stream and a batch round alike: samples are
-rounded to multiples of 1/4096, kernels weigh them by -1 and 2, thresholds lie between multiples, and scores
-are logarithms of multiples of 1/256. All sums are sums of integers, in float32 below 2^24. Scores are
-bounded, so the running maximum of the Aaren state is fixed at 0, and no sum is ever rescaled. The weights of
-places are integers too, and their sums stay below 2^53.
+rounded to multiples of 1/4096, kernels weigh them by -1 and 2, and thresholds lie between multiples. All sums
+are sums of integers, in float32 below 2^24. The weights of places are integers too, and their sums stay below
+2^53.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,14 +38,9 @@ LARGEST = 32.0  # standard deviations that a sample is clipped to
 TAPS = 9  # of a kernel
 MOST_CHANNELS = 9  # of a kernel: 9 channels x 12 x 32 x 4096 is still below 2^24
 POSITIONS = tuple(combinations(range(TAPS), 3))  # of the weights 2; the other six are -1: MiniRocket's 84
-WEIGHT_UNIT = 256.0
 LARGEST_PLACE = 2.0**20  # a weight of a place; 2^20 x 32 x 4096 x 2^16 is 2^53
 MOST_PLACED = 1 << 16  # values at places: steps x channels
-# What the samples weigh in the second head, by their standardised log activity: e^-3, e^-2.5, ... e^3.
-ACTIVITY_WEIGHTS = tuple(
-    round(WEIGHT_UNIT * 2.718281828459045 ** (n / 2)) / WEIGHT_UNIT for n in range(-6, 7)
-)
-CHUNK_STEPS = 2048  # at once: 2048 x 256 x e^3 is below 2^24
+CHUNK_STEPS = 2048  # at once
 BLOCK_VALUES = 1 << 21  # values at once
 FEW_STREAMS = 8  # up to which each stream's own head is fetched, instead of asking all heads
 
@@ -60,17 +55,13 @@ class FeatureClassifierConfig:
     dilations: tuple[int, ...]  # ascending
     num_thresholds: tuple[int, ...]  # of each of the 84 kernels, by dilation
     num_levels: int = 16  # thresholds of each channel itself
-    num_poolings: int = 2  # 1: equal scores; 2: also by activity
     num_spans: int = 10  # of time before `length`, each with a head of its own
+    has_roots: bool = False  # convolutions and levels also see the signed fourth root of every channel
     has_places: bool = False  # the heads also weigh the values of the first `length` steps, each by its place
 
     def __post_init__(self) -> None:
         """Report sizes that cannot be."""
-        require_at_least(
-            self, num_channels=1, num_classes=2, length=1, num_levels=0, num_poolings=1, num_spans=0
-        )
-        if self.num_poolings > 2:
-            raise ConfigError(f"num_poolings must be 1 or 2; got {self.num_poolings}.")
+        require_at_least(self, num_channels=1, num_classes=2, length=1, num_levels=0, num_spans=0)
         if len(self.dilations) != len(self.num_thresholds) or not self.dilations:
             raise ConfigError(
                 f"num_thresholds has one number per dilation; got {len(self.num_thresholds)} for "
@@ -85,19 +76,19 @@ class FeatureClassifierConfig:
             )
 
     @property
+    def num_inputs(self) -> int:
+        """Return how many numbers of a sample the convolutions see."""
+        return self.num_channels * (2 if self.has_roots else 1)
+
+    @property
     def num_convolved(self) -> int:
         """Return how many values of a sample come from convolutions."""
         return len(POSITIONS) * sum(self.num_thresholds)
 
     @property
-    def num_values(self) -> int:
-        """Return how many values a sample has."""
-        return self.num_convolved + self.num_channels * self.num_levels
-
-    @property
     def num_features(self) -> int:
-        """Return how many numbers the heads see."""
-        return self.num_poolings * self.num_values
+        """Return how many values a sample has; the heads see their means."""
+        return self.num_convolved + self.num_inputs * self.num_levels
 
     @property
     def reach(self) -> int:
@@ -108,16 +99,14 @@ class FeatureClassifierConfig:
     def state_bytes(self) -> int:
         """Return the bytes of the state of one stream."""
         placed = (self.num_spans + 1) * self.num_classes if self.has_places else 0
-        sums = self.num_poolings * (1 + self.num_values) + placed
-        return 4 * self.reach * self.num_channels + 8 + 8 * sums
+        return 4 * self.reach * self.num_inputs + 8 + 8 * (self.num_features + placed)
 
 
 class _FeatureParts(NamedTuple):
-    tail: Tensor  # (b, reach, channels) float32  the last samples in units, zeros before the first
+    tail: Tensor  # (b, reach, inputs) float32  the last samples in units, zeros before the first
     position: Tensor  # (b,) int64  steps so far
     placed: tuple[Tensor, ...]  # (b, heads * classes)  if there are places: values by their weights
-    weight: Tensor  # (b, poolings)  the sum of what samples weigh: u of an Aaren state with maximum 0
-    total: Tensor  # (b, poolings, values)  the weighted sum of their values: its w
+    total: Tensor  # (b, features)  the sum of their values: w of an Aaren state with scores 0
 
 
 class FeatureClassifierState(_FeatureParts, State):
@@ -134,7 +123,7 @@ class FeatureClassifier(nn.Module):
     ... )
     >>> model = FeatureClassifier(config)
     >>> model(torch.randn(5, 50, 3)).shape, config.num_features
-    (torch.Size([5, 2]), 1104)
+    (torch.Size([5, 2]), 552)
     >>> session = model.stream()
     >>> session.push(torch.randn(3)), session.state.nbytes == config.state_bytes
     (tensor([0.5000, 0.5000]), True)
@@ -146,7 +135,8 @@ class FeatureClassifier(nn.Module):
     channels: Tensor
     thresholds: Tensor
     levels: Tensor
-    activities: Tensor
+    pivots: Tensor
+    gains: Tensor
     span_ends: Tensor
     places: Tensor
     place_unit: Tensor
@@ -155,11 +145,13 @@ class FeatureClassifier(nn.Module):
         super().__init__()
         self.config = config
         dilations = len(config.dilations)
-        # Which channels each kernel sums over, (dilations, kernels, channels) of 0 and 1.
-        self.register_buffer("channels", torch.ones(dilations, len(POSITIONS), config.num_channels))
+        # Which inputs each kernel sums over, (dilations, kernels, inputs) of 0 and 1.
+        self.register_buffer("channels", torch.ones(dilations, len(POSITIONS), config.num_inputs))
         self.register_buffer("thresholds", torch.full((config.num_convolved,), 0.5))  # in units
-        self.register_buffer("levels", torch.full((config.num_channels, config.num_levels), 0.5))
-        self.register_buffer("activities", torch.full((len(ACTIVITY_WEIGHTS) - 1,), 0.5))
+        self.register_buffer("levels", torch.full((config.num_inputs, config.num_levels), 0.5))
+        if config.has_roots:  # the roots are taken of distances from a pivot; gains are powers of 2
+            self.register_buffer("pivots", torch.zeros(config.num_channels))
+            self.register_buffer("gains", torch.ones(config.num_channels))
         self.register_buffer("span_ends", torch.arange(config.num_spans))  # the last step of each span
         # No buffers: constants that never change, whatever dtype the model is given.
         kernels = [[2.0 if tap in places else -1.0 for tap in range(TAPS)] for places in POSITIONS]
@@ -169,7 +161,6 @@ class FeatureClassifier(nn.Module):
             self._lags = torch.tensor(lags).view(-1, TAPS)  # places in the window of a step
             counts = torch.tensor(config.num_thresholds).repeat_interleave(len(POSITIONS))
             self._sources = torch.arange(len(counts)).repeat_interleave(counts)  # kernels of the thresholds
-            self._weight_steps = torch.tensor(ACTIVITY_WEIGHTS, dtype=torch.float64).diff()
         self._folded_kernels: list[Tensor] = []
         heads = config.num_spans + 1  # the last one: from `length` on, and for complete series
         self.weight = nn.Parameter(torch.zeros(heads, config.num_classes, config.num_features))
@@ -222,22 +213,16 @@ class FeatureClassifier(nn.Module):
     def pool(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
         """Return the pooled features (b, n, features), float64, of prefixes of so many steps (b, n)."""
         units = self._units(hide_padding(values, mask))
-        b, t, _ = units.shape
-        n, poolings = steps.shape[1], self.config.num_poolings
+        t, n = units.shape[1], steps.shape[1]
         window = self._before(units, None)
-        weights = self._weights(units, window)  # (b, t, poolings) float64
         seen = torch.arange(t, device=units.device) < steps.unsqueeze(-1)  # (b, n, t)
-        total = weights.new_zeros(b, n * poolings, self.config.num_values)
+        total = torch.zeros(len(units), n, self.config.num_features, dtype=torch.float64, device=units.device)
         for start in range(0, t, CHUNK_STEPS):
             stop = min(t, start + CHUNK_STEPS)
-            asked = torch.einsum("bnt,bth->bnht", seen[:, :, start:stop].double(), weights[:, start:stop])
-            asked = asked.flatten(1, 2).float()  # (b, n * poolings, t)
-            for first, block in self._values(window, start, stop):
-                # Sums of multiples of 1/256 below 2^16: exact in float32, in any order.
+            asked = seen[:, :, start:stop].float()
+            for first, block in self._values(window, start, stop):  # counts: exact in float32, in any order
                 total[..., first : first + block.shape[-1]] += torch.bmm(asked, block)
-        weight = torch.einsum("bnt,bth->bnh", seen.double(), weights)
-        total = total.view(b, n, poolings, -1) / weight.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)
-        return total.flatten(2)
+        return total / steps.clamp(min=1).unsqueeze(-1)
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -246,10 +231,9 @@ class FeatureClassifier(nn.Module):
         config = self.config
         device, dtype = device or self.weight.device, dtype or torch.float64
         return FeatureClassifierState(
-            tail=torch.zeros(batch_size, config.reach, config.num_channels, device=device),
+            tail=torch.zeros(batch_size, config.reach, config.num_inputs, device=device),
             position=torch.zeros(batch_size, dtype=torch.int64, device=device),
-            weight=torch.zeros(batch_size, config.num_poolings, dtype=dtype, device=device),
-            total=torch.zeros(batch_size, config.num_poolings, config.num_values, dtype=dtype, device=device),
+            total=torch.zeros(batch_size, config.num_features, dtype=dtype, device=device),
             placed=(torch.zeros(batch_size, self.places.shape[1], dtype=torch.float64, device=device),)
             if config.has_places
             else (),
@@ -306,12 +290,10 @@ class FeatureClassifier(nn.Module):
         is_above = responses.flatten(1)[:, self._sources.to(row.device)] > self.thresholds
         is_high = (units.unsqueeze(-1) > self.levels).flatten(1)
         values = torch.cat([is_above, is_high], dim=1).to(state.total.dtype)
-        weights = self._weigh(units, window[:, -2], state.position > 0).to(state.total.dtype)
         after = FeatureClassifierState(
             tail=window[:, 1:],
             position=state.position + 1,
-            weight=state.weight + weights,
-            total=state.total + weights.unsqueeze(-1) * values.unsqueeze(1),
+            total=state.total + values,
             placed=tuple(placed + self._place(units, state.position) for placed in state.placed),
         )
         if mask is not None:
@@ -366,76 +348,64 @@ class FeatureClassifier(nn.Module):
         units = self._units(values)
         b, t, _ = units.shape
         window, dtype = self._before(units, state.tail), state.total.dtype
-        weights = self._weights(units, window, state.position).to(dtype) * mask.unsqueeze(-1)
-        blocks = [block for _, block in self._values(window, 0, t)]
-        items = torch.cat(blocks, dim=-1).unsqueeze(2) * weights.unsqueeze(-1)  # (b, t, poolings, values)
-        totals = state.total.unsqueeze(1) + items.cumsum(1)
-        sums = state.weight.unsqueeze(1) + weights.cumsum(1)
+        is_real = mask.unsqueeze(-1)
+        values = torch.cat([block for _, block in self._values(window, 0, t)], dim=-1)
+        totals = state.total.unsqueeze(1) + (values.to(dtype) * is_real).cumsum(1)
         positions = state.position.unsqueeze(1) + mask.cumsum(1)
         counts = mask.sum(1)
         streams = torch.arange(b, device=units.device)
         last = counts.unsqueeze(1) + torch.arange(self.config.reach, device=units.device)
-        items = self._place(units, positions - 1) * mask.unsqueeze(-1) if state.placed else weights
-        placed = tuple(before.unsqueeze(1) + items.cumsum(1) for before in state.placed)
+        placed = tuple(
+            before.unsqueeze(1) + (self._place(units, positions - 1) * is_real).cumsum(1)
+            for before in state.placed
+        )
         final = FeatureClassifierState(
             tail=window[streams.unsqueeze(1), last],
             position=positions[:, -1],
-            weight=sums[:, -1],
             total=totals[:, -1],
             placed=tuple(some[:, -1] for some in placed),
         )
-        pooled = totals / sums.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)
-        return self._score(pooled.flatten(2), placed, positions, self._heads(positions)), final
+        pooled = totals / positions.clamp(min=1).unsqueeze(-1)
+        return self._score(pooled, placed, positions, self._heads(positions)), final
 
     def _place(self, units: Tensor, position: Tensor) -> Tensor:
         """Weigh samples (..., channels) by their places (...), (..., heads * classes); 0 beyond `length`."""
         length = self.config.length
         weights = self.places[position.clamp(min=0, max=length - 1)].double()
         is_known = (position < length).unsqueeze(-1)
-        return (weights * units.double().unsqueeze(-2)).sum(-1) * is_known
+        own = units[..., : self.config.num_channels].double()
+        return (weights * own.unsqueeze(-2)).sum(-1) * is_known
 
     def _place_prefixes(self, values: Tensor, steps: Tensor, mask: Mask | None) -> tuple[Tensor, ...]:
         """Return what `placed` is after so many steps (b, n): one (b, n, heads * classes), if any."""
         if not self.config.has_places:
             return ()
         length = min(values.shape[1], self.config.length)
-        units = self._units(hide_padding(values, mask))[:, :length].double()
+        units = self._units(hide_padding(values, mask))[:, :length, : self.config.num_channels].double()
         items = torch.einsum("btc,tkc->btk", units, self.places[:length].double())
         seen = torch.arange(length, device=units.device) < steps.unsqueeze(-1)  # (b, n, t)
         return (torch.bmm(seen.double(), items),)
 
     def _units(self, values: Tensor) -> Tensor:
         """Round to units: integers in float32. First to float32, so that copies in float64 agree."""
-        return (values.float() * UNIT + 0.5).floor().clamp(-LARGEST * UNIT, LARGEST * UNIT)
+        inputs = values.float()
+        if self.config.has_roots:
+            distances = inputs - self.pivots.float()
+            roots = distances.abs().sqrt().sqrt() * self.gains.float()  # sqrt is rounded alike everywhere
+            inputs = torch.cat([inputs, torch.where(distances < 0.0, -roots, roots)], dim=-1)
+        return (inputs * UNIT + 0.5).floor().clamp(-LARGEST * UNIT, LARGEST * UNIT)
 
     def _before(self, units: Tensor, tail: Tensor | None) -> Tensor:
-        """Return the samples with those before them, (b, reach + t, channels)."""
+        """Return the samples with those before them, (b, reach + t, inputs)."""
         if tail is None:
             tail = units.new_zeros(units.shape[0], self.config.reach, units.shape[2])
         return torch.cat([tail, units], dim=1)
-
-    def _weights(self, units: Tensor, window: Tensor, position: Tensor | None = None) -> Tensor:
-        """Return what samples (b, t, channels) weigh in each pooling, (b, t, poolings) float64."""
-        reach = self.config.reach
-        has_before = torch.ones(units.shape[:2], dtype=torch.bool, device=units.device)
-        has_before[:, 0] = False if position is None else position > 0
-        return self._weigh(units, window[:, reach - 1 : -1], has_before)
-
-    def _weigh(self, units: Tensor, before: Tensor, has_before: Tensor) -> Tensor:
-        """Return (..., poolings) float64 of samples (..., channels) and those before them."""
-        equal = torch.ones(*units.shape[:-1], 1, dtype=torch.float64, device=units.device)
-        if self.config.num_poolings == 1:
-            return equal
-        activity = (units.double() - before).abs().sum(-1) * has_before
-        is_above = activity.unsqueeze(-1) > self.activities
-        steps = (is_above.double() * self._weight_steps.to(units.device)).sum(-1, keepdim=True)
-        return torch.cat([equal, ACTIVITY_WEIGHTS[0] + steps], dim=-1)
 
     def _values(self, window: Tensor, start: int, stop: int) -> Iterator[tuple[int, Tensor]]:
         """Walk through the values of samples start to stop, in blocks (b, t, some) of 0.0 and 1.0.
 
         Args:
-            window: (b, reach + t, channels), see `_before`.
+            window: (b, reach + t, inputs), see `_before`.
             start: the first sample.
             stop: the sample after the last one.
 
@@ -457,7 +427,7 @@ class FeatureClassifier(nn.Module):
             yield first, (units.unsqueeze(-1) > self.levels).flatten(2).float()
 
     def _kernels(self) -> list[Tensor]:
-        """Return the kernels of each dilation, (taps * channels, kernels) float32."""
+        """Return the kernels of each dilation, (taps * inputs, kernels) float32."""
         if self._folded_kernels:
             return self._folded_kernels
         patterns = self._pattern.to(self.channels.device).unsqueeze(-1)  # (kernels, taps, 1)
@@ -468,7 +438,7 @@ class FeatureClassifier(nn.Module):
 
     def _pooled(self, state: FeatureClassifierState) -> Tensor:
         """Return the features (b, features)."""
-        return (state.total / state.weight.clamp(min=1.0 / WEIGHT_UNIT).unsqueeze(-1)).flatten(1)
+        return state.total / state.position.clamp(min=1).unsqueeze(-1)
 
     def _heads(self, position: Tensor) -> Tensor:
         """Return which head is responsible after so many steps."""

@@ -3,8 +3,8 @@
 Every span of time has a ridge head, fitted to prefixes that are cut at random inside it, and one more has the
 complete series. Leave-one-out scores, which ridge regression gives exactly and at no cost, choose each head's
 strength, its temperature and the threshold of early stopping, so that no case need be held out; and whether
-the heads also weigh the values themselves by their places, as a plain linear model does: only where that is
-better beyond chance.
+the heads also weigh the values themselves by their places, as a plain linear model does, and whether the
+convolutions also see the roots of channels: only where that is better beyond chance.
 """
 
 import math
@@ -19,7 +19,6 @@ from torch import Tensor
 from aaren.classification.batches import LabelledSeries
 from aaren.classification.early_stop import LeftOut
 from aaren.classification.random_convolutions import (
-    ACTIVITY_WEIGHTS,
     BLOCK_VALUES,
     LARGEST_PLACE,
     MOST_CHANNELS,
@@ -33,14 +32,15 @@ from aaren.classification.random_convolutions import (
 from aaren.errors import unknown_name
 
 Size: TypeAlias = Literal["default", "small"]
-SIZES: dict[str, tuple[int, int, int]] = {  # thresholds per kernel over all dilations, levels, poolings
-    "default": (30, 16, 2),
-    "small": (5, 4, 1),
+SIZES: dict[str, tuple[int, int]] = {  # thresholds per kernel over all dilations, levels
+    "default": (30, 16),
+    "small": (5, 4),
 }
 SMALL_TAIL = 3072  # bytes that the samples of a small state may take
 SMALL_STATE = 8000  # bytes: a state below this stays below, whatever the values at their places would gain
 MOST_DILATIONS = 32
 MOST_VALUES = 50_000_000  # that the baseline sees; of longer series it sees every so many steps
+MOST_TRIED = 500  # cases on which it is tried whether roots are better
 MOST_EXACT = 1000  # cases whose leave-one-out scores are computed; of more, a random part
 STRENGTHS = torch.logspace(-1, 5, 13, dtype=torch.float64)
 TEMPERATURES = torch.logspace(float(np.log10(0.3)), float(np.log10(30.0)), 40, dtype=torch.float64)
@@ -52,21 +52,36 @@ FLAT = 4.0  # units that thresholds keep away from 0, where every flat stretch o
 
 
 def plan_features(
-    *, num_channels: int, num_classes: int, lengths: Sequence[int], size: str = "default", num_spans: int = 10
+    *,
+    num_channels: int,
+    num_classes: int,
+    lengths: Sequence[int],
+    size: str = "default",
+    num_spans: int = 10,
+    has_roots: bool = False,
 ) -> FeatureClassifierConfig:
     """Choose dilations and numbers of thresholds for series of these lengths.
+
+    Args:
+        num_channels: of a sample.
+        num_classes: to tell apart.
+        lengths: of the series of training.
+        size: "default" or "small".
+        num_spans: parts of a series with a head of their own.
+        has_roots: whether the convolutions also see the root of every channel.
 
     >>> plan_features(num_channels=1, num_classes=2, lengths=[100], size="small").state_bytes < 8000
     True
     """
     if size not in SIZES:
         raise unknown_name("size", size, SIZES)
-    per_kernel, levels, poolings = SIZES[size]
+    per_kernel, levels = SIZES[size]
     longest, middle = max(lengths), int(np.median(lengths))
+    inputs = num_channels * (2 if has_roots else 1)
     widest = max(1, (max(middle, TAPS) - 1) // (TAPS - 1))
     if size == "small":
-        widest = max(1, min(widest, SMALL_TAIL // (4 * (TAPS - 1) * num_channels)))
-        levels = min(levels, 64 // num_channels)
+        widest = max(1, min(widest, SMALL_TAIL // (4 * (TAPS - 1) * inputs)))
+        levels = min(levels, 64 // inputs)
     grid = np.logspace(0, np.log2(widest), min(per_kernel, MOST_DILATIONS), base=2).astype(int)
     dilations, counts = np.unique(grid, return_counts=True)
     return FeatureClassifierConfig(
@@ -76,9 +91,41 @@ def plan_features(
         dilations=tuple(map(int, dilations)),
         num_thresholds=tuple(map(int, counts)),
         num_levels=levels,
-        num_poolings=poolings,
         num_spans=min(num_spans, longest - 1),
+        has_roots=has_roots,
     )
+
+
+def choose_features(
+    series: LabelledSeries, *, num_classes: int, size: str = "default", seed: int
+) -> FeatureClassifierConfig:
+    """Plan for these series; the roots of channels are used where the log loss of left-out cases is lower.
+
+    Args:
+        series: all cases, padded at the end.
+        num_classes: to tell apart.
+        size: "default" or "small".
+        seed: of the kernels that are tried.
+    """
+    plans = [
+        plan_features(
+            num_channels=series.values.shape[2],
+            num_classes=num_classes,
+            lengths=series.mask.sum(1).tolist(),
+            size=size,
+            has_roots=has_roots,
+        )
+        for has_roots in (False, True)
+    ]
+    generator = torch.Generator().manual_seed(seed)
+    tried = series.select(torch.randperm(len(series), generator=generator)[:MOST_TRIED].sort().values)
+    losses = []
+    for plan in plans:
+        model = draw_kernels(tried, plan, generator=torch.Generator().manual_seed(seed))
+        features = pool_all(model, tried, tried.mask.sum(1, keepdim=True))[:, 0]
+        head = _fit_head(features, tried.labels, num_classes, torch.arange(len(tried)))
+        losses.append(head.losses(tried.labels))
+    return plans[1] if sure_gain(*losses) > 0.0 else plans[0]
 
 
 def fit_features(
@@ -86,54 +133,58 @@ def fit_features(
     config: FeatureClassifierConfig,
     *,
     seed: int,
-    on_step: Callable[[int, int], None] | None = None,
+    on_step: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[FeatureClassifier, LeftOut]:
     """Fit a model to series at the scale of training.
 
     Args:
         series: all cases, padded at the end.
-        config: see `plan_features`.
+        config: see `choose_features`.
         seed: of kernels' channels, thresholds and cuts.
         on_step: called with the progress: parts done, and how many there are.
     """
-    told = on_step or (lambda *_: None)
     generator = torch.Generator().manual_seed(seed)
-    model = FeatureClassifier(config).requires_grad_(False).eval()
-    lengths = series.mask.sum(1)
-    _draw_kernels(model, series, lengths, generator)
-    spans, classes = config.num_spans, config.num_classes
-    ends = torch.linspace(0, config.length - 1, spans + 1, dtype=torch.float64).round().long()[1:]
-    model.span_ends.copy_(ends)
-    begins = torch.cat([ends.new_zeros(1), ends[:-1]])
-    drawn = torch.rand(len(series), spans, generator=generator)
-    cuts = begins + 1 + (drawn * (ends - begins)).long()
-    cuts = torch.minimum(cuts, lengths.unsqueeze(1))
-    steps = torch.cat([cuts, lengths.unsqueeze(1)], dim=1)
-    total = len(series) + spans + 1
-    features = pool_all(model, series, steps, on_case=lambda done: told(done, total))
+    model = draw_kernels(series, config, generator=generator)
+    lengths, total = series.mask.sum(1), len(series) + config.num_spans + 1
+    model.span_ends.copy_(_span_ends(config))
+    steps = _cut_prefixes(model.span_ends, lengths, generator)
+    features = pool_all(model, series, steps, on_case=lambda done: on_step(done, total))
     part = torch.randperm(len(series), generator=generator)[:MOST_EXACT].sort().values
-    values = _values_at_places(model, series)
+    values, classes = _values_at_places(model, series), config.num_classes
     mix = 0.0 if values is None else _choose_mix(features[:, -1], values, series.labels, classes, part)
-    probabilities, places = [], []
-    for head in range(spans + 1):
-        columns = features[:, head]
+    heads = []
+    for number in range(config.num_spans + 1):
+        columns = features[:, number]
         if values is not None and mix:
-            seen = torch.arange(config.length) < steps[:, head].unsqueeze(1)  # (cases, length)
+            seen = torch.arange(config.length) < steps[:, number].unsqueeze(1)  # (cases, length)
             columns = torch.cat([columns, (values * seen.unsqueeze(-1)).flatten(1)], dim=1)
-        found = _fit_head(columns, series.labels, classes, part, num_pooled=config.num_features, mix=mix)
-        model.weight.data[head], model.bias.data[head] = found.weight[:, : config.num_features], found.bias
-        places.append(found.weight[:, config.num_features :])
-        probabilities.append(found.left_out)
-        told(len(series) + head + 1, total)
+        head = _fit_head(columns, series.labels, classes, part, num_pooled=config.num_features, mix=mix)
+        model.weight.data[number] = head.weight[:, : config.num_features]
+        model.bias.data[number] = head.bias
+        heads.append(head)
+        on_step(len(series) + number + 1, total)
     if mix:
-        model = _with_places(model, torch.cat(places))
-    left_out = LeftOut(
-        probabilities=torch.stack(probabilities, dim=1),
-        steps=cuts[part],
+        model = _with_places(model, torch.cat([head.weight[:, config.num_features :] for head in heads]))
+    return model, LeftOut(
+        probabilities=torch.stack([head.left_out for head in heads], dim=1),
+        steps=steps[part, :-1],
         lengths=lengths[part],
         labels=series.labels[part],
     )
-    return model, left_out
+
+
+def _span_ends(config: FeatureClassifierConfig) -> Tensor:
+    """Return the last step of each span of time."""
+    ends = torch.linspace(0, config.length - 1, config.num_spans + 1, dtype=torch.float64)
+    return ends.round().long()[1:]
+
+
+def _cut_prefixes(ends: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
+    """Return prefixes of random lengths in every span, and the complete series: (cases, spans + 1)."""
+    begins = torch.cat([ends.new_zeros(1), ends[:-1]])[: len(ends)]
+    drawn = torch.rand(len(lengths), len(ends), generator=generator)
+    cuts = begins + 1 + (drawn * (ends - begins)).long()
+    return torch.cat([torch.minimum(cuts, lengths.unsqueeze(1)), lengths.unsqueeze(1)], dim=1)
 
 
 @torch.no_grad()
@@ -142,66 +193,73 @@ def pool_all(
     series: LabelledSeries,
     steps: Tensor,
     *,
-    on_case: Callable[[int], None],
+    on_case: Callable[[int], None] = lambda _: None,
 ) -> Tensor:
     """Return the pooled features (cases, n, features), float32, of prefixes of every case."""
-    found = torch.empty(*steps.shape, model.config.num_features)
-    length = series.values.shape[1]
+    pooled = torch.empty(*steps.shape, model.config.num_features)
     widest = len(POSITIONS) * max(model.config.num_thresholds)
-    size = max(1, BLOCK_VALUES // (length * widest))
+    size = max(1, BLOCK_VALUES // (series.values.shape[1] * widest))
     for first in range(0, len(series), size):
         part = slice(first, first + size)
-        found[part] = model.pool(series.values[part], steps[part], mask=series.mask[part]).float()
+        pooled[part] = model.pool(series.values[part], steps[part], mask=series.mask[part]).float()
         on_case(min(len(series), first + size))
-    return found
+    return pooled
 
 
-def _draw_kernels(
-    model: FeatureClassifier, series: LabelledSeries, lengths: Tensor, generator: torch.Generator
-) -> None:
-    """Draw which channels each kernel sees, and take thresholds from what it gives on training series."""
-    config = model.config
-    channels, kernels = config.num_channels, len(POSITIONS)
-    shape = (len(config.dilations), kernels)
-    most = min(channels, MOST_CHANNELS)
+def draw_kernels(
+    series: LabelledSeries, config: FeatureClassifierConfig, *, generator: torch.Generator
+) -> FeatureClassifier:
+    """Draw which inputs each kernel sees; take thresholds and levels from what training series give."""
+    model = FeatureClassifier(config).requires_grad_(False).eval()
+    inputs, lengths = config.num_inputs, series.mask.sum(1)
+    if config.has_roots:
+        _set_roots(model, series)
+    shape = (len(config.dilations), len(POSITIONS))
+    most = min(inputs, MOST_CHANNELS)
     counts = (2 ** (torch.rand(shape, generator=generator) * np.log2(most + 1))).long()
-    ranks = torch.rand(*shape, channels, generator=generator).argsort(-1).argsort(-1)
+    ranks = torch.rand(*shape, inputs, generator=generator).argsort(-1).argsort(-1)
     model.channels.copy_(ranks < counts.unsqueeze(-1))
-    golden = (torch.arange(1, config.num_convolved + 1, dtype=torch.float64) * (5**0.5 + 1) / 2) % 1
     cases = torch.randint(len(series), shape, generator=generator)
     units = model._units(series.values)
-    first = 0
+    _set_thresholds(model, [[units[case, : lengths[case]] for case in row] for row in cases])
+    flat = units[series.mask].double().numpy()  # (steps, inputs)
+    shares = (np.arange(config.num_levels) + 0.5) / max(1, config.num_levels)
+    if config.num_levels:
+        levels = np.quantile(flat, shares, axis=0).T  # (inputs, levels)
+        model.levels.copy_(torch.from_numpy(levels).floor() + 0.5)
+    return model
+
+
+def _set_roots(model: FeatureClassifier, series: LabelledSeries) -> None:
+    """Take roots of distances from where the smallest series are, at a scale near 1."""
+    mask, counts = series.mask.unsqueeze(-1), series.mask.sum(1, keepdim=True)
+    values = series.values.double() * mask
+    means = values.sum(1) / counts  # (cases, channels)
+    variances = ((values - means.unsqueeze(1)).square() * mask).sum(1) / counts
+    smallest = torch.where(variances > 0.0, variances, torch.inf).amin(0).clamp(max=1.0)
+    weights = 1.0 / torch.maximum(variances, smallest)
+    model.pivots.copy_((means * weights).sum(0) / weights.sum(0))
+    roots = (values - model.pivots).abs().sqrt().sqrt()[series.mask]
+    model.gains.copy_(2.0 ** -roots.square().mean(0).clamp(min=1e-6).sqrt().log2().round())
+
+
+def _set_thresholds(model: FeatureClassifier, cases: Sequence[Sequence[Tensor]]) -> None:
+    """Set each kernel's thresholds to quantiles of its responses to one case, (steps, inputs)."""
+    config, first = model.config, 0
+    golden = (torch.arange(1, config.num_convolved + 1, dtype=torch.float64) * (5**0.5 + 1) / 2) % 1
     for number, (dilation, count) in enumerate(zip(config.dilations, config.num_thresholds, strict=True)):
-        for kernel in range(kernels):
-            case = cases[number, kernel]
-            summed = units[case, : lengths[case]] @ model.channels[number, kernel]
-            padded = torch.cat([summed.new_zeros((TAPS - 1) * dilation), summed])
-            response = sum(
-                weight * padded[dilation * tap : dilation * tap + len(summed)]
-                for tap, weight in enumerate(model._pattern[kernel].tolist())
-            )
-            assert isinstance(response, Tensor)
-            reach = (TAPS - 1) * dilation
+        reach = (TAPS - 1) * dilation
+        for kernel, case in enumerate(cases[number]):
+            summed = case @ model.channels[number, kernel]
+            padded = torch.cat([summed.new_zeros(reach), summed])
+            taps = torch.stack([padded[dilation * tap :][: len(summed)] for tap in range(TAPS)])
+            response = model._pattern[kernel] @ taps
             if len(response) > reach + 4:
                 response = response[reach:]
-            model.thresholds[first : first + count] = (
-                torch.quantile(response.double(), golden[first : first + count]).floor() + 0.5
-            )
+            quantiles = torch.quantile(response.double(), golden[first : first + count])
+            model.thresholds[first : first + count] = quantiles.floor() + 0.5
             first += count
-    is_flat = model.thresholds.abs() < FLAT
-    model.thresholds[is_flat] = FLAT + 0.5
-    flat = units[series.mask].double()  # (steps, channels)
-    if config.num_levels:
-        shares = (torch.arange(config.num_levels, dtype=torch.float64) + 0.5) / config.num_levels
-        for channel in range(channels):
-            model.levels[channel] = (
-                torch.from_numpy(np.quantile(flat[:, channel].numpy(), shares.numpy())).floor() + 0.5
-            )
-    moved = (units[:, 1:].double() - units[:, :-1]).abs().sum(-1)[series.mask[:, 1:]]
-    logs = (moved / UNIT + 1e-2).log()
-    mean, deviation = logs.mean(), logs.std() + 1e-8
-    edges = torch.arange(len(ACTIVITY_WEIGHTS) - 1, dtype=torch.float64) / 2 - 2.75
-    model.activities.copy_((((edges * deviation + mean).exp() - 1e-2) * UNIT).floor() + 0.5)
+    model.thresholds[model.thresholds.abs() < FLAT] = FLAT + 0.5
 
 
 def _values_at_places(model: FeatureClassifier, series: LabelledSeries) -> Tensor | None:
