@@ -4,11 +4,14 @@ import math
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aaren.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aaren.engine.config import RunConfig
 
 RUNS = Path("runs")
 SETTING_HELP = "forecasting, classification, events, rl, a module of yours."
@@ -48,39 +51,19 @@ def train(
 
     aaren train forecasting ETTh1 --profile cpu --set horizon=192
     """
-    from aaren.cli.own_modules import import_environments, import_settings
-    from aaren.datasets.settings import setting_names
+    from aaren.cli.own_modules import import_environments
     from aaren.engine.loop import PausedError, pausing_on_signals
-    from aaren.engine.presets import load_run, make_run
     from aaren.engine.progress import choose_observer
     from aaren.engine.run import train as train_run
 
     chosen = list(assignments or ())
     import_environments(chosen)
-    if what.endswith((".toml", ".json")):
-        if dataset or any(given is not None for given in (data, model, profile)):
-            raise ConfigError(
-                f"{what} says what to train: a dataset, --data, --model and --profile do not go with it."
-            )
-        config = load_run(Path(what), [*chosen, *([] if seed is None else [f"seed={seed}"])])
-        own = [] if config.setting in setting_names() else ["--import", config.setting]
-        command = ["aaren", *own, "train", what, *([] if seed is None else ["--seed", str(seed)])]
-    else:
-        import_settings([what])
-        model = "aaren" if model is None else model
-        profile = "cpu" if profile is None else profile
-        seed = seed or 0
-        data_file = "" if data is None else _named(data, what)
-        config = make_run(
-            what, dataset, model=model, profile=profile, seed=seed, data_file=data_file, assignments=chosen
-        )
-        command = ["aaren", "train", what, *([dataset] if dataset else ["--data", str(data)])]
-        command += ["--model", model, "--profile", profile, "--seed", str(seed)]
+    config, command = _choose(what, seed, chosen, dataset=dataset, model=model, profile=profile, data=data)
     command += [word for assignment in chosen for word in ("--set", assignment)]
     folder = out or RUNS / config.setting / config.folder_name()
     observer = choose_observer(json_log)
-    with pausing_on_signals() as is_pause_wanted:
-        try:
+    try:
+        with pausing_on_signals() as is_pause_wanted:
             record = train_run(
                 config,
                 folder,
@@ -89,13 +72,39 @@ def train(
                 is_pause_wanted=is_pause_wanted,
                 stop_early=stop_early,
             )
-        except PausedError as pause:
-            observer.say(str(pause))
-            raise typer.Exit(130) from pause
+    except PausedError as pause:
+        observer.say(str(pause))
+        raise typer.Exit(130) from pause
     for name in record.reports:
         if not math.isnan(record.metric(name)):  # a metric that does not apply, such as of marks
             print(f"{name} {record.metric(name):.6g}")
     print(f"run {folder}")
+
+
+def _choose(
+    what: str, seed: int | None, chosen: list[str], *, dataset: str, **options: str | None
+) -> "tuple[RunConfig, list[str]]":
+    """Return the config of a run's file, or of a preset, and the command that makes it."""
+    from aaren.cli.own_modules import import_settings
+    from aaren.datasets.settings import setting_names
+    from aaren.engine.presets import load_run, make_run
+
+    if what.endswith((".toml", ".json")):
+        if dataset or any(value is not None for value in options.values()):
+            raise ConfigError(
+                f"{what} says what to train: a dataset, --data, --model and --profile do not go with it."
+            )
+        config = load_run(Path(what), [*chosen, *([] if seed is None else [f"seed={seed}"])])
+        own = [] if config.setting in setting_names() else ["--import", config.setting]
+        return config, ["aaren", *own, "train", what, *([] if seed is None else ["--seed", str(seed)])]
+    import_settings([what])
+    model, profile, data = options["model"] or "aaren", options["profile"] or "cpu", options["data"]
+    data_file = "" if data is None else _named(data, what)
+    config = make_run(
+        what, dataset, model=model, profile=profile, seed=seed or 0, data_file=data_file, assignments=chosen
+    )
+    command = ["aaren", "train", what, *([dataset] if dataset else ["--data", str(data)])]
+    return config, [*command, "--model", model, "--profile", profile, "--seed", str(seed or 0)]
 
 
 def _named(data: str, setting: str) -> str:

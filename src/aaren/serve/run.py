@@ -5,10 +5,13 @@ import ipaddress
 import os
 import socket
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from aaren.errors import ConfigError
 from aaren.files.stdio import write_line
@@ -55,6 +58,25 @@ def serve(
         capacity: streams in memory.
         max_streams: streams in all.
     """
+    token = _read_token(host)
+    if key in ("seq", "repeated"):
+        raise ConfigError(f"--key {key}: rows or answers are marked by a field of this name. Rename the key.")
+    with _listen(host, port) as listening, closing(StreamPool(rows.model, state, capacity=capacity)) as pool:
+        limits, example = _try_out(rows, pool, key, time or rows.time, replace(Limits(), streams=max_streams))
+        metrics = StreamMetrics()
+        batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
+        hosts = tuple(name.lower() for name in (*LOOPBACK, host, *host_names))
+        app = make_app(batcher, Access(hosts=hosts, token=token), metrics.text, example)
+        _avoid_pauses()
+        address = listening.getsockname()
+        name = f"[{address[0]}]" if ":" in address[0] else address[0]
+        listening.listen(BACKLOG)  # whoever reads the next line may connect
+        write_line(f"serving http://{name}:{address[1]}", sys.stderr)
+        write_line(f"POST /push takes rows such as {strict_json(example)}", sys.stderr)
+        uvicorn.Server(_server_config(app, limits)).run(sockets=[listening])
+
+
+def _read_token(host: str) -> str:
     token = os.environ.get(TOKEN_VARIABLE, "")
     if token and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
         raise ConfigError(f"{TOKEN_VARIABLE} must have at least {LEAST_TOKEN} printable ASCII characters.")
@@ -64,57 +86,53 @@ def serve(
             f"{LEAST_TOKEN} characters, which clients send as Authorization: Bearer ..., or listen at "
             f"127.0.0.1."
         )
-    if key in ("seq", "repeated"):
-        raise ConfigError(f"--key {key}: rows or answers are marked by a field of this name. Rename the key.")
-    limits = replace(Limits(), streams=max_streams)
-    listening = _listen(host, port)
-    with listening:
-        pool = StreamPool(rows.model, state, capacity=capacity)
-        try:
-            _require_small(rows, pool, limits)
-            clock = time or rows.time
-            example = rows.example(clock)
-            item, extras = rows.read(example, clock)
-            answer = pool.prepare(item, **extras)
-            if answer is not None:
-                named = rows.answers([answer], [example], clock)[0]
-                if key in named:
-                    raise ConfigError(f"--key {key}: answers have a field of this name. Rename the key.")
-                most = limits.answer_bytes // len(strict_json(named))
-                limits = replace(limits, items=max(1, min(limits.items, most)))
-            metrics = StreamMetrics()
-            batcher = Batcher(rows, pool, key=key, time=time, limits=limits, metrics=metrics)
-            hosts = tuple(name.lower() for name in (*LOOPBACK, host, *host_names))
-            access = Access(hosts=hosts, token=token)
-            shown_row = {key: "s1", **example, "seq": 0}
-            config = uvicorn.Config(
-                make_app(batcher, access, metrics.text, shown_row),
-                http=PromptProtocol,
-                lifespan="on",
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                ws_max_size=limits.body_bytes,
-                ws_max_queue=1,  # a message waits, the others stay with their sender
-                limit_concurrency=BACKLOG,
-                backlog=BACKLOG,
-                timeout_graceful_shutdown=int(limits.seconds),
-            )
-            address = listening.getsockname()
-            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            # Nothing that is here now will go away: the garbage collector need not look at it again. Rows
-            # have no cycles, so that it need not look for them at every request either.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
-            sys.setswitchinterval(SWITCH_SECONDS)
-            listening.listen(BACKLOG)  # whoever reads the next line may connect
-            write_line(f"serving http://{shown}:{address[1]}", sys.stderr)
-            write_line(f"POST /push takes rows such as {strict_json(shown_row)}", sys.stderr)
-            uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            pool.close()
+    return token
+
+
+def _try_out(
+    rows: RowPath, pool: StreamPool, key: str, clock: str, limits: Limits
+) -> tuple[Limits, dict[str, Any]]:
+    """Run the model once, keeping nothing; return the limits for answers of this size, and a row."""
+    if pool.state_bytes > limits.state_bytes:
+        raise ConfigError(
+            f"the states of this {type(rows.model).__name__} have {pool.state_bytes} bytes; a server holds "
+            f"up to {limits.state_bytes} for a stream. Choose a smaller model."
+        )
+    example = rows.example(clock)
+    item, extras = rows.read(example, clock)
+    answer = pool.prepare(item, **extras)
+    if answer is not None:
+        named = rows.answers([answer], [example], clock)[0]
+        if key in named:
+            raise ConfigError(f"--key {key}: answers have a field of this name. Rename the key.")
+        most = limits.answer_bytes // len(strict_json(named))
+        limits = replace(limits, items=max(1, min(limits.items, most)))
+    return limits, {key: "s1", **example, "seq": 0}
+
+
+def _server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=PromptProtocol,
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        ws_max_size=limits.body_bytes,
+        ws_max_queue=1,  # a message waits, the others stay with their sender
+        limit_concurrency=BACKLOG,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(limits.seconds),
+    )
+
+
+def _avoid_pauses() -> None:
+    """Let the garbage collector look at new objects only, and rarely: rows have no cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def _is_loopback(host: str) -> bool:
@@ -136,11 +154,3 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(f"cannot listen at {host}, port {port}: {error}. Choose another --port.") from error
     return opened
-
-
-def _require_small(rows: RowPath, pool: StreamPool, limits: Limits) -> None:
-    if pool.state_bytes > limits.state_bytes:
-        raise ConfigError(
-            f"the states of this {type(rows.model).__name__} have {pool.state_bytes} bytes; a server holds "
-            f"up to {limits.state_bytes} for a stream. Choose a smaller model."
-        )
