@@ -230,7 +230,7 @@ def test_what_the_pooled_estimates_say(tmp_path: Path, write_run: WriteRun) -> N
     results = read_results(tmp_path)
     assert verdict(results)[:3] == [
         "Pooled over datasets: better, within the margin in Classification.",
-        "A dataset that was not run is expected within the margin in Classification.",
+        "The prediction interval for a dataset that was not run lies inside the margin in Classification.",
         "Row by row there are 3 comparisons. 3 are inside the margin. Aaren is better in 0. It is worse in "
         "0. 0 are open.",
     ]

@@ -91,12 +91,14 @@ def write_readme(folders: list[Path], path: Path) -> bool:
 
 def render_section(results: Results) -> str:
     """Return what stands between the marks of a README: the verdict's figure, its lines, a link."""
+    pools = pool_settings(first_comparisons(results))
     parts = [
         f"![Aaren's advantage over the Transformer by dataset, in margins]({REPORT}/{FOREST})",
         "\n".join(f"- {markdown_text(line)}" for line in verdict(results)),
+        pooled_table(pools).to_markdown().strip() if pools else "",
         f"All rows, margins with their reasons, and published numbers: [tables]({REPORT}/{TABLES}).",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def render_markdown(results: Results) -> str:

@@ -64,7 +64,7 @@ class Table:
         return f"{title}<div class='scroll'>{text}</div>\n{notes}"
 
     def _is_number(self, name: str) -> bool:
-        return not {str(cell)[:1] for cell in self.frame[name]} - set(f"0123456789±*+{GAP}{MINUS}")
+        return not {str(cell)[:1] for cell in self.frame[name]} - set(f"0123456789±*+[{GAP}{MINUS}")
 
 
 def markdown_text(text: str) -> str:

@@ -101,16 +101,16 @@ def _pooled_line(pools: Sequence[SettingPool]) -> str:
 
 def _prediction_line(pools: Sequence[SettingPool]) -> str:
     """Say for which settings the same may be expected of a new dataset."""
+    interval = "The prediction interval for a dataset that was not run"
     within = [names_of(one.setting).short_title for one in pools if one.is_prediction_within]
     beyond = [
         names_of(one.setting).short_title for one in pools if one.pooled and not one.is_prediction_within
     ]
     parts = []
     if within:
-        parts.append(f"A dataset that was not run is expected within the margin in {_joined(within)}.")
+        parts.append(f"{interval} lies inside the margin in {_joined(within)}.")
     if beyond:
-        subject = "it" if within else "a dataset that was not run"
-        parts.append(f"In {_joined(beyond)} {subject} may lie outside.")
+        parts.append(f"{'It' if within else interval} reaches beyond the margin in {_joined(beyond)}.")
     return " ".join(parts) or "Too few datasets to predict another."
 
 
