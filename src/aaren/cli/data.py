@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.markup import escape
 
+from aaren.cli.options import AsJson
 from aaren.errors import AarenError, ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ _BAD = ("differs", "broken")
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAMES", help="Datasets or settings; none: all 38.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")

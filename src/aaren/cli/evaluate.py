@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aaren.cli.options import AsJson, Run
 from aaren.cli.own_modules import import_environments
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    run: Run,
     part: Annotated[str, typer.Option(metavar="NAME", help="test or validation.")] = "test",
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the config; repeatable.")
@@ -25,7 +26,7 @@ def evaluate(
         str | None,
         typer.Option(metavar="KEY=A,B,C", help="Once for every value; kept in the run's record."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score a trained run again: other data, settings or values.
 
@@ -67,7 +68,7 @@ def _sweep(run: Path, sweep: str, part: str, chosen: list[str], as_json: bool) -
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    run: Run,
     data: Annotated[
         Path, typer.Option("--data", metavar="FILE", help="New data, as the run was trained on.")
     ],

@@ -1,16 +1,16 @@
 """`aaren serve`: many keyed streams of a trained run, over HTTP and WebSocket."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aaren.cli.options import Capacity, Key, Run, State, Time
 from aaren.errors import MissingDependencyError
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    state: Annotated[Path, typer.Option("--state", metavar="FILE", help="States; made if need be.")],
+    run: Run,
+    state: State,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Not loopback: set AAREN_TOKEN.")
     ] = "127.0.0.1",
@@ -18,12 +18,9 @@ def serve(
     host_name: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name clients call it by; repeatable.")
     ] = None,
-    key: Annotated[str, typer.Option(metavar="FIELD", help="Field with the name of the stream.")] = "id",
-    time: Annotated[
-        str,
-        typer.Option(metavar="FIELD", help="Field with the time; default: date, or time (events)."),
-    ] = "",
-    capacity: Annotated[int, typer.Option(metavar="N", help="Streams in memory.")] = 65_536,
+    key: Key = "id",
+    time: Time = "",
+    capacity: Capacity = 65_536,
     max_streams: Annotated[int, typer.Option(metavar="N", min=1, help="Streams in all.")] = 10_000_000,
 ) -> None:
     """Answer rows of many streams over HTTP.

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
+from aaren.cli.options import Capacity, Key, Run, State, Time
 from aaren.errors import require_extra
 from aaren.files.stdio import write_line
 
 
 def stream(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    state: Annotated[
-        Path, typer.Option("--state", metavar="FILE", help="File of the states; created if missing.")
-    ],
+    run: Run,
+    state: State,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", metavar="FILE", help="JSON lines; default: stdin.")
     ] = None,
@@ -22,21 +21,17 @@ def stream(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Answers; default: stdout.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end of the file.")] = False,
-    key: Annotated[str, typer.Option(metavar="FIELD", help="Field with the name of the stream.")] = "id",
+    key: Key = "id",
     emit: Annotated[str, typer.Option(metavar="WHEN", help="always, on-decision or on-alarm.")] = "always",
     alarm: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A class or mark that is an alarm; repeatable.")
     ] = None,
-    time: Annotated[
-        str, typer.Option(metavar="FIELD", help="Field with the time; default: date, or time (events).")
-    ] = "",
+    time: Time = "",
     threshold: Annotated[
         float, typer.Option(metavar="P", help="Least probability of a decision or alarm.")
     ] = 0.9,
     batch: Annotated[int, typer.Option(metavar="N", help="Lines committed together.")] = 512,
-    capacity: Annotated[
-        int, typer.Option(metavar="N", help="Streams in memory, others wait in it.")
-    ] = 65_536,
+    capacity: Capacity = 65_536,
     metrics: Annotated[
         int | None,
         typer.Option(metavar="PORT", min=0, max=65535, help="For Prometheus; 0: a free one."),
