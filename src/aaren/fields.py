@@ -4,10 +4,11 @@ Values come from TOML or JSON, already typed, or from a command line, as `Text` 
 type says.
 """
 
+import contextlib
 import dataclasses
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -27,6 +28,14 @@ _WORDS: dict[object, str] = {
     float: "a number",
     str: "text",
     type(None): NONE,
+}
+
+
+_PARSERS: dict[object, Callable[[str], object]] = {
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+    int: int,
+    float: float,
+    type(None): lambda text: {NONE: None}[text.lower()],
 }
 
 
@@ -126,27 +135,21 @@ def read_text(kind: object, text: str) -> object:
     (None, (96, 192), True)
     """
     if get_origin(kind) in (Union, types.UnionType):
-        return _first_that_reads(get_args(kind), text)
-    if get_origin(kind) is tuple:
+        # None first: the text "none" is None also where any other text is allowed.
+        for part in sorted(get_args(kind), key=lambda part: part is not type(None)):
+            with contextlib.suppress(WrongValueError):
+                return read_text(part, text)
+    elif get_origin(kind) is tuple:
         parts = [part.strip() for part in text.strip("[]() ").split(",") if part.strip()]
-        return tuple(
-            read_text(part_kind, part)
-            for part_kind, part in zip(_kinds(kind, len(parts)), parts, strict=True)
-        )
-    try:
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind is int:
-            return _check(int, int(text))
-        if kind is float:
-            return _check(float, float(text))
-        if kind is type(None):
-            return {NONE: None}[text.lower()]
-    except WrongValueError:
-        raise
-    except (KeyError, ValueError):
-        raise WrongValueError(f"expected {describe(kind)}, got {_shown(text)}") from None
-    return _check(kind, str(text))
+        return tuple(map(read_text, _kinds(kind, len(parts)), parts))
+    else:
+        try:
+            value = _PARSERS.get(kind, str)(text)
+        except (KeyError, ValueError):
+            pass
+        else:
+            return _check(kind, value)
+    raise WrongValueError(f"expected {describe(kind)}, got {_shown(text)}")
 
 
 def describe(kind: object) -> str:
@@ -186,18 +189,14 @@ def _check(kind: object, value: object) -> object:
     """Accept a typed value as it is, or nearly: an integer is a number, a list is a tuple."""
     if get_origin(kind) in (Union, types.UnionType):
         for part in get_args(kind):
-            try:
+            with contextlib.suppress(WrongValueError):
                 return _check(part, value)
-            except WrongValueError:
-                continue
     elif get_origin(kind) is Literal:
         if value in get_args(kind):
             return value
     elif get_origin(kind) is tuple:
         if isinstance(value, list | tuple):
-            return tuple(
-                _check(part, item) for part, item in zip(_kinds(kind, len(value)), value, strict=True)
-            )
+            return tuple(map(_check, _kinds(kind, len(value)), value))
     elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) <= _LARGEST:  # False for NaN
             return float(value)
@@ -232,16 +231,6 @@ def _kinds(kind: object, count: int) -> tuple[object, ...]:
     if len(kinds) != count:
         raise WrongValueError(f"expected {len(kinds)} values, got {count}")
     return kinds
-
-
-def _first_that_reads(kinds: tuple[object, ...], text: str) -> object:
-    # None first: the text "none" is None also where any other text is allowed.
-    for kind in sorted(kinds, key=lambda kind: kind is not type(None)):
-        try:
-            return read_text(kind, text)
-        except WrongValueError:
-            continue
-    raise WrongValueError(f"expected {' or '.join(map(describe, kinds))}, got {_shown(text)}")
 
 
 def _plain(value: object) -> object:
