@@ -1,8 +1,7 @@
 """Write a step as ONNX: batches of any size, the state as explicit inputs and outputs.
 
 From the operations of the native engine. Every value is (b, n): what a tensor of one stream holds.
-A tensor is a place in a storage; `_Graph` remembers which value, and which of its columns, each number of a
-storage came from, so that views cost nothing and the rest is a slice, a concatenation or a gather.
+A tensor is a place in a storage; `_Graph` remembers of which value and column each number of a storage is.
 """
 
 import base64
@@ -29,8 +28,7 @@ from aaren.files.atomic import write_bytes
 from aaren.nn.blocks import Layout, state_to_bytes
 from aaren.nn.state import flatten
 
-OPSET, IR_VERSION = 20, 10
-FILE = "model.onnx"
+FILE, OPSET, IR_VERSION = "model.onnx", 20, 10
 TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}  # of onnx.TensorProto
 SAME = {  # as ONNX calls what takes numbers of one type and gives the same
     "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tanh": "Tanh",

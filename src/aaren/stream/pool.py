@@ -6,27 +6,35 @@ that do not fit into memory wait in the file.
 """
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from reprlib import repr as short
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from aaren.errors import AarenError, ConfigError, DataError, StateError
 from aaren.nn.blocks import Layout, Words, seal, words_from_bytes
-from aaren.stream.session import Session, Steppable, read_numbers
+from aaren.stream.keyed import (
+    Items,
+    is_text,
+    pick,
+    read_keys,
+    read_offset,
+    read_time,
+    read_whole,
+    require_one_per_key,
+    slice_from,
+    turns,
+)
+from aaren.stream.session import Session, Steppable
 from aaren.stream.store import Row, StateStore
 
 LEAVING_SHARE = 16  # when streams must make room, one in so many of those in memory leave together
-Items: TypeAlias = Sequence[Any] | NDArray[np.generic] | Tensor
 
 
 class Streamable(Protocol):
@@ -68,8 +76,8 @@ class StreamPool:
     @contextlib.contextmanager
     def _begun(self, model: Streamable | Steppable[Any], path: str | Path, capacity: int) -> Iterator[None]:
         """Open the file, and give it back if what follows fails."""
-        given: object = capacity  # whatever the type says
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        value: object = capacity  # whatever the type says
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"capacity must be a number of streams, at least 1; got {capacity!r}.")
         self.capacity = capacity
         self._session = open_session(model)
@@ -77,9 +85,8 @@ class StreamPool:
         self._lock = threading.RLock()
         self._fingerprint = self._session.fingerprint
         self._empty = self._layout.pack(self._session.state)[0]
-        self._slab = np.empty(
-            (capacity, len(self._empty)), np.uint64
-        )  # the system gives a page when it is written to
+        # The system gives a page when it is written to.
+        self._slab = np.empty((capacity, len(self._empty)), np.uint64)
         self._store = StateStore(Path(path))
         try:
             self._return_to_commit()
@@ -186,38 +193,45 @@ class StreamPool:
             before.
         """
         with self._guard:
-            keys = _read_keys(keys)
-            for name, given in {"items": items, **extras}.items():
-                _require_one_per_key(name, given, len(keys))
-            begin = self.offset if offset is None else _read_offset(offset)
-            if begin > self.offset:
-                raise DataError(
-                    f"the next item of the input is number {self.offset}; this push begins with {begin}, and "
-                    f"the {begin - self.offset} items before it were never taken in. Push them first, or "
-                    f"leave them out on purpose: pool.commit({begin})."
-                )
-            now = time.time() if at is None else _read_time(at)
+            keys = read_keys(keys)
+            for name, values in {"items": items, **extras}.items():
+                require_one_per_key(name, values, len(keys))
+            begin = self._begin(offset)
+            now = time.time() if at is None else read_time(at)
             answers: list[Any] = [None] * len(keys)
             first = min(max(self.offset - begin, 0), len(keys))
             if first == len(keys):
                 return answers
-            named: dict[str, Any] = {name: _from(some, first) for name, some in {"": items, **extras}.items()}
+            named: dict[str, Any] = {
+                name: slice_from(values, first) for name, values in {"": items, **extras}.items()
+            }
             numbers = list(range(first, len(keys)))
             last: dict[str, int] = {}
             if seq is not None:
-                _require_one_per_key("seq", seq, len(keys))
-            if seq is not None and any(given != -1 for given in seq):
+                require_one_per_key("seq", seq, len(keys))
+            if seq is not None and any(number != -1 for number in seq):
                 numbers, last = self._unseen(keys, seq, numbers)
                 chosen = np.array(numbers, np.int64) - first
-                named = {name: _pick(some, chosen) for name, some in named.items()}
+                named = {name: pick(values, chosen) for name, values in named.items()}
             if numbers:
-                found, kept, num_new = self._advance([keys[number] for number in numbers], named, numbers)
-                for number, answer in zip(numbers, found, strict=True):
+                new, states, num_new = self._advance([keys[number] for number in numbers], named, numbers)
+                for number, answer in zip(numbers, new, strict=True):
                     answers[number] = answer
-                self._keep(*kept, now, last)
+                self._keep(*states, now, last)
                 self._count += num_new
             self.offset = begin + len(keys)
             return answers
+
+    def _begin(self, offset: int | None) -> int:
+        """Return the number of the first item of a push in the input; a gap is an error."""
+        begin = self.offset if offset is None else read_offset(offset)
+        if begin > self.offset:
+            raise DataError(
+                f"the next item of the input is number {self.offset}; this push begins with {begin}, and the "
+                f"{begin - self.offset} items before it were never taken in. Push them first, or leave them "
+                f"out on purpose: pool.commit({begin})."
+            )
+        return begin
 
     def prepare(self, item: Any, **extras: Any) -> Any:
         """Run one item through the model, keep nothing of it, and return the answer (None: it was refused).
@@ -230,8 +244,8 @@ class StreamPool:
             **extras: what else `push` takes, of the one item.
         """
         with self._guard, contextlib.suppress(DataError):  # an item need not be a sensible one
-            given = {"": _from([item], 0), **{name: _from([one], 0) for name, one in extras.items()}}
-            return self._advance([""], given, [0])[0][0]
+            named = {name: slice_from([value], 0) for name, value in {"": item, **extras}.items()}
+            return self._advance([""], named, [0])[0][0]
         return None
 
     def _unseen(
@@ -243,26 +257,26 @@ class StreamPool:
         last |= {key: row.seq for key, row in self._load(stored).items()} if stored else {}
         new = []
         for number in numbers:
-            given = _read_whole(seq[number])
-            if given is None:
+            value = read_whole(seq[number])
+            if value is None:
                 raise DataError(
                     f"seq must be a whole number of at least 0, or -1 for none; got {short(seq[number])} of "
                     f"stream {short(keys[number])}."
                 )
-            if given == -1 or given > last.get(keys[number], -1):
+            if value == -1 or value > last.get(keys[number], -1):
                 new.append(number)
-                last[keys[number]] = max(given, last.get(keys[number], -1))
+                last[keys[number]] = max(value, last.get(keys[number], -1))
         return new, last
 
     def _advance(
-        self, keys: list[str], given: dict[str, Any], numbered: list[int]
+        self, keys: list[str], named: dict[str, Any], item_numbers: list[int]
     ) -> tuple[list[Any], tuple[list[str], list[int], Words, dict[str, Row]], int]:
         """Step the streams of a push, and keep nothing yet.
 
         Args:
             keys: of the items.
-            given: the items, by the name "", and what else the session takes.
-            numbered: the number of each item in the push.
+            named: the items, by the name "", and what else the session takes.
+            item_numbers: the number of each item in the push.
 
         Returns:
             The answers; the streams, their rows (-1: none), new states and what was stored of them; how many
@@ -273,32 +287,34 @@ class StreamPool:
         names = list(numbers)
         order, sizes, of_item = None, [len(keys)], keys
         if len(names) < len(keys):
-            streams, order, sizes = _turns(of_key)
+            streams, order, sizes = turns(of_key)
             names = [names[stream] for stream in streams.tolist()]
-            given = {name: _pick(some, order) for name, some in given.items()}
-            numbered, of_item = ([part[place] for place in order.tolist()] for part in (numbered, keys))
-        extras = dict(given)
+            named = {name: pick(values, order) for name, values in named.items()}
+            item_numbers, of_item = (
+                [part[place] for place in order.tolist()] for part in (item_numbers, keys)
+            )
+        extras = dict(named)
         items = extras.pop("")
         rows = [self._rows.get(key, -1) for key in names]
         block, loaded, num_new = self._gather(names, rows)
         try:
-            found = self._session.run(block, sizes, items, **extras)
+            answers = self._session.run(block, sizes, items, **extras)
         except AarenError as error:
             if error.item is None:
                 raise
-            number = numbered[error.item]
-            named = type(error)(
+            number = item_numbers[error.item]
+            refused = type(error)(
                 f"item {number} of this push, of stream {short(of_item[error.item])}: {error} Nothing of the "
                 f"push was taken in."
             )
-            named.item = number
-            raise named from error
+            refused.item = number
+            raise refused from error
         if order is not None:
             ordered: list[Any] = [None] * len(keys)
-            for place, answer in zip(order.tolist(), found, strict=True):
+            for place, answer in zip(order.tolist(), answers, strict=True):
                 ordered[place] = answer
-            found = ordered
-        return found, (names, rows, block, loaded), num_new
+            answers = ordered
+        return answers, (names, rows, block, loaded), num_new
 
     def commit(self, offset: int | None = None, **facts: str) -> None:
         """Write all that changed to the disk, with the number of the next item of the input.
@@ -311,7 +327,7 @@ class StreamPool:
             **facts: about the whole pool, to be kept with it: `fact` gives them back.
         """
         with self._guard:
-            wanted = self.offset if offset is None else _read_offset(offset)
+            wanted = self.offset if offset is None else read_offset(offset)
             with self._undone():
                 self._store.write(self._stored(np.flatnonzero(self._changed)), dropped=self._dropped)
                 self._store.commit(**facts, offset=wanted, count=self._count)
@@ -346,7 +362,7 @@ class StreamPool:
     def get(self, key: str) -> Any:
         """Return the state of a stream, as a session's `state`; None: there is no such stream."""
         with self._guard:
-            (key,) = _read_keys([key])
+            (key,) = read_keys([key])
             block, _, num_new = self._gather([key], [self._rows.get(key, -1)])
             return None if num_new else self._layout.unpack(block)
 
@@ -355,8 +371,8 @@ class StreamPool:
 
         It is committed with the states. Streams that there are not have no notes.
         """
-        given: object = notes  # whatever the type says
-        if not isinstance(given, Mapping) or not all(isinstance(note, bytes) for note in given.values()):
+        value: object = notes  # whatever the type says
+        if not isinstance(value, Mapping) or not all(isinstance(note, bytes) for note in value.values()):
             raise DataError(f"notes are bytes by key, {{key: b'...'}}; got {short(notes)}.")
         with self._guard:
             for key, note in notes.items():
@@ -373,16 +389,16 @@ class StreamPool:
     def note(self, key: str) -> tuple[int, bytes | None]:
         """Return the last `seq` of a stream (-1: none) and what was kept with it."""
         with self._guard:
-            (key,) = _read_keys([key])
+            (key,) = read_keys([key])
             row = self._rows.get(key, -1)
             if row >= 0:
                 return int(self._seq[row]), self._notes[row]
-            found = self._load([key]).get(key)
-            return (-1, None) if found is None else (found.seq, found.note)
+            stored = self._load([key]).get(key)
+            return (-1, None) if stored is None else (stored.seq, stored.note)
 
     def __contains__(self, key: object) -> bool:
         with self._guard:
-            return isinstance(key, str) and (key in self._rows or (_is_text(key) and self._is_stored(key)))
+            return isinstance(key, str) and (key in self._rows or (is_text(key) and self._is_stored(key)))
 
     def __len__(self) -> int:
         return self._count
@@ -391,7 +407,7 @@ class StreamPool:
         """Forget streams, in the file from the next commit on, and return how many there were."""
         with self._guard:
             dropped = 0
-            for key in dict.fromkeys(_read_keys(keys)):
+            for key in dict.fromkeys(read_keys(keys)):
                 if key in self._rows:
                     self._release([self._rows[key]])
                 elif not self._is_stored(key):
@@ -408,13 +424,13 @@ class StreamPool:
             older_than: seconds, or the unit of `push(at=...)`.
             now: default: the time, in seconds.
         """
-        age = _read_time(older_than, "older_than")
+        age = read_time(older_than, "older_than")
         if age < 0.0:
             raise DataError(
                 f"older_than must be 0 or more; got {older_than!r}, which would drop every stream."
             )
         with self._guard:
-            before = (time.time() if now is None else _read_time(now, "now")) - age
+            before = (time.time() if now is None else read_time(now, "now")) - age
             stored = self._store.keys_before(before)
             old = {key for key in stored if key not in self._rows and key not in self._dropped}
             old.update(key for key, row in self._rows.items() if self._seen[row] < before)
@@ -444,15 +460,15 @@ class StreamPool:
         away = np.flatnonzero(places < 0).tolist()
         if not away:
             return block, {}, 0
-        found = self._load([keys[place] for place in away])
+        stored = self._load([keys[place] for place in away])
         for place in away:
-            row = found.get(keys[place])
+            row = stored.get(keys[place])
             block[place] = self._empty if row is None else np.frombuffer(row.content, np.uint64)
-        return block, found, len(away) - len(found)
+        return block, stored, len(away) - len(stored)
 
     def _load(self, keys: list[str]) -> dict[str, Row]:
         """Return those of the states that are stored."""
-        found = {}
+        stored = {}
         for row in self._store.load([key for key in keys if key not in self._dropped]):
             try:
                 words, _ = words_from_bytes(row.content, self._layout, fingerprint=self._fingerprint)
@@ -461,8 +477,8 @@ class StreamPool:
                     f"{self.path}: the state of stream {row.key!r} is damaged: {error} Restore the file from "
                     f"a backup, or drop the stream: pool.drop([{row.key!r}])."
                 ) from error
-            found[row.key] = row._replace(content=memoryview(words[0]))
-        return found
+            stored[row.key] = row._replace(content=memoryview(words[0]))
+        return stored
 
     def _is_stored(self, key: str) -> bool:
         return key not in self._dropped and self._store.has(key)
@@ -567,106 +583,3 @@ def open_session(model: Streamable | Steppable[Any]) -> Session[Any]:
         return model.stream(1)
     folded = model.fold() if hasattr(model, "fold") else model
     return Session(folded, batch_size=1, engine="auto")
-
-
-def _turns(of_key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
-    """Divide items into turns, in each of which a key has one: its first, its second, ...
-
-    Keys are put in an order in which those with more items come first, so that a turn has an item of each of
-    the first keys.
-
-    Returns:
-        The keys in their order; the items by turns; how many each turn has.
-
-    >>> _turns(np.array([0, 1, 2, 1, 2, 1]))
-    (array([1, 2, 0]), array([1, 2, 0, 3, 4, 5]), [3, 2, 1])
-    """
-    counts = np.bincount(of_key)
-    keys = np.argsort(-counts, kind="stable")
-    rank = np.empty_like(keys)
-    rank[keys] = np.arange(len(keys))
-    by_key = np.argsort(of_key, kind="stable")
-    turn = np.empty_like(of_key)
-    turn[by_key] = np.arange(len(of_key)) - np.repeat(np.cumsum(counts) - counts, counts)
-    order = np.lexsort((rank[of_key], turn))
-    return keys, order, np.bincount(turn).tolist()
-
-
-def _pick(given: Items, chosen: NDArray[np.int64]) -> Any:
-    if isinstance(given, Tensor | np.ndarray):
-        return given[chosen]
-    return [given[index] for index in chosen.tolist()]
-
-
-def _from(given: Items, first: int) -> Any:
-    """Return those from a place on; lists of numbers as an array, which is faster to pick from."""
-    if isinstance(given, list | tuple) and given and not isinstance(given[0], Tensor):
-        with contextlib.suppress(ValueError, TypeError, OverflowError):  # the session will say what is wrong
-            array = np.asarray(given)
-            if array.dtype.kind in "iufb":
-                given = array if array.dtype == np.bool_ else array.astype(np.float64, copy=False)
-    return given[first:]
-
-
-def _read_keys(values: Iterable[str]) -> list[str]:
-    """Return keys that are text which can be stored."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise DataError(f"keys are several, one per item, in a list; got {short(values)}.")
-    keys = list(values)
-    for key in keys:
-        value: object = key
-        if not isinstance(value, str):
-            raise DataError(f"a key is text; got {short(value)}. Convert it: str(...).")
-    if not _is_text("".join(keys)):
-        wrong = next(key for key in keys if not _is_text(key))
-        raise DataError(
-            f"the key {short(wrong)} cannot be stored: it holds half of a character (a surrogate)."
-        )
-    return keys
-
-
-def _is_text(key: str) -> bool:
-    """Tell whether a key can be written as UTF-8."""
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _require_one_per_key(name: str, given: Items, count: int) -> None:
-    if isinstance(given, Mapping | str | bytes) or not hasattr(given, "__getitem__"):
-        raise DataError(f"{name} must be {count}, one per key, in a list or array; got {short(given)}.")
-    try:
-        size = len(given)
-    except TypeError as error:
-        raise DataError(f"{name} must be {count}, one per key; got {short(given)}.") from error
-    if size != count:
-        raise DataError(f"{name} must be {count}, one per key; got {size}.")
-    if isinstance(given, Tensor):
-        read_numbers(name, given)
-
-
-def _read_whole(given: object) -> int | None:
-    """Return a whole number from -1 on that the file can hold; None: it is something else."""
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        return None
-    found = int(given)
-    return found if -1 <= found < 2**63 else None
-
-
-def _read_offset(offset: object) -> int:
-    found = _read_whole(offset)
-    if found is None or found < 0:
-        raise DataError(f"offset must be the number of an item of the input, from 0; got {short(offset)}.")
-    return found
-
-
-def _read_time(value: object, name: str = "at") -> float:
-    try:
-        time = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # whatever it is
-    except (TypeError, ValueError, OverflowError):
-        time = math.nan
-    if not math.isfinite(time):
-        raise DataError(f"{name} must be a time, as a number; got {short(value)}.")
-    return time
