@@ -88,11 +88,6 @@ class Row:
         return better is None or not any(self.values(model, better) for model in self.runs)
 
     @property
-    def has_pair(self) -> bool:
-        """Tell whether both models were run."""
-        return self.runs.keys() >= set(PAIR)
-
-    @property
     def records(self) -> Iterator[RunRecord]:
         """Walk through all records of the row."""
         return (run for by_seed in self.runs.values() for run in by_seed.values())
