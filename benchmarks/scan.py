@@ -2,7 +2,7 @@
 
     python benchmarks/scan.py --record results/bench/scan.json     # two minutes
 
-A copy of the values is the least that any scan can cost; `kernel` is the compiled scan on buffers that exist.
+A copy of the values, into memory that exists, is the least that any scan can cost.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.ops import scan_attention
-from aaren.ops.cpu import fused
-from aaren.ops.state import Items, ScanState
 from harness import Benchmark, Call, Measured, OnStep, main, table, time_in_turns
 from records import BenchRecord, Row, number
 
@@ -23,7 +21,6 @@ HEADS, WIDTH, SEED = 8, 64, 0
 FORWARD, BOTH = "forward", "forward+backward"
 LABELS = {
     "copy": "copy of the values",
-    "kernel": "fused, kernel only",
     "fused": "fused",
     "chunked": "chunked",
     "paper_scan": "paper's scan, float32",
@@ -72,8 +69,6 @@ def build(name: str, batch: int, length: int, direction: str) -> Call:
     if name == "copy":
         outputs = torch.empty_like(values)
         return lambda: outputs.copy_(values)
-    if name == "kernel":
-        return kernel(Items(scores, values), gradient, direction)
     if name == "sdpa":  # (b, h, t, d), contiguous: the layout it likes best
         rows, gradient = values.transpose(1, 2).contiguous(), gradient.transpose(1, 2).contiguous()
         attend = partial(F.scaled_dot_product_attention, is_causal=True)
@@ -87,24 +82,6 @@ def build(name: str, batch: int, length: int, direction: str) -> Call:
     return as_user(
         lambda *items: scan_attention(*items, backend=name)[0], [scores, values], gradient, direction
     )
-
-
-def kernel(items: Items, gradient: Tensor, direction: str) -> Call:
-    """Call the compiled scan on buffers that exist, without torch's operators and autograd around it."""
-    values, scores = items.values, items.scores
-    initial, state, grads = (ScanState.empty((len(values), HEADS), WIDTH) for _ in range(3))
-    outputs, grad_values, grad_scores = (torch.zeros_like(x) for x in (values, values, scores))
-    gates, forgets = scores.double(), scores.double()
-
-    def forward() -> None:
-        fused.forward(items, initial, (outputs, *state, gates, forgets))
-
-    def both() -> None:
-        forward()
-        saved, results = (outputs, gates, forgets, state.u), (grad_scores, grad_values, None, *grads)
-        fused.backward((gradient, None, None), items, initial, saved, results)
-
-    return forward if direction == FORWARD else both
 
 
 def as_user(run: Callable[..., Tensor], inputs: list[Tensor], gradient: Tensor, direction: str) -> Call:
@@ -124,8 +101,7 @@ def measure(settings: ScanSettings, on_step: OnStep) -> Measured:
         batch = max(2, settings.items // length)
         calls = {name: build(name, batch, length, direction) for name in LABELS}
         # Between two copies another contender would move hundreds of megabytes through the caches.
-        near = {name: calls.pop(name) for name in ("copy", "kernel")}
-        timings = time_in_turns(near, seconds=settings.seconds / 4)
+        timings = time_in_turns({"copy": calls.pop("copy")}, seconds=settings.seconds / 10)
         timings |= time_in_turns(calls, seconds=settings.seconds)
         shape: Row = {"batch": batch, "length": length, "heads": HEADS, "width": WIDTH}
         rows += [
