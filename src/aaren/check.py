@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
@@ -36,6 +37,8 @@ LENGTH, FIRST_STEP, REPEATS = 130, 124, 7  # items of a sequence; from where on 
 # in two layers every projection and norm rounds too.
 SCAN_LIMITS = {torch.float64: 1e-9, torch.float32: 4e-6, torch.bfloat16: 1e-2}
 MIXER_LIMITS = {torch.float64: 1e-9, torch.float32: 5e-5}
+TRAINING = "training step, two layers of width 64, 1,024 items: Transformer / Aaren"
+OPERATOR = "the operator alone, 1,024 items, forward and backward: causal softmax attention / Aaren's scan"
 Call = Callable[[], object]
 
 
@@ -129,12 +132,9 @@ def backend_error(name: str, device: torch.device, dtype: torch.dtype) -> float:
     log_decay[:, 40] = -torch.inf
     jumps = (1e4 * torch.randn(scores.shape, generator=generator).round()).to(dtype)
     plain = {"scores": scores, "values": values}
+    harder = {"mask": mask, "log_decay": log_decay}, {"scores": scores + jumps, "mask": mask}
     errors = []
-    for case in (
-        plain,
-        plain | {"mask": mask, "log_decay": log_decay},
-        plain | {"scores": scores + jumps, "mask": mask},
-    ):
+    for case in (plain, *(plain | more for more in harder)):
         exact = scan({key: x.double() if x.is_floating_point() else x for key, x in case.items()}, "naive")
         moved: dict[str, Any] = {key: x.to(device) for key, x in case.items()}
         tested, state, steps = scan(moved, name), None, []
@@ -182,18 +182,16 @@ def mixer_error(name: str, device: torch.device, dtype: torch.dtype) -> float:
 
 def measure(device: torch.device) -> dict[str, float]:
     """Return ratios of median times, each of two calls in turn."""
+    values, weights = torch.randn(2, 4, 1024, 8, 64, device=device)
     scores, x = torch.randn(4, 1024, 8, device=device), torch.randn(4, 1024, 64, device=device)
-    values = torch.randn(4, 1024, 8, 64, device=device, requires_grad=True)
-    query, attend = values.transpose(1, 2), torch.nn.functional.scaled_dot_product_attention
-    scores.requires_grad_()
+    leaves, query = [scores.requires_grad_(), values.requires_grad_()], values.transpose(1, 2)
 
     def attention() -> None:
-        torch.autograd.grad(attend(query, query, query, is_causal=True).sum(), values, retain_graph=True)
+        outputs = F.scaled_dot_product_attention(query, query, query, is_causal=True)
+        torch.autograd.grad(outputs, values, weights.transpose(1, 2), retain_graph=True)
 
-    def scan_by(backend: str) -> Call:
-        return lambda: torch.autograd.grad(
-            scan_attention(scores, values, backend=backend)[0].sum(), (scores, values)
-        )
+    def scan_by(backend: str) -> None:
+        torch.autograd.grad(scan_attention(*leaves, backend=backend)[0], leaves, weights)
 
     def training_step(mixer: str) -> Call:
         encoder = Encoder(width=64, num_heads=4, num_layers=2, dropout=0.0, mixer=mixer).to(device)
@@ -207,18 +205,12 @@ def measure(device: torch.device) -> dict[str, float]:
         return step
 
     pairs: dict[str, tuple[Call, Call]] = {
-        "training step, width 64, 1,024 items: Transformer / Aaren": (
-            training_step("softmax"),
-            training_step("aaren"),
-        ),
-        "the operator alone, both ways: causal softmax attention / Aaren's scan": (
-            attention,
-            scan_by("auto"),
-        ),
+        TRAINING: (training_step("softmax"), training_step("aaren")),
+        OPERATOR: (attention, partial(scan_by, "auto")),
     }
     if device.type == "cuda":
         name = "scan on this card: chunked / Triton (export AAREN_BACKEND=triton to use it)"
-        pairs[name] = (scan_by("chunked"), scan_by("triton"))
+        pairs[name] = (partial(scan_by, "chunked"), partial(scan_by, "triton"))
     if device.type == "cpu":
         folded, item = Encoder(width=64, num_heads=4, num_layers=4).eval().fold(), torch.randn(64)
         slow, fast = (partial(Session(folded, engine=name).push, item) for name in ("torch", "native"))
