@@ -89,51 +89,11 @@ def evaluate(
         return experiment.evaluate(model, part, moment)
 
 
-class Update(Generic[BatchT]):
-    """Move the weights by one batch, and know how long the arithmetic took."""
-
-    def __init__(
-        self,
-        experiment: Experiment[BatchT],
-        model: nn.Module,
-        optimiser: Optimizer,
-        *,
-        device: torch.device,
-    ) -> None:
-        self.experiment, self.model, self.optimiser, self.device = experiment, model, optimiser, device
-        self.inside_seconds = 0.0
-        # The highest rates; schedules scale them.
-        self.rates = [float(group["lr"]) for group in optimiser.param_groups]
-        self.parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-
-    def __call__(self, batch: BatchT, moment: Moment) -> Tensor:
-        """Make one update and return the loss, detached."""
-        plan = self.experiment.plan
-        factor = plan.schedule(moment)
-        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-        batch = move(batch, self.device)
-        begin = time.perf_counter()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = self.experiment.loss(self.model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's
-        if plan.clip_norm is not None:
-            clip_grad_norm_(self.parameters, plan.clip_norm)
-        self.optimiser.step()
-        self.inside_seconds += time.perf_counter() - begin
-        return loss.detach()
-
-    def take_inside_seconds(self) -> float:
-        """Return the time spent in forward, backward and optimiser since this was asked last."""
-        seconds, self.inside_seconds = self.inside_seconds, 0.0
-        return seconds
-
-
 CHECK_EVERY = 10  # updates between two checks, where each waits for the device
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class Fitted:
+class FitResult:
     """The result of training: the model with its selected weights, and its learning curve."""
 
     model: nn.Module
@@ -151,7 +111,7 @@ def fit(
     name: str = "training",
     is_pause_wanted: Callable[[], bool] = lambda: False,
     stop_early: bool = False,
-) -> Fitted:
+) -> FitResult:
     """Train a model to the end of its plan or until patience ends, and return it with its best weights.
 
     Args:
@@ -170,22 +130,19 @@ def fit(
         model = experiment.build_model().to(device)
         optimiser = experiment.build_optimiser(model) if experiment.plan.max_updates else None
         training = TrainingState(model=model, optimiser=optimiser, status=RunStatus(), device=device)
-        update = None
-        if optimiser is not None:
-            update = Update(experiment, model, optimiser, device=device)
+        rates = [] if optimiser is None else [float(group["lr"]) for group in optimiser.param_groups]
         if checkpoints is not None and checkpoints.restore(training, observer.say):
             training.status.resumed += 1
         if stop_early:
             _stop_early(training)
-        loop = _Loop(experiment, training, update, checkpoints, observer, is_pause_wanted)
         observer.begin(name, experiment.plan, training.status)
         try:
-            loop.run()
+            _Loop(experiment, training, rates, checkpoints, observer, is_pause_wanted).run()
         finally:
             observer.end()
         if training.best is not None:
             model.load_state_dict(training.best)
-        return Fitted(model=model.eval(), status=training.status, threads=torch.get_num_threads())
+        return FitResult(model=model.eval(), status=training.status, threads=torch.get_num_threads())
 
 
 def _stop_early(training: TrainingState) -> None:
@@ -207,36 +164,36 @@ class _Loop(Generic[BatchT]):
         self,
         experiment: Experiment[BatchT],
         training: TrainingState,
-        update: Update[BatchT] | None,
+        rates: list[float],
         checkpoints: Checkpoints | None,
         observer: Observer,
         is_pause_wanted: Callable[[], bool],
     ) -> None:
-        self.experiment, self.plan, self.training, self.update = experiment, experiment.plan, training, update
-        self.status, self.checkpoints = training.status, checkpoints
-        self.observer, self.is_pause_wanted = observer, is_pause_wanted
-        self.is_cheap = training.device.type == "cpu"
+        self.experiment, self.plan, self.training = experiment, experiment.plan, training
+        self.rates, self.status = rates, training.status  # the highest learning rates; schedules scale them
+        self.checkpoints, self.observer, self.is_pause_wanted = checkpoints, observer, is_pause_wanted
         self.loss_total = torch.full(
             (), self.status.loss_total, dtype=torch.float64, device=training.device
         )  # on the device, so that the loop does not wait for it
         self.lap = time.perf_counter(), _cpu_seconds()
 
     def run(self) -> None:
-        """Train to the end."""
+        """Train to the end; a model without updates is evaluated once."""
         self.training.model.train()
-        if self.update is None and not self.status.is_done:
+        if self.training.optimiser is None and not self.status.is_done:
             self.evaluate()
-        while self.update is not None and not self.status.is_done:
-            self.run_epoch(self.update)
+        while self.training.optimiser is not None and not self.status.is_done:
+            self.run_epoch(self.training.optimiser)
 
-    def run_epoch(self, update: Update[BatchT]) -> None:
+    def run_epoch(self, optimiser: Optimizer) -> None:
         """Train on what is left of the current epoch."""
         for batch in self.rest_of_epoch():
-            self.loss_total += update(batch, self.plan.moment(self.status.update))
+            self.loss_total += self.update(move(batch, self.training.device), optimiser)
             self.status.update += 1
             self.status.loss_count += 1
             is_evaluation_due = self.plan.is_evaluation_due(self.status.update)
-            if is_evaluation_due or self.is_cheap or self.status.update % CHECK_EVERY == 0:
+            is_cheap = self.training.device.type == "cpu"
+            if is_evaluation_due or is_cheap or self.status.update % CHECK_EVERY == 0:
                 self.require_finite_loss()
                 self.observer.updated(self.status, self.mean_loss)
                 if is_evaluation_due:
@@ -244,6 +201,20 @@ class _Loop(Generic[BatchT]):
                 self.save_or_pause()
             if self.status.is_done:
                 return
+
+    def update(self, batch: BatchT, optimiser: Optimizer) -> Tensor:
+        """Move the weights by one batch and return the loss, detached."""
+        factor = self.plan.schedule(self.plan.moment(self.status.update))
+        for group, rate in zip(optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        optimiser.zero_grad(set_to_none=True)
+        loss = self.experiment.loss(self.training.model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        if self.plan.clip_norm is not None:
+            parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+            clip_grad_norm_(parameters, self.plan.clip_norm)
+        optimiser.step()
+        return loss.detach()
 
     def rest_of_epoch(self) -> Iterator[BatchT]:
         """Yield the batches of the current epoch that were not used yet."""
@@ -309,8 +280,6 @@ class _Loop(Generic[BatchT]):
         seconds = self.status.seconds
         seconds[account] += self.lap[0] - before[0]
         seconds["cpu"] += self.lap[1] - before[1]
-        if account == "training" and self.update is not None:
-            seconds["inside_updates"] += self.update.take_inside_seconds()
 
 
 def _cpu_seconds() -> float:

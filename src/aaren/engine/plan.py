@@ -203,9 +203,7 @@ class RunStatus:
     loss_total: float = 0.0  # since the last evaluation
     loss_count: int = 0
     seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("training", "inside_updates", "evaluation", "saving", "cpu"), 0.0
-        )
+        default_factory=lambda: dict.fromkeys(("training", "evaluation", "saving", "cpu"), 0.0)
     )  # wall time by account; beside it the CPU time of the run
     curve: list[Evaluation] = field(default_factory=list)
     resumed: int = 0  # how often the run was stopped and resumed

@@ -19,7 +19,7 @@ from aaren.engine.checkpoint import Checkpoints, require_same_config
 from aaren.engine.config import RunConfig, read_config, to_json
 from aaren.engine.determinism import repeatable
 from aaren.engine.experiment import Batch, Experiment, Json
-from aaren.engine.loop import Fitted, PausedError, evaluate, evaluating, fit
+from aaren.engine.loop import FitResult, PausedError, evaluate, evaluating, fit
 from aaren.engine.plan import Evaluation, Plan, RunStatus
 from aaren.engine.progress import Observer, Observers
 from aaren.engine.record import RunRecord, read_record, thin_curve
@@ -163,7 +163,7 @@ def _finish(
     folder: Path,
     setting: "Setting[DataclassInstance, Batch]",
     experiment: Experiment[Batch],
-    fitted: Fitted,
+    fitted: FitResult,
     *,
     command: str,
 ) -> RunRecord:
