@@ -27,7 +27,7 @@ from aaren.classification.predict import SampleRows
 from aaren.errors import ConfigError, DataError, UnwritableError
 from aaren.nn.blocks import state_to_bytes
 from aaren.serve.access import PromptProtocol
-from aaren.serve.batcher import Batcher, Limits, Pushed
+from aaren.serve.batcher import Batcher, Item, Limits
 from aaren.serve.metrics import StreamMetrics
 from aaren.serve.run import _listen, serve
 from aaren.stream.pool import StreamPool
@@ -369,7 +369,7 @@ def row(key: str, seq: int, value: float = 9.0) -> dict[str, Any]:
     return {"id": key, "values": [value, 0.5], "seq": seq}
 
 
-def read(batcher: Batcher, request: Any) -> Pushed:
+def read(batcher: Batcher, request: Any) -> list[Item]:
     rows = request if isinstance(request, list) else [request]
     return batcher.read(rows, [one["seq"] for one in rows])
 

@@ -158,11 +158,10 @@ def _content_type(batcher: Batcher, example: dict[str, Any]) -> Any:
 
 async def _push(batcher: Batcher, content: Any) -> str:
     rows = content if isinstance(content, list) else [content]
-    pushed = batcher.read(
-        [{batcher.key: row.key, **row.model_extra} for row in rows], [row.seq for row in rows]
-    )
-    answers = await batcher.push(pushed)
-    is_once = min(pushed.seqs) >= 0
+    named = [{batcher.key: row.key, **row.model_extra} for row in rows]
+    items = batcher.read(named, [row.seq for row in rows])
+    answers = await batcher.push(items)
+    is_once = all(item.seq >= 0 for item in items)
     delivery = "exactly-once" if is_once else "at-least-once: without seq a retry is taken in again"
     return strict_json({"answers": answers, "delivery": delivery})
 

@@ -11,9 +11,9 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from aaren.errors import AarenError, DataError
 from aaren.files.strict_json import strict_json
@@ -47,15 +47,14 @@ class FullError(AarenError):
     """There is no room for another stream until one is reset, or the server started with --max-streams."""
 
 
-@dataclass(slots=True)
-class Pushed:
-    """The rows of one request, read."""
+class Item(NamedTuple):
+    """A row of a request, read."""
 
-    keys: list[str] = field(default_factory=list)
-    items: list[Any] = field(default_factory=list)
-    extras: dict[str, list[Any]] = field(default_factory=dict)
-    seqs: list[int] = field(default_factory=list)
-    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    key: str
+    item: Any
+    extras: dict[str, Any]  # what else `pool.push` takes
+    seq: int  # -1: none
+    row: Mapping[str, Any]
 
 
 class Batcher:
@@ -76,36 +75,33 @@ class Batcher:
         self.pool, self.limits, self.key = pool, limits, key
         self._rows, self._clock, self._metrics = rows, time or rows.time, metrics
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="aaren-serve")
-        self._waiting: list[tuple[Pushed, asyncio.Future[list[dict[str, Any]]]]] = []
+        self._waiting: list[tuple[list[Item], asyncio.Future[list[dict[str, Any]]]]] = []
         self._num_waiting = 0
         self._task: asyncio.Task[None] | None = None
 
-    def read(self, rows: Sequence[Mapping[str, Any]], seqs: Sequence[int | None]) -> Pushed:
+    def read(self, rows: Sequence[Mapping[str, Any]], seqs: Sequence[int | None]) -> list[Item]:
         """Read the rows of a request, which have numbers or None."""
-        pushed = Pushed(rows=list(rows), seqs=[-1 if seq is None else seq for seq in seqs])
-        for number, row in enumerate(rows):
+        items: list[Item] = []
+        for number, (row, seq) in enumerate(zip(rows, seqs, strict=True)):
             try:
-                key, item, others = read_row(self._rows, row, self.key, self._clock)
+                key, item, extras = read_row(self._rows, row, self.key, self._clock)
                 if len(key.encode(errors="replace")) > self.limits.key_bytes:
                     raise DataError(f"a key has at most {self.limits.key_bytes} bytes; got {key[:40]!r}...")
-                if pushed.keys and set(others) != set(pushed.extras):
+                if items and extras.keys() != items[0].extras.keys():
                     raise DataError("all rows of a request have the same fields.")
             except AarenError as error:
                 raise DataError(f"row {number}: {error} Nothing of the request was taken in.") from error
-            pushed.keys.append(key)
-            pushed.items.append(item)
-            for name, value in others.items():
-                pushed.extras.setdefault(name, []).append(value)
-        return pushed
+            items.append(Item(key, item, extras, -1 if seq is None else seq, row))
+        return items
 
-    async def push(self, pushed: Pushed) -> list[dict[str, Any]]:
+    async def push(self, items: list[Item]) -> list[dict[str, Any]]:
         """Take in rows, with those of other requests that wait, and return their answers once committed."""
-        if self._num_waiting + len(pushed.keys) > self.limits.waiting_items:
+        if self._num_waiting + len(items) > self.limits.waiting_items:
             raise BusyError(f"{self._num_waiting} rows wait already: try again, with the same seq.")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[dict[str, Any]]] = loop.create_future()
-        self._waiting.append((pushed, done))
-        self._num_waiting += len(pushed.keys)
+        self._waiting.append((items, done))
+        self._num_waiting += len(items)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._run())
         try:
@@ -121,11 +117,11 @@ class Batcher:
         while self._waiting:
             count, size = 0, 0
             while count < len(self._waiting) and (not count or size < self.limits.items):
-                size += len(self._waiting[count][0].keys)
+                size += len(self._waiting[count][0])
                 count += 1
             taken, self._waiting = self._waiting[:count], self._waiting[count:]
             self._num_waiting -= size
-            outcomes = await loop.run_in_executor(self._worker, self._work, [pushed for pushed, _ in taken])
+            outcomes = await loop.run_in_executor(self._worker, self._work, [items for items, _ in taken])
             for (_, done), outcome in zip(taken, outcomes, strict=True):
                 if done.cancelled():
                     continue
@@ -135,7 +131,7 @@ class Batcher:
                 else:
                     done.set_result(outcome)
 
-    def _work(self, requests: Sequence[Pushed]) -> list[list[dict[str, Any]] | Exception]:
+    def _work(self, requests: Sequence[list[Item]]) -> list[list[dict[str, Any]] | Exception]:
         """Take in requests, commit them together, and answer each or say why not."""
         start = time.perf_counter()
         outcomes = self._take_in(requests)
@@ -147,16 +143,16 @@ class Batcher:
             self.pool.commit()
         except Exception as error:
             return [one if isinstance(one, Exception) else error for one in outcomes]
-        count = sum(len(request.keys) for request, _ in taken)
+        count = sum(len(request) for request, _ in taken)
         seconds = time.perf_counter() - start
         self._metrics.count(items=count, outputs=count, seconds=seconds, streams=len(self.pool))
         return [one if isinstance(one, Exception) else next(answers) for one in outcomes]
 
-    def _take_in(self, requests: Sequence[Pushed]) -> list[list[Any] | Exception]:
+    def _take_in(self, requests: Sequence[list[Item]]) -> list[list[Any] | Exception]:
         """Push requests together or, if that is refused, one by one; return what came of each."""
         try:
             answers = iter(self._push(requests))
-            return [list(islice(answers, len(request.keys))) for request in requests]
+            return [list(islice(answers, len(request))) for request in requests]
         except Exception as error:  # nothing was taken in
             if len(requests) == 1:
                 return [error]
@@ -170,71 +166,64 @@ class Batcher:
             outcomes.append(outcome)
         return outcomes
 
-    def _push(self, requests: Sequence[Pushed]) -> list[Any]:
-        whole = requests[0]
-        if len(requests) > 1:
-            whole = Pushed()
-            for request in requests:
-                if whole.keys and set(request.extras) != set(whole.extras):
-                    raise DataError("all rows of a request have the same fields.")
-                whole.keys += request.keys
-                whole.items += request.items
-                whole.seqs += request.seqs
-                whole.rows += request.rows
-                for name, values in request.extras.items():
-                    whole.extras.setdefault(name, []).extend(values)
-        pool = self.pool
-        if len(pool) + len(set(whole.keys)) > self.limits.streams:
-            new = sum(key not in pool for key in set(whole.keys))
+    def _push(self, requests: Sequence[list[Item]]) -> list[Any]:
+        items = list(chain.from_iterable(requests))
+        names = items[0].extras.keys()
+        if any(request[0].extras.keys() != names for request in requests):
+            raise DataError("all rows of a request have the same fields.")
+        pool, keys = self.pool, [item.key for item in items]
+        if len(pool) + len(set(keys)) > self.limits.streams:
+            new = sum(key not in pool for key in set(keys))
             if len(pool) + new > self.limits.streams:
                 raise FullError(f"there are {len(pool)} streams, and room for {self.limits.streams}.")
-        extras: dict[str, Any] = dict(whole.extras)
-        return pool.push(whole.keys, whole.items, seq=whole.seqs, **extras)
+        extras: dict[str, Any] = {name: [item.extras[name] for item in items] for name in names}
+        return pool.push(keys, [item.item for item in items], seq=[item.seq for item in items], **extras)
 
     def _name_all(
-        self, requests: Sequence[Pushed], outputs: Sequence[Sequence[Any]]
+        self, requests: Sequence[list[Item]], outputs: Sequence[Sequence[Any]]
     ) -> list[list[dict[str, Any]]]:
         """Return the answers of each request, and note those that a retry would ask for."""
-        pairs = [
-            (answer, row)
-            for request, answers in zip(requests, outputs, strict=True)
-            for answer, row in zip(answers, request.rows, strict=True)
-            if answer is not None
+        new = [
+            (output, item.row)
+            for output, item in zip(chain.from_iterable(outputs), chain.from_iterable(requests), strict=True)
+            if output is not None
         ]
-        new, rows = [answer for answer, _ in pairs], [row for _, row in pairs]
-        named = iter(self._rows.answers(new, rows, self._clock) if pairs else ())
+        rows = [row for _, row in new]
+        named = iter(self._rows.answers([output for output, _ in new], rows, self._clock) if new else ())
         notes: dict[str, bytes] = {}
-        results = [
-            self._name(request, [None if answer is None else next(named) for answer in answers], notes)
-            for request, answers in zip(requests, outputs, strict=True)
+        answers = [
+            self._name(request, [None if output is None else next(named) for output in outputs_of_it], notes)
+            for request, outputs_of_it in zip(requests, outputs, strict=True)
         ]
         self.pool.keep_notes(notes)
-        return results
+        return answers
 
     def _name(
-        self, request: Pushed, outputs: Sequence[dict[str, Any] | None], notes: dict[str, bytes]
+        self, request: list[Item], answers: Sequence[dict[str, Any] | None], notes: dict[str, bytes]
     ) -> list[dict[str, Any]]:
         """Return the answers of a request with their keys, and note them all for a retry."""
-        answers = []
-        notes_of_key: dict[str, dict[str, dict[str, Any]]] = {}  # by key and seq
-        earlier: dict[str, dict[str, dict[str, Any]]] = {}
+        named = []
+        noted: dict[str, dict[str, dict[str, Any]]] = {}  # by key and seq: answers of this request
+        earlier: dict[str, dict[str, dict[str, Any]]] = {}  # of the key's last request
         has_new = set()
-        for key, seq, answer in zip(request.keys, request.seqs, outputs, strict=True):
-            head: dict[str, Any] = {self.key: key} if seq < 0 else {self.key: key, "seq": seq}
-            known = notes_of_key.setdefault(key, {})
+        for item, answer in zip(request, answers, strict=True):
+            key, seq = item.key, str(item.seq)
+            head: dict[str, Any] = {self.key: key} if item.seq < 0 else {self.key: key, "seq": item.seq}
+            known = noted.setdefault(key, {})
             if answer is not None:
-                answers.append({**head, **answer})
-                if seq >= 0:
-                    known[str(seq)] = answer
+                named.append({**head, **answer})
+                if item.seq >= 0:
+                    known[seq] = answer
                     has_new.add(key)
                 continue
-            if str(seq) not in known:
+            if seq not in known:
                 if key not in earlier:
                     earlier[key] = json.loads(notes.get(key) or self.pool.note(key)[1] or b"{}")
-                known |= {name: old for name, old in earlier[key].items() if name == str(seq)}
-            answers.append({**head, "repeated": True, **known.get(str(seq), {})})
-        notes |= {key: strict_json(notes_of_key[key]).encode() for key in has_new}
-        return answers
+                if seq in earlier[key]:
+                    known[seq] = earlier[key][seq]
+            named.append({**head, "repeated": True, **known.get(seq, {})})
+        notes |= {key: strict_json(noted[key]).encode() for key in has_new}
+        return named
 
     async def look(self, key: str) -> tuple[bytes | None, int]:
         """Return the state of a stream (None: there is none) and its last `seq`, both as of one commit."""
