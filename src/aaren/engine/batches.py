@@ -100,9 +100,9 @@ class Mean:
 
     def add(self, values: Tensor, mask: Tensor | None = None) -> None:
         """Take in a batch of numbers, those where the mask is True."""
-        chosen = values if mask is None else values[mask]
-        self.total += float(chosen.sum(dtype=torch.float64))
-        self.count += chosen.numel()
+        counted = values if mask is None else values[mask]
+        self.total += float(counted.sum(dtype=torch.float64))
+        self.count += counted.numel()
 
     @property
     def value(self) -> float:

@@ -26,7 +26,7 @@ from aaren.files.archive import file_sha256
 from aaren.files.atomic import remove_leftovers, replacing
 
 FORMAT = 3
-KEPT = 2  # checkpoints on disk: the newest and the one before
+MOST = 2  # checkpoints on disk: the newest and the one before
 MANIFEST = "manifest.json"
 _PREFIX = "update-"
 SHARE_OF_TIME = 0.02  # of a run that may go into saving
@@ -123,10 +123,10 @@ class Checkpoints:
 
 def require_same_config(old: Mapping[str, object], new: Mapping[str, object], *, where: str) -> None:
     """Refuse to resume with another config in the same folder, naming every key that differs."""
-    found = [line for line in differences(old, new) if line.split(": ")[0] not in HARMLESS]
-    if found:
+    changes = [line for line in differences(old, new) if line.split(": ")[0] not in HARMLESS]
+    if changes:
         raise ConfigError(
-            f"{where} holds a run of another config: {'; '.join(found)}. "
+            f"{where} holds a run of another config: {'; '.join(changes)}. "
             "Use the same values, or another folder (--out)."
         )
 
@@ -160,7 +160,7 @@ def save(folder: Path, update: int, checkpoint: Checkpoint) -> None:
             (place / MANIFEST).write_text(json.dumps(outer), encoding="utf-8")
     except SafetensorError as error:
         raise OSError(str(error)) from error
-    for old in _newest_first(folder)[KEPT:]:
+    for old in _newest_first(folder)[MOST:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -175,13 +175,13 @@ def load_newest(
         facts: What a whole one must hold beside tensors.
     """
     remove_leftovers(folder, f"{_PREFIX}*")
-    found = _newest_first(folder)
-    for place in found:
+    places = _newest_first(folder)
+    for place in places:
         try:
             return _load(place, facts)
         except (StateError, OSError) as error:
             complain(f"the checkpoint {place.name} is damaged ({error}); taking the one before.")
-    if found:
+    if places:
         complain("no checkpoint is whole: starting from the beginning.")
     return None
 

@@ -117,17 +117,17 @@ def from_mapping(
     setting = values.get("setting")
     if not isinstance(setting, str):
         raise ConfigError(f"{source}: 'setting' is missing; give it, as setting = \"forecasting\" in TOML.")
-    found = list(faults)
+    known_faults = list(faults)
     rest = {key: value for key, value in values.items() if key != "task"}
     table = values.get("task", {})
     task = None
     if isinstance(table, Mapping):
-        task = build(find_setting(setting).config_type, table, found, path="task.")
+        task = build(find_setting(setting).config_type, table, known_faults, path="task.")
     else:
-        found.append(f"task: expected a table of keys, got {table!r}")
-    config = build(RunConfig, rest, found, given={"task": task})
-    if config is None or found:
-        raise faults_error(found, source)
+        known_faults.append(f"task: expected a table of keys, got {table!r}")
+    config = build(RunConfig, rest, known_faults, given={"task": task})
+    if config is None or known_faults:
+        raise faults_error(known_faults, source)
     return config
 
 

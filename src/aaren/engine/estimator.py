@@ -47,9 +47,9 @@ RandomState: TypeAlias = int | np.random.RandomState | None
 class Settings:
     """Refuses settings that its constructor does not take, and says which may have been meant."""
 
-    def __new__(cls, *given: object, **settings: object) -> Self:
+    def __new__(cls, *arguments: object, **settings: object) -> Self:
         """Check the names; the constructor takes the values."""
-        del given
+        del arguments
         require_known(settings, inspect.signature(cls.__init__).parameters)
         return super().__new__(cls)
 
@@ -200,7 +200,7 @@ class Estimator(Settings):
             below: real numbers above 0, and what each must be below.
             faults: where to report.
         """
-        found: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
         for name, smallest in least.items():
             value = getattr(self, name)
             if (
@@ -210,15 +210,15 @@ class Estimator(Settings):
             ):
                 faults.append(f"{name} must be a whole number, at least {smallest}; got {value!r}")
             else:
-                found[name] = int(value)
+                numbers[name] = int(value)
         for name, most in below.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < most:
                 limits = "positive and finite" if most == math.inf else f"above 0 and below {most:g}"
                 faults.append(f"{name} must be a number, {limits}; got {value!r}")
             else:
-                found[name] = float(value)
-        return found
+                numbers[name] = float(value)
+        return numbers
 
 
 @contextmanager
@@ -292,14 +292,14 @@ def require_levels(levels: object) -> tuple[float, ...]:
     Traceback (most recent call last):
     aaren.errors.ConfigError: levels are in percent, at least 1 and below 100, as [80, 95]; got 0.8.
     """
-    given: list[Any] = list(levels) if isinstance(levels, Iterable) else [(levels,)]
-    for level in given:
+    asked: list[Any] = list(levels) if isinstance(levels, Iterable) else [(levels,)]
+    for level in asked:
         if isinstance(level, bool) or not isinstance(level, Real) or not 1 <= float(level) < 100:
             raise ConfigError(
                 f"levels are in percent, at least 1 and below 100, as [80, 95]; got "
                 f"{levels if isinstance(level, tuple) else level!r}."
             )
-    return tuple(given)
+    return tuple(asked)
 
 
 def require_whole(name: str, value: object) -> int:

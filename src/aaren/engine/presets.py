@@ -13,7 +13,7 @@ from aaren.fields import Text, WrongValueError, faults_error, flatten, is_writab
 
 __all__ = ["load_run", "make_run"]
 
-_GIVEN = ("dataset", "model", "profile", "seed", "data_file")
+_OF_ALL = ("dataset", "model", "profile", "seed", "data_file")
 
 
 def make_run(
@@ -42,8 +42,8 @@ def make_run(
     for name, text in (("dataset", dataset), ("model", model), ("data_file", data_file)):
         if not is_writable(text):
             raise ConfigError(f"{name}: expected text that can be written in UTF-8; got {text!r}.")
-    found = import_setting(setting)
-    models = get_args(get_type_hints(found.config_type).get("model"))
+    module_setting = import_setting(setting)
+    models = get_args(get_type_hints(module_setting.config_type).get("model"))
     if models and model not in models:
         raise unknown_name("model", model, models)
     if profile not in PROFILES:
@@ -52,13 +52,13 @@ def make_run(
         raise ConfigError(f"name a dataset (aaren data list {setting}) or give your own: --data FILE.")
     if dataset and data_file:
         raise ConfigError(f"both a dataset ({dataset}) and --data {data_file} were given: choose one.")
-    choices, rest = _split(found.preset, assignments, source)
+    choices, rest = _split(module_setting.preset, assignments, source)
     config = RunConfig(
-        setting=found.name,
-        task=found.preset(dataset, model=model, profile=profile, data_file=data_file, **choices),
+        setting=module_setting.name,
+        task=module_setting.preset(dataset, model=model, profile=profile, data_file=data_file, **choices),
         profile=cast("Profile", profile),
         seed=seed,
-        engine=found.engine(profile),
+        engine=module_setting.engine(profile),
     )
     return override(config, rest, source=source) if rest else config
 
@@ -77,9 +77,9 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
     setting = values.pop("setting", None)
     if not isinstance(start, Mapping) or not isinstance(setting, str):
         raise ConfigError(f"{path}: [preset] must be a table, and 'setting' must name its setting.")
-    given = {key: str(value) for key, value in start.items() if key in _GIVEN and key != "seed"}
-    choices = [f"{key}={value}" for key, value in start.items() if key not in _GIVEN]
-    known = [*_GIVEN, *_choices(find_setting(setting).preset)]
+    arguments = {key: str(value) for key, value in start.items() if key in _OF_ALL and key != "seed"}
+    choices = [f"{key}={value}" for key, value in start.items() if key not in _OF_ALL]
+    known = [*_OF_ALL, *_choices(find_setting(setting).preset)]
     faults = [unknown_key(f"preset.{key}", known) for key in start if key not in known]
     if faults:
         raise faults_error(faults, str(path))
@@ -88,14 +88,14 @@ def load_run(path: Path, assignments: Sequence[str] = ()) -> RunConfig:
     if type(seed) is not int:
         raise ConfigError(f"{path}: preset.seed: expected an integer, got {seed!r}.")
     return make_run(
-        setting, **given, seed=seed, assignments=[*choices, *changes, *assignments], source=str(path)
+        setting, **arguments, seed=seed, assignments=[*choices, *changes, *assignments], source=str(path)
     )
 
 
 def _choices(preset: Callable[..., object]) -> dict[str, object]:
     """Return the preset's own keyword arguments and their types."""
     hints = get_type_hints(preset)
-    return {name: hints[name] for name in inspect.signature(preset).parameters if name not in _GIVEN}
+    return {name: hints[name] for name in inspect.signature(preset).parameters if name not in _OF_ALL}
 
 
 def _split(
@@ -131,9 +131,9 @@ def dataset_name(dataset: str, setting: str) -> str:
     """Return a dataset's name as the registry spells it; empty stays empty, for runs on a user's own file."""
     if not dataset:
         return ""
-    found = lookup(dataset)
-    if found.setting != setting:
+    row = lookup(dataset)
+    if row.setting != setting:
         raise ConfigError(
-            f"{found.name} is a dataset of {found.setting}; for {setting}: aaren data list {setting}."
+            f"{row.name} is a dataset of {row.setting}; for {setting}: aaren data list {setting}."
         )
-    return found.name
+    return row.name

@@ -45,12 +45,12 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())[:2]
     ['aaren', 'aeon']
     """
-    found = {"aaren": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        version = _installed(package)
-        if version is not None:
-            found[package] = version
-    return found
+    installed = {package: _installed(package) for package in PACKAGES}
+    return {
+        "aaren": __version__,
+        "python": platform.python_version(),
+        **{package: version for package, version in installed.items() if version is not None},
+    }
 
 
 def num_cores() -> int:
@@ -124,7 +124,7 @@ class RunRecord:
         try:
             value = cast("float | None", self.metrics[group][key])
         except KeyError as error:
-            known = [f"{part}.{metric}" for part, found in self.metrics.items() for metric in found]
+            known = [f"{part}.{metric}" for part, values in self.metrics.items() for metric in values]
             raise DataError(
                 f"the record has no {name!r}; it has {', '.join(known) or 'no metrics'}."
             ) from error

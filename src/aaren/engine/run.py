@@ -172,7 +172,7 @@ def _finish(
     with repeatable(replace(config.engine, threads=fitted.threads), seed=config.seed):
         test = dict(evaluate(experiment, model, "test", plan.moment(status.update)))
         with torch.no_grad():
-            said = dict(experiment.predictions(model)) if config.engine.predictions else {}
+            predictions = dict(experiment.predictions(model)) if config.engine.predictions else {}
         with evaluating(model):
             figures = experiment.figures(model)
     record = replace(
@@ -188,9 +188,10 @@ def _finish(
         threads=fitted.threads,
     )
     with writing(folder):
-        if said:
+        if predictions:
             save_file(
-                {name: tensor.cpu().contiguous() for name, tensor in said.items()}, folder / PREDICTIONS
+                {name: tensor.cpu().contiguous() for name, tensor in predictions.items()},
+                folder / PREDICTIONS,
             )
         (folder / MODEL).mkdir(exist_ok=True)
         if hasattr(model, "preprocessing"):

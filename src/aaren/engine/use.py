@@ -13,7 +13,7 @@ from torch import nn
 
 from aaren.engine.config import RunConfig, from_mapping, override, read_config
 from aaren.engine.determinism import repeatable
-from aaren.engine.experiment import PARTS, Batch, Experiment, Json, Part
+from aaren.engine.experiment import PARTS, Batch, Experiment, Json
 from aaren.engine.loop import evaluate
 from aaren.engine.record import RunRecord, now, read_record
 from aaren.engine.run import CONFIG, MODEL, PREPROCESSING, RECORD, writing
@@ -31,10 +31,9 @@ def evaluate_run(
     folder: Path, *, part: str = "test", assignments: Sequence[str] = ()
 ) -> tuple[RunRecord, Mapping[str, float]]:
     """Evaluate the selected weights of a run on a part of its data, optionally with changes to its config."""
-    found = [name for name in PARTS if name == part]
-    if not found:
+    chosen = next((name for name in PARTS if name == part), None)
+    if chosen is None:
         raise unknown_name("part", part, PARTS)
-    chosen: Part = found[0]
     config, record = open_run(folder)
     if assignments:
         config = _overridden(config, assignments)
@@ -182,12 +181,12 @@ def _warn_of_other_meaning(
             f"{config.todays_protocol()}. These numbers are not comparable with its record.",
             stacklevel=3,
         )
-    for name, found in experiment.checksums().items():
+    for name, checksum in experiment.checksums().items():
         trained = record.data.get(name)
-        if record.data and found != trained:
+        if record.data and checksum != trained:
             what = f"it had {trained[:12]}... then" if trained else f"that was {', '.join(record.data)}"
             warnings.warn(
-                f"{folder} was trained on other data: {name} has sha256 {found[:12]}..., {what}. These "
+                f"{folder} was trained on other data: {name} has sha256 {checksum[:12]}..., {what}. These "
                 "numbers are not comparable with its record.",
                 stacklevel=3,
             )
