@@ -142,7 +142,8 @@ def setting_figures(results: Results, setting: str) -> list[tuple[str, str, byte
             if panel is not None:
                 panels.setdefault(row.key.dataset, (row, panel))
         if panels:
-            figures.append((drawing.title, drawing.caption, _multiples(drawing, list(panels.values()))))
+            in_order = sorted(panels.values(), key=lambda pair: rows.index(pair[0]))
+            figures.append((drawing.title, drawing.caption, _multiples(drawing, in_order)))
     return figures
 
 
