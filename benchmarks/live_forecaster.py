@@ -47,7 +47,7 @@ def measure(settings: LiveSettings, on_step: OnStep) -> Measured:
     row: Row = {
         "fit_seconds": time.perf_counter() - begin,
         "fit_cpu_seconds": time.process_time() - began,
-        "base": model.choice_.weights,
+        "base": model.table().splitlines()[1].split("  ")[0],
     }
     on_step(1, 2, "rows")
     states = [model.state_.nbytes]

@@ -53,6 +53,9 @@ PUBLIC = {
     "aaren.forecasting": {
         "SETTING",
         "AarenForecaster",
+        "BankForecaster",
+        "BankForecasterConfig",
+        "BankState",
         "Forecaster",
         "ForecasterConfig",
         "LagForecaster",

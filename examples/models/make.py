@@ -74,7 +74,7 @@ def make_sensor() -> tuple[Any, dict[str, str], dict[str, Any]]:
     room = Room(rng)
     readings = room.read(4_000, rng)
     dates = pd.date_range(FIRST, periods=len(readings), freq=HALF_HOUR)
-    model = AarenForecaster(horizon=DAY, lag_steps=2 * DAY)
+    model = AarenForecaster(horizon=DAY)
     model.fit(pd.DataFrame({"ds": dates, "room": readings}))
     answer, now = model.predict(3), vars(room).copy()
     later = room.read(61 * DAY, np.random.default_rng(1))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from aaren.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from aaren.forecasting.bank_forecaster import BankForecaster, BankForecasterConfig, BankState
     from aaren.forecasting.estimator import AarenForecaster
     from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig, LagState
     from aaren.forecasting.model import Forecaster, ForecasterConfig
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = [
     "SETTING",
     "AarenForecaster",
+    "BankForecaster",
+    "BankForecasterConfig",
+    "BankState",
     "Forecaster",
     "ForecasterConfig",
     "LagForecaster",
@@ -39,6 +43,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "aaren.forecasting.bank_forecaster": ("BankForecaster", "BankForecasterConfig", "BankState"),
         "aaren.forecasting.estimator": ("AarenForecaster",),
         "aaren.forecasting.lagged": (
             "LagForecaster",

@@ -24,7 +24,12 @@ DAY = np.timedelta64(1, "D")
 
 
 def continue_dates(
-    dates: Dates, steps: int, *, like: Dates | None = None, time_zone: "datetime.tzinfo | None" = None
+    dates: Dates,
+    steps: int,
+    *,
+    like: Dates | None = None,
+    time_zone: "datetime.tzinfo | None" = None,
+    freq: str | None = None,
 ) -> Dates:
     """Return the dates that follow the last one, at the step of the known ones.
 
@@ -33,19 +38,20 @@ def continue_dates(
         steps: how many.
         like: dates whose step to take if there is only one date.
         time_zone: whose clocks days, months and years go by; None: UTC.
+        freq: the step as pandas calls it; None: that between the known ones.
 
     >>> found = continue_dates(np.array(["2023-09-30", "2023-12-31", "2024-03-31"], dtype="datetime64[s]"), 2)
     >>> found.astype("datetime64[D]").astype(str).tolist()
     ['2024-06-30', '2024-09-30']
     """
     known = dates if like is None or len(dates) > 1 else like
-    if len(known) < 2:
+    if len(known) < 2 and freq is None:
         raise DataError(
             f"dates continue at the step between the known ones; got {len(known)} row(s), need 2."
         )
     pandas = require_extra("pandas", extra="data", purpose="continuing dates")
     try:
-        found = _continue(pandas, dates[-1:], known[-LOOKED_AT:], steps, time_zone)
+        found = _continue(pandas, dates[-1:], known[-LOOKED_AT:], steps, time_zone, freq)
     except (OverflowError, pandas.errors.OutOfBoundsDatetime) as error:
         raise DataError(
             f"the {steps} dates after {dates[-1]} reach beyond what {dates.dtype} holds."
@@ -60,10 +66,15 @@ def is_regular(dates: Dates, *, time_zone: "datetime.tzinfo | None" = None) -> b
 
 
 def _continue(
-    pandas: Any, last: Dates, known: Dates, steps: int, time_zone: "datetime.tzinfo | None"
-) -> Dates:  # Any: pandas has no types
+    pandas: Any,  # Any: pandas has no types
+    last: Dates,
+    known: Dates,
+    steps: int,
+    time_zone: "datetime.tzinfo | None",
+    freq: str | None,
+) -> Dates:
     index = _index(pandas, known, time_zone)
-    step = _find_step(pandas, index)
+    step = _find_step(pandas, index) if freq is None else pandas.tseries.frequencies.to_offset(freq)
     is_tick = isinstance(step, pandas.offsets.Tick) and not isinstance(step, pandas.offsets.Day)
     if step is not None and is_tick:
         return _add(last, pandas.Timedelta(step).to_timedelta64(), steps)
@@ -256,6 +267,21 @@ def season_rows(clock: str, slot_seconds: int, slots: NDArray[np.int64]) -> dict
     longest = len(np.unique(slots)) if clock == "weekday" else count_slots(clock, slot_seconds)
     day = {"day": longest // 7} if clock == "week" and longest > 7 else {}
     return day | {LONG_SEASON[clock]: longest}
+
+
+def find_season(times: NDArray[np.generic]) -> int:
+    """Return the rows of the shortest season that times of this step have; 1: none.
+
+    >>> find_season(np.arange("2024-01", "2025-01", dtype="datetime64[M]").astype("datetime64[s]"))
+    12
+    """
+    if times.dtype.kind != "M" or len(times) < 2:
+        return 1
+    dates = cast("Dates", times)
+    clock, seconds = find_clock(dates)
+    seasons = season_rows(clock, seconds, find_slots(dates, clock, seconds))
+    usual = np.median(np.diff(dates.astype("datetime64[s]").astype(np.int64))) / 86_400
+    return next(iter(seasons.values()), 52 if 6.5 < usual < 7.5 else 1)
 
 
 def find_slots(

@@ -1,7 +1,8 @@
 """AarenForecaster: fit a frame of series, forecast what follows with intervals, take in rows as they come.
 
-The model is a `LagForecaster`: linear in the last 336 rows, in closed form. Each series has a state of its
-own: `update` costs time in proportion to the new rows, `predict` none that grows with the past.
+The model is a bank of recurrences (`BankForecaster`), or, where it is better on many rows, a `LagForecaster`.
+Each series has a state of its own: `update` costs time in proportion to the new rows, `predict` none that
+grows with the past.
 """
 
 import datetime
@@ -27,8 +28,11 @@ from aaren.errors import ConfigError, DataError, require_extra
 from aaren.export.whole import WholeStep
 from aaren.files.checksums import write_files
 from aaren.files.stdio import write_line
-from aaren.forecasting.calendar import Dates, find_clock, find_slots
-from aaren.forecasting.fitting import History, fit_base, replay
+from aaren.forecasting.bank_fitting import FEWEST_ROWS, SeriesFit, fit_bank
+from aaren.forecasting.bank_forecaster import BankForecaster
+from aaren.forecasting.calendar import Dates, find_clock, find_season, find_slots
+from aaren.forecasting.fitting import History, compare_with_bank, fit_base, replay
+from aaren.forecasting.forecast_step import forecast_step
 from aaren.forecasting.frames import (
     FORECAST,
     Fill,
@@ -41,37 +45,33 @@ from aaren.forecasting.frames import (
 )
 from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
-from aaren.forecasting.ridge import Choice, window_moments
-from aaren.forecasting.whole import lag_step
+from aaren.forecasting.ridge import LAG_STEPS
 from aaren.nn.blocks import state_from_bytes, state_to_bytes
 from aaren.stream.saved import load_model, model_files
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
-SUMS = "sums.bin"
-SHORTEST_PAST = 8  # rows that a window must have before its forecast
 FITTED_SHARE = 0.8  # of the rows, before the last of three rolling origins; all are fitted in the end
-FEW_ROWS = 3000  # below, fewer lags are tried too
-FEWER_LAGS = (6, 12, 24, 96)
-SEASON_WINDOWS = 4  # to fit to, at least, for each row of a season that is longer than half of what is known
+MANY_ROWS = 3000  # of the longest series, from which the linear model on many lags is a candidate
+BETTER = 0.75  # of the squared error of the linear model, below which the bank takes its place on many rows
 REPLAYED_ROWS = 2000  # at most, through which the state goes after fitting
 
 
 class AarenForecaster(Estimator, LiveSeries):
-    """Forecast many series with one streaming model, with intervals.
+    """Forecast many series by a bank of recurrences, not a network, with intervals, as a stream.
 
     Args:
         horizon: rows to forecast; `predict` goes beyond it by recursion.
-        lag_steps: rows of the past that the model sees, fewer where series are short.
+        freq: the step between times as pandas calls it, or a whole number; default: that of the rows.
+        season_length: rows of a season; default: what the step suggests (24 hours, 7 days, 12 months ...).
         fill: "error" refuses missing rows and values; "interpolate" puts in what lies between the
             neighbours, "seasonal" what was there a season before.
         covariates: columns that are known of the future too, such as prices or holidays.
-        refit_every: rows after which `update` and `push` fit the base again, from running sums; 0: never.
         id_column: a long frame's column of names.
         time_column: of dates, or of whole numbers.
         target_column: a long frame's column of values.
-        verbose: show progress, and the table of baselines after a fit.
+        verbose: show progress, and the table of candidates after a fit.
 
     >>> import pandas as pd
     >>> days = pd.date_range("2024-01-01", periods=120, freq="D")
@@ -84,26 +84,26 @@ class AarenForecaster(Estimator, LiveSeries):
     '2024-05-01'
     """
 
-    format_version = 7
+    format_version = 8
 
     def __init__(
         self,
         horizon: int,
         *,
-        lag_steps: int = 336,
+        freq: str | int | None = None,
+        season_length: int | None = None,
         fill: Fill = "error",
         covariates: Sequence[str] = (),
-        refit_every: int = 0,
         id_column: str = "unique_id",
         time_column: str = "ds",
         target_column: str = "y",
         verbose: bool = False,
     ) -> None:
         self.horizon = horizon
-        self.lag_steps = lag_steps
+        self.freq = freq
+        self.season_length = season_length
         self.fill = fill
         self.covariates = covariates
-        self.refit_every = refit_every
         self.id_column = id_column
         self.time_column = time_column
         self.target_column = target_column
@@ -120,58 +120,80 @@ class AarenForecaster(Estimator, LiveSeries):
         settings = self._settings()
         panel = read_frame(frame, self._columns(), fill=self.fill)
         self._warn_of_unused(frame, panel)
-        series = panel.series
-        horizon, longest = settings["horizon"], max(len(rows.values) for rows in series.values())
-        if longest < 2 * horizon + SHORTEST_PAST:
-            name = max(series, key=lambda some: len(series[some].values))
-            raise DataError(
-                f"no series is long enough for a horizon of {horizon}: the longest, {name!r}, has "
-                f"{longest} rows and needs {2 * horizon + SHORTEST_PAST} (a window, a horizon to "
-                f"learn from and one to validate on). Bring more rows or choose a shorter horizon."
-                + (" An array is (rows, series): is it transposed?" if len(series) > longest else "")
-            )
+        series, horizon = panel.series, settings["horizon"]
         for name, rows in series.items():
+            if len(rows.values) < FEWEST_ROWS:
+                raise DataError(
+                    f"series {name!r} has {len(rows.values)} rows; at least {FEWEST_ROWS} are needed."
+                    + (" An array is (rows, series): is it transposed?" if len(series) > 3 else "")
+                )
             _require_finite_scale(name, rows.values)
-        clock, slot_seconds = self._clock(series)
         self.panel_ = replace(panel, series={})  # its form; the rows are in the state
         self.series_ = tuple(series)
-        ends = [len(rows.values) for rows in series.values()]
-        fit_ends = [max(1, min(int(FITTED_SHARE * end), end - horizon)) for end in ends]
-        history = self._history(series, clock, slot_seconds)
-        most = max(2, min(settings["lag_steps"], (max(fit_ends) - horizon) // 2))
-        # Rows without end want all lags, whatever a validation says; few rows cannot bear as many.
-        tried = {most}
-        if longest < FEW_ROWS:
-            tried |= {min(most, some) for some in FEWER_LAGS}
-            for season in history.seasons.values():  # many short series can bear a whole one
-                windows = sum(max(0, end - season - horizon + 1) for end in fit_ends)
-                if most < season <= windows / SEASON_WINDOWS:
-                    tried.add(season)
-        found = [
-            fit_base(
-                history,
-                horizon_steps=horizon,
-                lag_steps=some,
-                fit_ends=fit_ends,
-                judge_ends=ends,
-                is_refitted=True,
-                tell=self._tell,
-            )
-            for some in sorted(tried)
-        ]
-        fitted = min(found, key=lambda some: some.choice.score)
-        self.model_ = fitted.model
-        self.choice_ = fitted.choice
-        self.held_out_ = dict(fitted.held_out)
-        begins = [max(0, end - max(fitted.model.config.lag_steps, REPLAYED_ROWS)) for end in ends]
-        self.state_ = replay(self.model_, history, begins, ends)
-        self.state_ = self.state_._replace(log_scale=self.model_.first_log_scale.unsqueeze(0).clone())
-        self.unfitted_ = np.zeros(len(ends), dtype=np.int64)
-        self.sums_ = self._sums(history) if self.refit_every else None
-        self.recent_ = {name: last_rows(rows, kept=self._kept) for name, rows in series.items()}
+        self.recent_ = {name: last_rows(rows) for name, rows in series.items()}
         self._ahead, self._slots_ahead = {}, {}
+        self.held_out_: dict[str, float] = {}
+        if not self._fit_lags(series, horizon):
+            self._fit_bank(series, horizon)
         self._tell(self.table())
         return self
+
+    def _season(self, series: Mapping[SeriesId, SeriesRows]) -> tuple[int, int]:
+        """Return the rows of a season, and of a week where the season is a day."""
+        longest = max(series.values(), key=lambda rows: len(rows.times)).times
+        season = find_season(longest) if self.season_length is None else int(self.season_length)
+        is_day = longest.dtype.kind == "M" and find_clock(cast("Dates", longest))[0] == "week"
+        return season, 7 * season if is_day else 0
+
+    def _fit_bank(self, series: Mapping[SeriesId, SeriesRows], horizon: int) -> None:
+        """Fit the bank to the latest rows of every series."""
+        self._tell("fitting the bank")
+        season, week = self._season(series)
+        covariates = [cast("NDArray[np.float64]", rows.covariates) for rows in series.values()]
+        covariates = covariates if self.covariates else []
+        fits = fit_bank(
+            [rows.values for rows in series.values()],
+            horizon=horizon,
+            season=season,
+            week=week,
+            covariates=covariates,
+        )
+        self.model_ = BankForecaster.from_fits(fits, horizon=horizon, covariates=covariates)
+        self.state_ = self.model_.init_state(1)
+        self.candidates_ = _weigh(fits)
+
+    def _fit_lags(self, series: Mapping[SeriesId, SeriesRows], horizon: int) -> bool:
+        """Fit the linear model on many lags where rows are many and it is better than the bank."""
+        ends = [len(rows.values) for rows in series.values()]
+        if max(ends) < MANY_ROWS:
+            return False
+        fit_ends = [max(1, min(int(FITTED_SHARE * end), end - horizon)) for end in ends]
+        most = min(LAG_STEPS, (max(fit_ends) - horizon) // 2)
+        if most < 2:
+            return False
+        history = self._history(series, *self._clock(series))
+        fitted = fit_base(
+            history,
+            horizon_steps=horizon,
+            lag_steps=most,
+            fit_ends=fit_ends,
+            judge_ends=ends,
+            is_refitted=True,
+            tell=self._tell,
+        )
+        season, week = self._season(series)
+        bank = compare_with_bank(fitted, history, fit_ends, season=season, week=week)
+        self.held_out_ = {**fitted.held_out, **bank}
+        if bank and bank["bank of smoothers"] < BETTER * fitted.held_out[FORECAST]:
+            return False
+        self.model_ = fitted.model
+        begins = [max(0, end - max(most, REPLAYED_ROWS)) for end in ends]
+        state = replay(fitted.model, history, begins, ends)
+        first = fitted.model.first_log_scale.unsqueeze(0).clone()
+        self.state_ = state._replace(log_scale=first)
+        name = f"{most} lags, weights: {fitted.choice.weights}, profile: {fitted.choice.profile}"
+        self.candidates_ = {name: (1.0, 1.0)}
+        return True
 
     def _warn_of_unused(self, frame: object, panel: Panel) -> None:
         """Warn of columns of a long frame that nothing names: elsewhere they would count as inputs."""
@@ -183,18 +205,6 @@ class AarenForecaster(Estimator, LiveSeries):
                 f"the future too in covariates=, or drop them.",
                 stacklevel=3,
             )
-
-    def _sums(self, history: History) -> NDArray[np.float64] | None:
-        """Return the sums of the base's features over all windows, which refits start from."""
-        if self.choice_.is_fixed:
-            return None
-        config = self.model_.config
-        covariates = history.covariates
-        rest = [
-            self._scaled(place, values, slots, None if covariates is None else covariates[place])
-            for place, (values, slots) in enumerate(zip(history.series, history.slots, strict=True))
-        ]
-        return window_moments(rest, config.lag_steps, config.horizon_steps).features
 
     def cross_validation(
         self,
@@ -279,18 +289,22 @@ class AarenForecaster(Estimator, LiveSeries):
         return 1.0 - squared / max(total, 1e-12)
 
     def table(self) -> str:
-        """Return errors on held-out rows, ours and the baselines', and what to do if one of them wins."""
+        """Return which candidates carry the weight, and how their errors compare; the means of all series.
+
+        Errors are root mean squares of forecasts made before the truth came, beside the median candidate's.
+        Of many rows also squared errors on held-out rows, ours and the baselines'.
+        """
         self._require_fitted()
-        if not self.held_out_:
-            return "The series are too short to hold rows out: there is no comparison with baselines."
-        lines = [f"{'on held-out rows':28} mean squared error"]
+        lines = [f"{'candidate':48} weight   error"]
         lines += [
-            f"{name:28} {error:.4f}" for name, error in sorted(self.held_out_.items(), key=lambda x: x[1])
+            f"{name:48} {weight:6.3f}  {score:6.3f}"
+            for name, (weight, score) in sorted(self.candidates_.items(), key=lambda x: -x[1][0])
         ]
-        lines.append(f"weights: {self.choice_.weights}, profile: {self.choice_.profile}")
-        best = min(self.held_out_, key=lambda name: self.held_out_[name])
-        if self.held_out_[best] < 0.995 * self.held_out_[FORECAST]:
-            lines.append(f"{best} is better here: use the baseline.")
+        if self.held_out_:
+            lines.append(f"\n{'on held-out rows':48} mean squared error")
+            lines += [
+                f"{name:48} {error:.4f}" for name, error in sorted(self.held_out_.items(), key=lambda x: x[1])
+            ]
         return "\n".join(lines)
 
     def plot(
@@ -338,7 +352,7 @@ class AarenForecaster(Estimator, LiveSeries):
     def whole_step(self) -> WholeStep:
         """Return what is exported: forecasts with intervals, from where `stream()` begins."""
         self._require_fitted()
-        return lag_step(self.model_, state=self.state_, columns=[str(name) for name in self.series_])
+        return forecast_step(self.model_, state=self.state_, columns=[str(name) for name in self.series_])
 
     def save(self, folder: str | Path) -> Path:
         """Write model, states and scales into a folder; `load` needs nothing else."""
@@ -365,17 +379,14 @@ class AarenForecaster(Estimator, LiveSeries):
             "times": [recent[name].times.astype(np.int64).tolist() for name in self.series_],
             "values": [recent[name].values.tolist() for name in self.series_],
             "covariates": [_listed(recent[name].covariates) for name in self.series_],
-            "unfitted": self.unfitted_.tolist(),
             "held_out": self.held_out_,
-            "choice": [self.choice_.profile, self.choice_.weights],
+            "candidates": {name: list(numbers) for name, numbers in self.candidates_.items()},
         }
         files = {
             **model_files(self.model_),
             STATE: state_to_bytes(self.state_, fingerprint=self.model_.fingerprint()),
             DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
         }
-        if self.sums_ is not None:
-            files[SUMS] = self.sums_.tobytes()
         write_files(Path(folder), files)
         return Path(folder)
 
@@ -386,8 +397,8 @@ class AarenForecaster(Estimator, LiveSeries):
         parameters = described["parameters"]
         found = cls(**{**parameters, "covariates": tuple(parameters["covariates"])})
         model = load_model(folder)
-        if not isinstance(model, LagForecaster):
-            raise DataError(f"{folder}: expected a LagForecaster; got a {type(model).__name__}.")
+        if not isinstance(model, BankForecaster | LagForecaster):
+            raise DataError(f"{folder}: expected a forecaster; got a {type(model).__name__}.")
         found.model_ = model
         found.panel_ = Panel(
             layout=described["layout"],
@@ -406,13 +417,11 @@ class AarenForecaster(Estimator, LiveSeries):
             for name, times, kind, values, covariates in zip(ids, *parts, strict=True)
         }
         found._ahead, found._slots_ahead = {}, {}
-        found.unfitted_, found.sums_ = np.array(described["unfitted"], dtype=np.int64), None
-        if SUMS in files:
-            p = model.config.lag_steps
-            found.sums_ = np.frombuffer(files[SUMS]).reshape(len(ids), p, p).copy()
         found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
-        profile, weights = described["choice"]
-        found.choice_ = Choice(profile=profile, weights=weights, scores={})
+        found.candidates_ = {
+            str(name): (float(weight), float(score))
+            for name, (weight, score) in described["candidates"].items()
+        }
         found.state_ = state_from_bytes(
             files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
         )
@@ -467,7 +476,11 @@ class AarenForecaster(Estimator, LiveSeries):
     def _settings(self) -> dict[str, Any]:
         """Return the numbers among the settings as plain ones, or report all that cannot be."""
         faults: list[str] = []
-        settings = self._numbers({"horizon": 1, "lag_steps": 2, "refit_every": 0}, {}, faults)
+        least = {"horizon": 1} | ({} if self.season_length is None else {"season_length": 1})
+        settings = self._numbers(least, {}, faults)
+        freq: object = self.freq
+        if isinstance(freq, bool) or not (freq is None or isinstance(freq, str | int)):
+            faults.append(f"freq must be a step as pandas calls it, such as 'D', or a number; got {freq!r}")
         if self.fill not in ("error", "interpolate", "seasonal"):
             faults.append(f"fill must be 'error', 'interpolate' or 'seasonal'; got {self.fill!r}")
         if isinstance(self.covariates, str):
@@ -475,6 +488,18 @@ class AarenForecaster(Estimator, LiveSeries):
         if faults:
             raise ConfigError("; ".join(faults) + ".")
         return settings
+
+
+def _weigh(fits: Sequence[SeriesFit]) -> dict[str, tuple[float, float]]:
+    """Return mean weight and mean score of every candidate that carries weight in some series."""
+    names = dict.fromkeys(name for fit in fits for name in fit.weights)
+    return {
+        name: (
+            sum(fit.weights.get(name, 0.0) for fit in fits) / len(fits),
+            float(np.mean([fit.scores[name] for fit in fits if name in fit.scores])),
+        )
+        for name in names
+    }
 
 
 def _listed(covariates: NDArray[np.float64] | None) -> list[list[float]] | None:

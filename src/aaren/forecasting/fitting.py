@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aaren.forecasting.bank_fitting import FEWEST_ROWS, fit_bank
+from aaren.forecasting.bank_forecaster import BankForecaster
 from aaren.forecasting.calendar import count_slots, season_rows
 from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig, LagState
 from aaren.forecasting.residuals import (
@@ -39,6 +41,7 @@ ORIGINS = (
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
 MOST_REFITS = 24  # of the base, where residuals are few
 REFIT_SERIES = 5000  # in all of these together, about: of many series fewer origins say as much
+COMPARED_SERIES = 8  # by which the bank is compared
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
 
 
@@ -67,6 +70,7 @@ class Fitted:
     model: LagForecaster
     choice: Choice
     held_out: Mapping[str, float]  # squared errors on the last part, scaled: ours and the baselines
+    windows: Mapping[int, tuple[NDArray[np.int64], float]]  # by series: held-out origins, and our error there
 
 
 def profile_kinds(history: History) -> dict[str, list[NDArray[np.int64]]]:
@@ -185,7 +189,7 @@ def fit_base(
         for ends, nexts in itertools.pairwise(begins):
             rest = solve(model, ends)
             parts.append(measure_residuals(model, rest, ends, nexts))
-        held_out = compare(model, rest, series, fit_ends, judge_ends, history.seasons)
+        held_out, windows = compare(model, rest, series, fit_ends, judge_ends, history.seasons)
         residuals = [join_residuals(some) for some in zip(*parts, strict=True)]
         if max(len(some.errors) for some in residuals) >= FEW_RESIDUALS:
             set_quantiles(model, residuals)
@@ -203,7 +207,7 @@ def fit_base(
         model.first_log_scale.copy_(state.log_scale[0])
         if is_refitted:
             solve(model, judge_ends)
-    return Fitted(model=model, choice=choice, held_out=held_out)
+    return Fitted(model=model, choice=choice, held_out=held_out, windows=windows)
 
 
 def _refit_ends(
@@ -230,7 +234,7 @@ def compare(
     fit_ends: Sequence[int],
     judge_ends: Sequence[int],
     naive_rows: Mapping[str, int],
-) -> dict[str, float]:
+) -> tuple[dict[str, float], dict[int, tuple[NDArray[np.int64], float]]]:
     """Return the squared errors of the base and of simple baselines on held-out windows.
 
     Weights have not seen them; the kind of base was chosen partly on them, which favours the base a little.
@@ -254,7 +258,7 @@ def compare(
     seasons = {"last value": 1} | {f"seasonal naive, {name}": rows for name, rows in naive_rows.items()}
     sums = dict.fromkeys(("AarenForecaster", "linear", *seasons), 0.0)
     ahead, past = np.arange(1, config.horizon_steps + 1), np.arange(-config.lag_steps + 1, 1)
-    count = 0
+    count, windows = 0, {}
     for place, (values, begin, end) in enumerate(zip(series, fit_ends, judge_ends, strict=True)):
         first = max(begin, config.lag_steps, *seasons.values()) - 1
         if end - config.horizon_steps <= first:
@@ -270,14 +274,56 @@ def compare(
         else:
             rows = np.stack([some[origins[:, None] + past] for some in rest], axis=1)
             said = model.forecast_lags(torch.from_numpy(rows))[:, place].numpy()
-        sums["AarenForecaster"] += float(((rest[place][origins[:, None] + ahead] - said) ** 2).sum())
+        own = float(((rest[place][origins[:, None] + ahead] - said) ** 2).sum())
+        sums["AarenForecaster"] += own
+        windows[place] = origins, own / truth.size
         known, now = values[origins[:, None] + np.arange(-lags + 1, 0)], values[origins][:, None]
         sums["linear"] += float((((known - now) @ linear[:-1] + linear[-1] + now - truth) ** 2).sum())
         for name, back in seasons.items():
             repeated = values[origins[:, None] + (ahead - 1) % back + 1 - back]
             sums[name] += float(((repeated - truth) ** 2).sum())
         count += truth.size
-    return {name: total / count for name, total in sums.items()} if count else {}
+    return ({name: total / count for name, total in sums.items()} if count else {}), windows
+
+
+@torch.no_grad()
+def compare_with_bank(
+    fitted: Fitted,
+    history: History,
+    fit_ends: Sequence[int],
+    *,
+    season: int,
+    week: int,
+) -> dict[str, float]:
+    """Return the squared error of the bank on the windows that the linear model was judged by; empty: none.
+
+    Of many series some are looked at, and the error is brought to all by the linear model's.
+    """
+    horizon = fitted.model.config.horizon_steps
+    compared = [place for place in fitted.windows if fit_ends[place] >= FEWEST_ROWS]
+    chosen = np.linspace(0, len(compared) - 1, min(COMPARED_SERIES, len(compared))).astype(int)
+    compared = [compared[place] for place in chosen]
+    ratios = []
+    for place in compared:
+        values, end = history.series[place], fit_ends[place]
+        origins, error = fitted.windows[place]
+        given = [] if history.covariates is None else [history.covariates[place]]
+        known = [covariates[:end] for covariates in given]
+        fits = fit_bank([values[:end]], horizon=horizon, season=season, week=week, covariates=known)
+        bank = BankForecaster.from_fits(fits, horizon=horizon, covariates=known)
+        state, scale = bank.init_state(1), float(fitted.model.deviation[place])
+        squares, nexts = [], set((origins + 1).tolist())
+        for row in range(end, int(origins[-1]) + 2):
+            if row in nexts:
+                ahead = torch.from_numpy(given[0][None, row : row + horizon]) if given else None
+                forecast = bank.predict(state, covariates=ahead)[0, :, 0].numpy()
+                squares.append(np.mean(((forecast - values[row : row + horizon]) / scale) ** 2))
+            extra = torch.from_numpy(given[0][row : row + 1]) if given else None
+            state = bank.advance(torch.from_numpy(values[None, row : row + 1]), state, covariates=extra)
+        ratios.append(np.log(np.mean(squares) + 1e-12) - np.log(error + 1e-12))
+    if not ratios:
+        return {}
+    return {"bank of smoothers": float(np.exp(np.mean(ratios)) * fitted.held_out["AarenForecaster"])}
 
 
 @torch.no_grad()

@@ -25,8 +25,8 @@ from aaren.engine.estimator import require_levels
 from aaren.errors import ConfigError, ShapeError, require_at_least, unknown_name
 from aaren.export.whole import WholeStep
 from aaren.forecasting.calendar import CLOCKS, count_slots, find_slots
+from aaren.forecasting.forecast_step import forecast_step
 from aaren.forecasting.ridge import LAG_STEPS
-from aaren.forecasting.whole import lag_step
 from aaren.nn.checks import check_model_state
 from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, describe_config, hash_weights
@@ -377,7 +377,15 @@ class LagForecaster(nn.Module):
     ) -> Tensor:
         """Return quantiles of each stream's forecast, (b, horizon steps, series, probabilities)."""
         forecast = self.predict(state, slots=slots, covariates=covariates)
+        return self.quantiles_of(forecast, state, probabilities)
+
+    def quantiles_of(self, forecast: Tensor, state: LagState, probabilities: Tensor) -> Tensor:
+        """Return quantiles around a forecast, (b, horizon steps, series, probabilities)."""
         return forecast.unsqueeze(-1) + self.residuals(state, probabilities)
+
+    def keep_scale(self, state: LagState, before: LagState) -> LagState:
+        """Return a state whose intervals are as wide as another's."""
+        return state._replace(log_scale=before.log_scale)
 
     def residuals(self, state: LagState, probabilities: Tensor) -> Tensor:
         """Return quantiles of what the forecast will miss, in raw units; shape as `predict_quantiles`."""
@@ -389,8 +397,8 @@ class LagForecaster(nn.Module):
     def bands(self, log_scale: Tensor, probabilities: Tensor) -> Tensor:
         """Return quantiles of residuals at the tracked steps, in spreads, (..., series, tracked, q)."""
         known = torch.tensor(PROBABILITIES, dtype=torch.float64, device=log_scale.device)
-        table = _interpolate(self.quantiles, known, probabilities)
-        mirrored = _interpolate(self.quantiles, known, 1.0 - probabilities)
+        table = interpolate(self.quantiles, known, probabilities)
+        mirrored = interpolate(self.quantiles, known, 1.0 - probabilities)
         centre, half = (table + mirrored) / 2, (table - mirrored) / 2
         level = (1.0 - 2.0 * torch.minimum(probabilities, 1.0 - probabilities)).clamp(*TRACKED_LEVELS)
         share = (level - TRACKED_LEVELS[0]) / (TRACKED_LEVELS[1] - TRACKED_LEVELS[0])
@@ -444,7 +452,7 @@ class LagForecaster(nn.Module):
 
     def whole_step(self) -> WholeStep:
         """Return the step from a raw row, and the time of its date, to forecasts with intervals."""
-        return lag_step(self, columns=names_in(self.preprocessing, "columns"))
+        return forecast_step(self, columns=names_in(self.preprocessing, "columns"))
 
     def fold(self) -> "LagForecaster":
         """Return a frozen copy for inference; states pass between it and the original."""
@@ -603,7 +611,7 @@ def _is_even(num_rows: Tensor) -> bool:
     return bool((num_rows == num_rows.reshape(-1)[0]).all())
 
 
-def _interpolate(table: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
+def interpolate(table: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
     """Return the table, (..., known), at other points; beyond its ends the ends."""
     wanted = wanted.to(known).clamp(known[0], known[-1])
     right = torch.searchsorted(known, wanted).clamp(1, len(known) - 1)

@@ -19,6 +19,7 @@ from aaren.datasets.dates import refuse_unordered
 from aaren.datasets.numbers import reals
 from aaren.engine.estimator import require_levels, require_whole
 from aaren.errors import ConfigError, DataError, require_extra, unknown_name
+from aaren.forecasting.bank_forecaster import BankForecaster
 from aaren.forecasting.calendar import Dates, continue_dates, find_slots
 from aaren.forecasting.frames import (
     FILL_VALUE,
@@ -36,14 +37,14 @@ from aaren.forecasting.frames import (
     without_gaps,
     write_frame,
 )
-from aaren.forecasting.lagged import LagForecaster, LagSession, LagState
-from aaren.forecasting.ridge import Choice, shift_weights
+from aaren.forecasting.lagged import LagForecaster, LagSession
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
 
 MOST_HORIZONS = 100  # that `predict` goes on for by recursion
 KEPT_TIMES = 64  # of each series, to tell its step and continue its dates
+KEPT_ROWS = 336  # of each series, for its plot
 
 
 class LiveSeries:
@@ -54,17 +55,14 @@ class LiveSeries:
     target_column: str
     covariates: Sequence[str]
     fill: Fill
-    model_: LagForecaster
-    state_: LagState
+    freq: str | int | None
+    model_: BankForecaster | LagForecaster
+    state_: Any  # BankState or LagState, as the model has it
     panel_: Panel  # its form; the rows are in the state
     series_: tuple[SeriesId, ...]
     recent_: dict[SeriesId, SeriesRows]
     _ahead: dict[SeriesId, dict[np.generic, np.generic]]  # the time after each of the next ones
     _slots_ahead: dict[np.generic, int]  # and places in the calendar
-    refit_every: int
-    choice_: Choice
-    sums_: NDArray[np.float64] | None  # (series, p, p) over all windows, for refits
-    unfitted_: NDArray[np.int64]  # (series,) rows since the last
 
     def predict(
         self,
@@ -112,7 +110,7 @@ class LiveSeries:
         return write_frame(self.panel_, self._columns(), times, columns)
 
     def update(self, rows: Table) -> Self:
-        """Take in rows that came after those known. Costs time per new row alone; see `refit_every`."""
+        """Take in rows that came after those known. Costs time per new row alone."""
         self._require_fitted()
         pandas = require_extra("pandas", extra="data", purpose="AarenForecaster")
         if isinstance(rows, pandas.DataFrame) and len(rows) == 1:
@@ -199,7 +197,8 @@ class LiveSeries:
         covariates: Tensor | None,  # (1, h, series, k)
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return forecasts (h, series) and bounds (h, series, 2 * levels): all lower, then all upper."""
-        model, horizon = self.model_, self.model_.config.horizon_steps
+        model: Any = self.model_  # either kind, with its own state
+        horizon = model.config.horizon_steps
         sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in levels]
         probabilities = torch.tensor(sides, dtype=torch.float64)
         slots = torch.from_numpy(np.stack([self._slots(times[name]) for name in self.series_], axis=1))[None]
@@ -228,7 +227,7 @@ class LiveSeries:
                         slot=part[:, row],
                         covariates=None if known is None else known[:, row],
                     )
-                state = state._replace(log_scale=kept.log_scale)
+                state = model.keep_scale(state, kept)
         both = torch.cat(found)[:h].numpy(), (torch.cat(bands)[:h].numpy() if sides else np.zeros((h, 0, 0)))
         if not np.isfinite(both[0]).all():
             raise DataError("the forecast would not be finite: the last rows are too large to compute with.")
@@ -358,63 +357,7 @@ class LiveSeries:
             )
         self.state_ = state
         for name, rows in series.items():
-            kept = self._kept + (len(rows.values) if self.sums_ is not None else 0)
-            self.recent_[name] = last_rows(rows, before=self.recent_[name], kept=kept)
-        if self.sums_ is not None:
-            self.unfitted_ = self.unfitted_ + real.sum(axis=0)
-            if self.unfitted_.min() >= self.refit_every:
-                self._refit()
-            self.recent_ = {name: last_rows(rows, kept=self._kept) for name, rows in self.recent_.items()}
-
-    @torch.no_grad()
-    def _refit(self) -> None:
-        """Move the base's weights to what all windows say, those that ended in the new rows among them."""
-        assert self.sums_ is not None
-        new = int(self.unfitted_.min())
-        ahead = self.unfitted_ - new  # rows that wait for those of other series
-        self.unfitted_ = ahead
-        model, config = self.model_, self.model_.config
-        p, h = config.lag_steps, config.horizon_steps
-        rest = []
-        for place, name in enumerate(self.series_):
-            rows = self.recent_[name]
-            values = self._scaled(place, rows.values, self._slots(rows.times), rows.covariates)
-            rest.append(values[: len(values) - int(ahead[place])])
-        known = min(map(len, rest))
-        origins = np.arange(max(p, known - h - new + 1) - 1, known - h)
-        if not len(origins):
-            return
-        windows = np.stack(
-            [some[len(some) - known :][origins[:, None] + np.arange(-p + 1, h + 1)] for some in rest], axis=1
-        )
-        lags = windows[..., :p]  # (n, s, p)
-        errors = windows[..., p:] - model.forecast_lags(torch.from_numpy(lags)).numpy()
-        seen = np.concatenate([lags[..., :-1] - lags[..., -1:], np.ones_like(lags[..., :1])], axis=-1)
-        self.sums_ = self.sums_ + np.einsum("nsp,nsq->spq", seen, seen)
-        name = self.choice_.weights.partition("+")[0]
-        shift = shift_weights(self.sums_, np.einsum("nsp,nsh->sph", seen, errors), name)
-        model.weight.add_(torch.from_numpy(shift))
-
-    def _scaled(
-        self,
-        place: int,
-        values: NDArray[np.float64],
-        slots: NDArray[np.int64],
-        covariates: NDArray[np.float64] | None,
-    ) -> NDArray[np.float64]:
-        """Return rows of one series as the model sees them: scaled, without profile and covariates."""
-        model = self.model_
-        scaled = (values - float(model.mean[place])) / float(model.deviation[place])
-        scaled = scaled - model.profile[:, place].numpy()[slots]
-        if model.covariate is not None and covariates is not None:
-            scaled = scaled - covariates @ model.covariate[:, place].numpy()
-        return cast("NDArray[np.float64]", scaled)
-
-    @property
-    def _kept(self) -> int:
-        config = self.model_.config
-        refitted = config.horizon_steps + self.refit_every if self.sums_ is not None else 0
-        return max(KEPT_TIMES, config.lag_steps + refitted)
+            self.recent_[name] = last_rows(rows, before=self.recent_[name])
 
     def _require_near(self, name: SeriesId, place: int, rows: SeriesRows) -> None:
         mean, deviation = float(self.model_.mean[place]), float(self.model_.deviation[place])
@@ -517,8 +460,10 @@ class LiveSeries:
         times, like = times[-KEPT_TIMES:], like[-KEPT_TIMES:]
         if times.dtype.kind == "M":
             dates, others = cast("Dates", times), cast("Dates", like)
-            return continue_dates(dates, steps, like=others, time_zone=self.panel_.time_zone)
-        step = usual_step(times if len(times) > 1 else like)
+            return continue_dates(
+                dates, steps, like=others, time_zone=self.panel_.time_zone, freq=cast("str | None", self.freq)
+            )
+        step = usual_step(times if len(times) > 1 else like) if self.freq is None else int(self.freq)
         following: NDArray[np.generic] = times[-1] + step * np.arange(1, steps + 1)
         return following
 
@@ -548,7 +493,7 @@ class LiveSeries:
             raise ConfigError("this AarenForecaster is not fitted yet: call fit(frame) first.")
 
 
-def last_rows(rows: SeriesRows, *, before: SeriesRows | None = None, kept: int = 336) -> SeriesRows:
+def last_rows(rows: SeriesRows, *, before: SeriesRows | None = None, kept: int = KEPT_ROWS) -> SeriesRows:
     """Return the latest rows, those before them among them."""
     if before is None:
         return cut_rows(rows, max(0, len(rows.values) - kept), len(rows.values))

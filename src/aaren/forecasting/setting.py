@@ -26,6 +26,7 @@ class ForecastingSetting(Setting["ForecastingConfig", "ForecastBatch"]):
     suffixes = (".csv",)
     saved_models = (
         "Forecaster",
+        "BankForecaster",
         "LagForecaster",
         "StreamingForecaster",
         "RepeatLast",

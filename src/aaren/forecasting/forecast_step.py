@@ -1,7 +1,7 @@
-"""A `LagForecaster` from a raw row, and the time of its date, to forecasts with intervals."""
+"""A forecaster from a raw row, and the time of its date, to forecasts with intervals."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -11,13 +11,17 @@ from aaren.nn.checks import largest
 from aaren.stream.raw import civil_date
 
 if TYPE_CHECKING:
+    from aaren.forecasting.bank_forecaster import BankForecaster, BankState
     from aaren.forecasting.lagged import LagForecaster, LagState
 
 LEVELS = (80, 95)  # of the intervals, in percent
 
 
-def lag_step(
-    model: "LagForecaster", *, state: "LagState | None" = None, columns: Sequence[str] = ()
+def forecast_step(
+    model: "LagForecaster | BankForecaster",
+    *,
+    state: "LagState | BankState | None" = None,
+    columns: Sequence[str] = (),
 ) -> WholeStep:
     """Return the step of a forecaster.
 
@@ -26,7 +30,7 @@ def lag_step(
         state: where streams begin, such as after the training rows; default: before the first row.
         columns: names of the series.
     """
-    config, model = model.config, model.fold()
+    config, stepped = model.config, cast("Any", model.fold())  # either kind, with its own state
     sides = [0.5 + side * level / 200.0 for side in (-1.0, 1.0) for level in LEVELS]
     probabilities = torch.tensor(sides, dtype=torch.float64)
     inputs = {"row": torch.zeros(1, config.num_series, dtype=torch.float64)}
@@ -38,13 +42,13 @@ def lag_step(
             1, config.horizon_steps, config.num_covariates, dtype=torch.float64
         )
 
-    def run(given: list[Tensor], held: "LagState") -> tuple[list[Tensor], "LagState"]:
+    def run(given: list[Tensor], held: Any) -> tuple[list[Tensor], Any]:
         named = dict(zip(inputs, given, strict=True))
         slot = find_slot(named["time"], config.clock, config.slot_seconds) if "time" in named else None
-        forecast, held = model.step(named["row"], held, slot=slot, covariates=named.get("covariates"))
+        forecast, held = stepped.step(named["row"], held, slot=slot, covariates=named.get("covariates"))
         if "future_covariates" in named:
-            forecast = model.predict(held, covariates=named["future_covariates"])
-        bounds = forecast.unsqueeze(-1) + model.residuals(held, probabilities)
+            forecast = stepped.predict(held, covariates=named["future_covariates"])
+        bounds = stepped.quantiles_of(forecast, held, probabilities)
         return [forecast, *bounds.unbind(-1)], held
 
     names = [f"{side}_{level}" for side in ("lower", "upper") for level in LEVELS]
