@@ -135,8 +135,8 @@ def test_saved_and_loaded_it_goes_on(fitted: AarenForecaster, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"no saved AarenForecaster in .*estimator.json is missing"):
         AarenForecaster.load(tmp_path)
     text = (tmp_path / "saved" / "estimator.json").read_text()
-    rewrite(tmp_path / "saved", text.replace('"format_version": 8', '"format_version": 9', 1))
-    with pytest.raises(DataError, match=r"format version 9; this aaren reads 8.*Upgrade"):
+    rewrite(tmp_path / "saved", text.replace('"format_version": 1', '"format_version": 9', 1))
+    with pytest.raises(DataError, match=r"format version 9; this aaren reads 1.*Upgrade"):
         AarenForecaster.load(tmp_path / "saved")
 
 
@@ -432,8 +432,8 @@ def test_damaged_files_are_named(fitted: AarenForecaster, tmp_path: Path) -> Non
                 AarenForecaster.load(folder)
     rewrite(folder, whole)
     AarenForecaster.load(folder)
-    (folder / "state.bin").unlink()
-    with pytest.raises(DataError, match=r"state\.bin"):
+    (folder / "arrays.safetensors").unlink()
+    with pytest.raises(DataError, match=r"arrays\.safetensors"):
         AarenForecaster.load(folder)
 
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import safetensors.numpy
@@ -38,8 +38,7 @@ from aaren.files.checksums import CHECKSUMS_FILE, checksums_file, read_files, wr
 from aaren.stream.saved import load_model, model_files
 from aaren.version import __version__
 
-DESCRIPTION, STATE = "estimator.json", "state.bin"  # files of a saved estimator, beside its model
-ARRAYS = "arrays.safetensors"
+DESCRIPTION, ARRAYS = "estimator.json", "arrays.safetensors"  # of a saved estimator, beside its model
 RENAMED = {"seed": "random_state"}  # settings that were called otherwise, as in saved estimators
 RandomState: TypeAlias = int | np.random.RandomState | None
 
@@ -144,7 +143,7 @@ class Estimator(Settings):
         with reading(folder, cls.__name__):
             files = read_files(folder, DESCRIPTION)
             described = json.loads(files[DESCRIPTION])
-            if described.get("class", cls.__name__) != cls.__name__:
+            if described["class"] != cls.__name__:
                 raise DataError(
                     f"{folder} holds a {described['class']}: read it with {described['class']}.load."
                 )
@@ -154,9 +153,6 @@ class Estimator(Settings):
                     f"{folder}: format version {version}; this aaren reads {cls.format_version}. Upgrade: "
                     f"pip install -U aaren; or fit and save again."
                 )
-            from_description = getattr(cls, "_from_description", None)  # estimators without `_restore` yet
-            if from_description is not None:
-                return cast("Self", from_description(described, folder, files))
             estimator = cls(**{name: _frozen(value) for name, value in described["settings"].items()})
             arrays = safetensors.numpy.load(files[ARRAYS]) if ARRAYS in files else {}
             learned = Learned(

@@ -6,27 +6,19 @@ grows with the past.
 """
 
 import datetime
-import json
 import math
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aaren.engine.estimator import (
-    DESCRIPTION,
-    STATE,
-    Estimator,
-    require_whole,
-)
+from aaren.engine.estimator import Estimator, Learned, require_whole
 from aaren.errors import ConfigError, DataError, require_extra
 from aaren.export.whole import WholeStep
-from aaren.files.checksums import write_files
 from aaren.files.stdio import write_line
 from aaren.forecasting.bank_fitting import FEWEST_ROWS, SeriesFit, fit_bank
 from aaren.forecasting.bank_forecaster import BankForecaster
@@ -47,7 +39,6 @@ from aaren.forecasting.lagged import LagForecaster
 from aaren.forecasting.live import LiveSeries, cut_rows, last_rows
 from aaren.forecasting.ridge import LAG_STEPS
 from aaren.nn.blocks import state_from_bytes, state_to_bytes
-from aaren.stream.saved import load_model, model_files
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped, unused-ignore]  # its stubs are a separate package
@@ -83,8 +74,6 @@ class AarenForecaster(Estimator, LiveSeries):
     >>> str(model.update(tomorrow).predict()["ds"].iloc[0].date())
     '2024-05-01'
     """
-
-    format_version = 8
 
     def __init__(
         self,
@@ -354,80 +343,61 @@ class AarenForecaster(Estimator, LiveSeries):
         self._require_fitted()
         return forecast_step(self.model_, state=self.state_, columns=[str(name) for name in self.series_])
 
-    def save(self, folder: str | Path) -> Path:
-        """Write model, states and scales into a folder; `load` needs nothing else."""
-        self._require_fitted()
+    def _state_dict(self) -> Learned:
         for name in self.series_:
             if not isinstance(name, str | int | float):
                 raise DataError(
                     f"series {name!r}: ids of type {type(name).__name__} cannot be saved. Fit with text or "
                     f"numbers as ids."
                 )
-        recent = self.recent_
-        described = {
-            "format_version": self.format_version,
-            "parameters": {
-                **self.get_params(),
-                **self._settings(),
-                "covariates": list(self.covariates),
-            },
+        rows = [self.recent_[name] for name in self.series_]
+        facts = {
             "layout": self.panel_.layout,
             "id_type": self.panel_.id_type,
             "time_zone": _name_zone(self.panel_.time_zone),
             "ids": list(self.series_),
-            "time_types": [str(recent[name].times.dtype) for name in self.series_],
-            "times": [recent[name].times.astype(np.int64).tolist() for name in self.series_],
-            "values": [recent[name].values.tolist() for name in self.series_],
-            "covariates": [_listed(recent[name].covariates) for name in self.series_],
+            "time_types": [str(one.times.dtype) for one in rows],
             "held_out": self.held_out_,
             "candidates": {name: list(numbers) for name, numbers in self.candidates_.items()},
         }
-        files = {
-            **model_files(self.model_),
-            STATE: state_to_bytes(self.state_, fingerprint=self.model_.fingerprint()),
-            DESCRIPTION: (json.dumps(described, indent=1) + "\n").encode(),
-        }
-        write_files(Path(folder), files)
-        return Path(folder)
+        state = state_to_bytes(self.state_, fingerprint=self.model_.fingerprint())
+        arrays: dict[str, NDArray[Any]] = {"state": np.frombuffer(state, np.uint8)}
+        for place, one in enumerate(rows):
+            arrays[f"times.{place}"], arrays[f"values.{place}"] = one.times.astype(np.int64), one.values
+            if one.covariates is not None:
+                arrays[f"covariates.{place}"] = one.covariates
+        return Learned(model=self.model_, facts=cast("Any", facts), arrays=arrays)
 
-    @classmethod
-    def _from_description(
-        cls, described: Mapping[str, Any], folder: Path, files: Mapping[str, bytes]
-    ) -> "AarenForecaster":
-        parameters = described["parameters"]
-        found = cls(**{**parameters, "covariates": tuple(parameters["covariates"])})
-        model = load_model(folder)
+    def _restore(self, learned: Learned) -> None:
+        facts, arrays, model = cast("dict[str, Any]", learned.facts), learned.arrays, learned.model
         if not isinstance(model, BankForecaster | LagForecaster):
-            raise DataError(f"{folder}: expected a forecaster; got a {type(model).__name__}.")
-        found.model_ = model
-        found.panel_ = Panel(
-            layout=described["layout"],
+            raise DataError(f"expected a forecaster; got a {type(model).__name__}.")
+        self.model_ = model
+        self.panel_ = Panel(
+            layout=facts["layout"],
             series={},
-            id_type=described["id_type"],
-            time_zone=_find_zone(described["time_zone"]),
+            id_type=facts["id_type"],
+            time_zone=_find_zone(facts["time_zone"]),
         )
-        ids = found.series_ = tuple(described["ids"])
-        parts = (described[name] for name in ("times", "time_types", "values", "covariates"))
-        found.recent_ = {
+        self.series_ = tuple(facts["ids"])
+        self.recent_ = {
             name: SeriesRows(
-                times=np.array(times, np.int64).astype(kind),
-                values=np.array(values, np.float64),
-                covariates=None if covariates is None else np.array(covariates, np.float64),
+                times=arrays[f"times.{place}"].astype(kind),
+                values=arrays[f"values.{place}"],
+                covariates=arrays.get(f"covariates.{place}"),
             )
-            for name, times, kind, values, covariates in zip(ids, *parts, strict=True)
+            for place, (name, kind) in enumerate(zip(self.series_, facts["time_types"], strict=True))
         }
-        found._ahead, found._slots_ahead = {}, {}
-        found.held_out_ = {str(name): float(error) for name, error in described["held_out"].items()}
-        found.candidates_ = {
-            str(name): (float(weight), float(score))
-            for name, (weight, score) in described["candidates"].items()
+        self._ahead, self._slots_ahead = {}, {}
+        self.held_out_ = {str(name): float(error) for name, error in facts["held_out"].items()}
+        self.candidates_ = {
+            str(name): (float(weight), float(score)) for name, (weight, score) in facts["candidates"].items()
         }
-        found.state_ = state_from_bytes(
-            files[STATE], like=model.init_state(1), fingerprint=model.fingerprint()
+        self.state_ = state_from_bytes(
+            arrays["state"].tobytes(), like=model.init_state(1), fingerprint=model.fingerprint()
         )
-        if len(ids) != model.config.num_series or len(set(ids)) != len(ids):
-            raise DataError(f"{folder}: a model of {model.config.num_series} series and {len(ids)} ids.")
-        return found
+        if len(self.series_) != model.config.num_series or len(set(self.series_)) != len(self.series_):
+            raise DataError(f"a model of {model.config.num_series} series and {len(self.series_)} ids.")
 
     def _history(self, series: Mapping[SeriesId, SeriesRows], clock: str, slot_seconds: int) -> History:
         zone = self.panel_.time_zone
@@ -500,10 +470,6 @@ def _weigh(fits: Sequence[SeriesFit]) -> dict[str, tuple[float, float]]:
         )
         for name in names
     }
-
-
-def _listed(covariates: NDArray[np.float64] | None) -> list[list[float]] | None:
-    return None if covariates is None else covariates.tolist()
 
 
 def _require_finite_scale(name: SeriesId, values: NDArray[np.float64]) -> None:

@@ -488,9 +488,8 @@ class LiveSeries:
             covariates=tuple(self.covariates),
         )
 
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "model_"):
-            raise ConfigError("this AarenForecaster is not fitted yet: call fit(frame) first.")
+    def _require_fitted(self) -> None:  # of the estimator's base
+        raise NotImplementedError
 
 
 def last_rows(rows: SeriesRows, *, before: SeriesRows | None = None, kept: int = KEPT_ROWS) -> SeriesRows:
