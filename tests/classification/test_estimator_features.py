@@ -153,7 +153,7 @@ def test_saved_estimators_come_back(tmp_path: Path, labels: type) -> None:
     assert again.early_stop() == model.early_stop()
     assert again.get_params() == model.get_params()
     json.loads((tmp_path / "model" / "estimator.json").read_text())
-    with pytest.raises(DataError, match=r"no estimator in .*estimator.json is missing"):
+    with pytest.raises(DataError, match=r"no saved AarenClassifier in .*estimator.json is missing"):
         AarenClassifier.load(tmp_path)
 
 

@@ -21,7 +21,7 @@ def test_streams_of_one_channel_take_numbers() -> None:
     assert two.push([50.0, 51.0], mask=[True, False]).shape == (2, 2)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, 2.5, True, "2"])
+@pytest.mark.parametrize("batch_size", [-1, 2.5, True, "2"])
 def test_streams_of_an_impossible_number(batch_size: Any, fitted: AarenClassifier) -> None:
-    with pytest.raises(ConfigError, match=f"batch_size must be None, or an integer.*got {batch_size!r}"):
+    with pytest.raises(ConfigError, match=f"batch_size must be None.*got {batch_size!r}"):
         fitted.stream(batch_size=batch_size)

@@ -50,7 +50,7 @@ def fitted_models(data: LabelledSeries) -> dict[str, FeatureClassifier]:
         for size in ("default", "small")
     }
     configs["roots"] = plan_features(
-        num_channels=CHANNELS, num_classes=2, lengths=lengths, size="small", has_roots=True
+        num_channels=CHANNELS, num_classes=2, lengths=lengths, size="small", has_roots=True, has_changes=True
     )
     models = {size: fit_features(data, config, seed=0)[0] for size, config in configs.items()}
     assert not any(model.config.has_places for model in models.values())  # the waves begin anywhere
@@ -119,7 +119,7 @@ def test_values_at_a_threshold_are_decided_alike_in_any_batch(
 
 def test_the_pooling_is_attention_with_equal_scores(large: FeatureClassifier, data: LabelledSeries) -> None:
     model = large
-    units = model._units(data.values)
+    units = model._inputs(data.values, None)
     window = model._before(units, None)
     values = torch.cat([block for _, block in model._values(window, 0, LENGTH)], dim=-1).double()
     outputs, _ = scan_attention(
@@ -173,7 +173,11 @@ def test_memory_is_constant_and_as_the_config_says(model: FeatureClassifier, dat
 @pytest.mark.parametrize("has_roots", [False, True])
 def test_a_small_state_is_below_8_kilobytes(channels: int, length: int, has_roots: bool) -> None:
     config = plan_features(
-        num_channels=channels, num_classes=9, lengths=[length], size="small", has_roots=has_roots
+        num_channels=channels,
+        num_classes=9,
+        lengths=[length],
+        size="small",
+        has_roots=has_roots,
     )
     assert config.state_bytes < 8000
 

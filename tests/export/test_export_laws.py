@@ -271,6 +271,7 @@ def features(draw: st.DrawFn) -> Case:
         num_thresholds=(draw(st.integers(1, 2)),) * len(dilations),
         num_levels=draw(st.integers(0, 3)),
         has_roots=draw(TRUTHS),
+        has_changes=draw(TRUTHS),
         num_spans=spans,
         has_places=draw(TRUTHS),
     )

@@ -5,15 +5,12 @@ sample.
 """
 
 import copy
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -42,15 +39,13 @@ from aaren.classification.ridge_classifier import (
     fit_features,
     predict_left_out,
 )
-from aaren.classification.session import LabelledSession, Readable, decision_steps
+from aaren.classification.session import ClassifierSession, Readable, decision_steps
 from aaren.engine.config import EngineConfig
 from aaren.engine.determinism import repeatable
-from aaren.engine.estimator import RandomState, Settings, reading, saved_random_state
-from aaren.engine.progress import Observer, choose_observer
+from aaren.engine.estimator import Estimator, Learned, RandomState
+from aaren.engine.progress import Observer
 from aaren.errors import ConfigError, DataError, MissingDependencyError, require_extra, unknown_name
 from aaren.export.whole import WholeStep
-from aaren.files.checksums import read_files, write_files
-from aaren.stream.saved import load_model, model_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +55,6 @@ OURS, BASELINE, MAJORITY = "AarenClassifier", "ridge on the values", "most frequ
 EARLY_LOSS = 0.02  # of accuracy, that `stop_at="auto"` may cost
 PROFILED_STEPS = 20
 SAY_SECONDS = 2.0  # between two lines of progress
-ESTIMATOR_FILE, LEFT_OUT_FILE = "estimator.json", "left_out.safetensors"
 # A base class cannot wait until it is used; this module is imported only when its estimator is asked for.
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -73,7 +67,7 @@ except ImportError as error:
     ) from error
 
 
-class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AarenClassifier(Estimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify time series, whole or while they come in.
 
     X is a 3-D array (cases, channels, steps), a 2-D array or frame of series of one channel, one per row, a
@@ -132,11 +126,16 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
             mean, deviation = steady_statistics(cases)
         length = max(len(case) for case in cases)
         series = pad(scale(cases, mean, deviation), numbers.astype(np.int64), length=length)
-        observer = choose_observer(None) if self.verbose else Observer()
+        observer = self._observer()
         begin = time.perf_counter()
         self.model_, self.left_out_ = self._fit_model(series, len(classes), observer=observer)
         self.classes_, self.mean_, self.deviation_ = classes, mean, deviation
         self.n_channels_, self.length_ = num_channels, length
+        self.model_.preprocessing = {
+            "classes": [str(label) for label in classes.tolist()],
+            "mean": mean.tolist(),
+            "deviation": deviation.tolist(),
+        }
         self._compare(series)
         if self.verbose:
             observer.say(self._summary(time.perf_counter() - begin))
@@ -166,7 +165,8 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _compare(self, series: LabelledSeries) -> None:
         """Compare with the baseline where every case was left out in turn."""
-        self.held_out_, self.gain_ = {}, (math.nan, math.nan)
+        self.held_out_: dict[str, float] = {}
+        self.gain_ = math.nan, math.nan
         if len(self.left_out_.labels) != len(series):
             return  # more cases than can be left out in turn
         labels, count = series.labels, len(self.classes_)
@@ -219,7 +219,7 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
         *,
         stop_at: float | str | EarlyStop | None = None,
         engine: str = "auto",
-    ) -> "LabelledSession[tuple[object, ...]]":
+    ) -> "ClassifierSession[tuple[object, ...]]":
         """Open a session: push raw samples one by one, read class probabilities after each.
 
         Args:
@@ -230,11 +230,9 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
         check_is_fitted(self, "model_")
-        return LabelledSession(
+        return ClassifierSession(
             cast("Readable[tuple[object, ...]]", self.model_.fold()),
             classes=self.classes_,
-            mean=self.mean_,
-            deviation=self.deviation_,
             batch_size=batch_size,
             threshold=self._threshold(stop_at),
             decided_at=decision_steps(self.length_),
@@ -279,77 +277,44 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
     def whole_step(self) -> WholeStep:
         """Return what is exported: from a raw sample to the probabilities of the classes."""
         check_is_fitted(self, "model_")
-        self.model_.preprocessing = self._learned()
         return self.model_.whole_step()
 
-    def _learned(self) -> dict[str, list[str] | list[float]]:
-        return {
-            "classes": [str(label) for label in self.classes_.tolist()],
-            "mean": self.mean_.tolist(),
-            "deviation": self.deviation_.tolist(),
-        }
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the fitted estimator into a folder, which is made if need be, and return the folder.
-
-        Nothing is pickled: weights are safetensors, the rest is JSON. Labels are text, numbers or booleans.
-        """
+    def _require_fitted(self) -> None:
         check_is_fitted(self, "model_")
+
+    def _state_dict(self) -> Learned:
         labels = self.classes_.tolist()
         if not all(isinstance(label, str | int | float | bool) for label in labels):
             raise ConfigError(
                 f"labels that are saved must be text, numbers or booleans; got {type(labels[0]).__name__}. "
                 f"Fit with y.astype(str)."
             )
-        self.model_.preprocessing = self._learned()
-        settings = {**self.get_params(), "random_state": saved_random_state(self.random_state)}
-        described = {
-            "settings": {name: _plain(value) for name, value in settings.items()},
-            "classes": {"dtype": self.classes_.dtype.str, "values": labels},
-            "mean": self.mean_.tolist(),
-            "deviation": self.deviation_.tolist(),
-            "length": self.length_,
-            "num_features": getattr(self, "n_features_in_", None),
-            "held_out": self.held_out_,
-            "gain": self.gain_ if self.held_out_ else None,
-        }
-        tensors = {name: getattr(self.left_out_, name).contiguous() for name in LeftOut.__slots__}
-        files = {
-            **model_files(self.model_),
-            ESTIMATOR_FILE: (json.dumps(described, indent=2) + "\n").encode(),
-            LEFT_OUT_FILE: safetensors.torch.save(tensors),
-        }
-        write_files(Path(folder), files)
-        return Path(folder)
+        return Learned(
+            model=self.model_,
+            facts={
+                "classes": {"dtype": self.classes_.dtype.str, "values": labels},
+                "length": self.length_,
+                "num_features": getattr(self, "n_features_in_", None),
+                "held_out": dict(self.held_out_),
+                "gain": list(self.gain_) if self.held_out_ else None,
+            },
+            arrays={"mean": self.mean_, "deviation": self.deviation_}
+            | {name: getattr(self.left_out_, name).numpy() for name in LeftOut.__slots__},
+        )
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "AarenClassifier":
-        """Return the estimator that `save` wrote."""
-        folder = Path(folder)
-        path = folder / ESTIMATOR_FILE
-        if not path.is_file():
-            raise DataError(
-                f"no estimator in {folder}: {path.name} is missing. Give the folder that "
-                f"AarenClassifier.save wrote; for that of a run use aaren.load_model."
-            )
-        with reading(folder, cls.__name__):
-            return cls._from_description(folder, read_files(folder, ESTIMATOR_FILE))
-
-    @classmethod
-    def _from_description(cls, folder: Path, files: Mapping[str, bytes]) -> "AarenClassifier":
-        described = json.loads(files[ESTIMATOR_FILE])
-        estimator = cls(**described["settings"])
-        estimator.model_ = cast("FeatureClassifier", load_model(folder))
-        found = described["classes"]
-        estimator.classes_ = np.array(found["values"], dtype=np.dtype(found["dtype"]))
-        estimator.mean_, estimator.deviation_ = np.array(described["mean"]), np.array(described["deviation"])
-        estimator.n_channels_, estimator.length_ = len(estimator.mean_), described["length"]
-        if described["num_features"] is not None:
-            estimator.n_features_in_ = described["num_features"]
-        estimator.held_out_ = described["held_out"]
-        estimator.gain_ = tuple(described["gain"] or (math.nan, math.nan))
-        estimator.left_out_ = LeftOut(**safetensors.torch.load(files[LEFT_OUT_FILE]))
-        return estimator
+    def _restore(self, learned: Learned) -> None:
+        facts: dict[str, Any] = dict(learned.facts)
+        self.model_ = cast("FeatureClassifier", learned.model)
+        self.classes_ = np.array(facts["classes"]["values"], dtype=np.dtype(facts["classes"]["dtype"]))
+        self.mean_, self.deviation_ = learned.arrays["mean"], learned.arrays["deviation"]
+        self.n_channels_, self.length_ = len(self.mean_), facts["length"]
+        if facts["num_features"] is not None:
+            self.n_features_in_ = facts["num_features"]
+        self.held_out_ = facts["held_out"]
+        self.gain_ = tuple(facts["gain"] or (math.nan, math.nan))
+        self.left_out_ = LeftOut(
+            **{name: torch.from_numpy(learned.arrays[name]) for name in LeftOut.__slots__}
+        )
 
     def _fit_model(
         self, series: LabelledSeries, num_classes: int, *, observer: Observer
@@ -446,8 +411,3 @@ class AarenClassifier(Settings, ClassifierMixin, BaseEstimator):  # type: ignore
                 f"features as input: a table has the length of the fitted one. For series of another pass "
                 f"X[:, np.newaxis], a panel (cases, channels, steps)."
             )
-
-
-def _plain(value: object) -> object:
-    """Turn a number of numpy into one of Python, for JSON."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -5,11 +5,10 @@ mixer. Both heads are sums over time, so a stream has an answer after every step
 adds to the total, `read` turns a total into scores.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,7 +25,10 @@ from aaren.ops.checks import check_mask
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
 from aaren.stream.raw import Scaled, names_in, scaled_by
-from aaren.stream.session import Item, Session, StateT, Steppable
+from aaren.stream.session import Steppable
+
+if TYPE_CHECKING:
+    from aaren.classification.session import ClassifierSession
 
 EMBEDDINGS = ("circular", "causal")
 HEADS = ("flattened", "pooled")
@@ -285,8 +287,9 @@ class Classifier(nn.Module):
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
         self._require_causal()
-        raw = scaled_by(self.fold(), self.preprocessing, self.config.num_channels)
-        return ClassifierSession(raw, batch_size=batch_size, engine=engine)
+        from aaren.classification.session import ClassifierSession
+
+        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
 
     def whole_step(self) -> WholeStep:
         """Return the step from a raw sample to class probabilities."""
@@ -375,37 +378,6 @@ class Classifier(nn.Module):
                 f"for, time before channels; got {tuple(values.shape)}."
             )
         check_mask(mask, values.shape[:-1], "(b, t)" if len(axes) == 2 else "(b,)")
-
-
-class ClassifierSession(Session[StateT]):
-    """One or more streams being classified; made by `model.stream()`."""
-
-    def push(self, item: Item, **extras: Item) -> Tensor:
-        """Take in one step of every stream and return the class probabilities after it.
-
-        Args:
-            item: (b, channels), or without b in a session of one stream.
-            **extras: `mask`, (b,) bool: streams with False got no step and repeat their answer.
-        """
-        return to_probabilities(super().push(item, **extras))
-
-    def _answers(self, parts: list[Tensor]) -> Sequence[Tensor]:
-        return to_probabilities(parts[0]).unbind()
-
-    _request = Session._request
-
-
-def to_probabilities(scores: Tensor) -> Tensor:
-    """Return the softmax of the scores of streams, the same bits for one row as among many.
-
-    On a CPU it is NumPy's: torch divides two dozen rows among its threads, and where other processes use the
-    cores they wait for each other for milliseconds.
-    """
-    if not scores.is_cpu or scores.dtype not in (torch.float32, torch.float64):
-        return scores.softmax(-1)
-    values = scores.detach().numpy()
-    found = np.exp(values - values.max(-1, keepdims=True))
-    return torch.from_numpy(found / found.sum(-1, keepdims=True))
 
 
 def classify_raw(model: Any, num_channels: int) -> WholeStep:

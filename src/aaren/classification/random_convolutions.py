@@ -2,11 +2,11 @@
 
 A sample's values are 0 or 1: is a dilated causal convolution, or a channel, above a threshold? Their mean
 over time, which is attention with equal scores, is the share of time above each threshold: ROCKET's pooling.
-Where series differ in size, the convolutions also see each channel as a signed fourth root, which brings six
-orders of magnitude to less than two. Pooled features cannot tell when something happened: where that decides,
-the heads also weigh the values themselves, each by its place in the series; a stream keeps one running sum of
-that per head and class. Nothing here is trained by gradients: `ridge_classifier` draws the kernels and solves
-for the heads.
+Where it helps, the convolutions also see each channel as a signed fourth root, which brings six orders of
+magnitude to less than two, and its change since the sample before. Pooled features cannot tell when something
+happened: where that decides, the heads also weigh the values themselves, each by its place in the series; a
+stream keeps one running sum of that per head and class. Nothing here is trained by gradients:
+`ridge_classifier` draws the kernels and solves for the heads.
 
 Everything up to the pooled features is exact, so that a stream and a batch round alike: samples are
 rounded to multiples of 1/4096, kernels weigh them by -1 and 2, and thresholds lie between multiples. All sums
@@ -17,13 +17,13 @@ are sums of integers, in float32 below 2^24. The weights of places are integers 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from aaren.classification.model import ClassifierSession, classify_raw, require_padding_at_the_end
+from aaren.classification.model import classify_raw, require_padding_at_the_end
 from aaren.errors import ConfigError, ShapeError, require_at_least
 from aaren.export.whole import WholeStep
 from aaren.nn.checks import check_model_state, hide_padding
@@ -31,7 +31,9 @@ from aaren.nn.mixer import frozen_copy
 from aaren.nn.state import State, hash_weights, tensors_of
 from aaren.ops.checks import check_mask
 from aaren.shapes import Mask, TokenMask
-from aaren.stream.raw import scaled_by
+
+if TYPE_CHECKING:
+    from aaren.classification.session import ClassifierSession
 
 UNIT = 4096.0  # parts of a standard deviation that a sample is rounded to
 LARGEST = 32.0  # standard deviations that a sample is clipped to
@@ -57,6 +59,7 @@ class FeatureClassifierConfig:
     num_levels: int = 16  # thresholds of each channel itself
     num_spans: int = 10  # of time before `length`, each with a head of its own
     has_roots: bool = False  # convolutions and levels also see the signed fourth root of every channel
+    has_changes: bool = False  # and its change since the sample before
     has_places: bool = False  # the heads also weigh the values of the first `length` steps, each by its place
 
     def __post_init__(self) -> None:
@@ -78,7 +81,7 @@ class FeatureClassifierConfig:
     @property
     def num_inputs(self) -> int:
         """Return how many numbers of a sample the convolutions see."""
-        return self.num_channels * (2 if self.has_roots else 1)
+        return self.num_channels * (1 + self.has_roots + self.has_changes)
 
     @property
     def num_convolved(self) -> int:
@@ -137,6 +140,7 @@ class FeatureClassifier(nn.Module):
     levels: Tensor
     pivots: Tensor
     gains: Tensor
+    change_gains: Tensor
     span_ends: Tensor
     places: Tensor
     place_unit: Tensor
@@ -152,6 +156,8 @@ class FeatureClassifier(nn.Module):
         if config.has_roots:  # the roots are taken of distances from a pivot; gains are powers of 2
             self.register_buffer("pivots", torch.zeros(config.num_channels))
             self.register_buffer("gains", torch.ones(config.num_channels))
+        if config.has_changes:  # powers of 2, at least 1: changes in units stay integers
+            self.register_buffer("change_gains", torch.ones(config.num_channels))
         self.register_buffer("span_ends", torch.arange(config.num_spans))  # the last step of each span
         # No buffers: constants that never change, whatever dtype the model is given.
         kernels = [[2.0 if tap in places else -1.0 for tap in range(TAPS)] for places in POSITIONS]
@@ -212,7 +218,7 @@ class FeatureClassifier(nn.Module):
 
     def pool(self, values: Tensor, steps: Tensor, *, mask: Mask | None = None) -> Tensor:
         """Return the pooled features (b, n, features), float64, of prefixes of so many steps (b, n)."""
-        units = self._units(hide_padding(values, mask))
+        units = self._inputs(hide_padding(values, mask), None)
         t, n = units.shape[1], steps.shape[1]
         window = self._before(units, None)
         seen = torch.arange(t, device=units.device) < steps.unsqueeze(-1)  # (b, n, t)
@@ -282,8 +288,8 @@ class FeatureClassifier(nn.Module):
         check_model_state(state, FeatureClassifierState, row.shape[0])
         if mask is not None:  # what stands in a missing row, even NaN, has no effect
             row = row.masked_fill(~mask.unsqueeze(-1), 0.0)
-        units = self._units(row)
-        window = torch.cat([state.tail, units.unsqueeze(1)], dim=1)  # (b, reach + 1, channels)
+        units = self._inputs(row.unsqueeze(1), state).squeeze(1)
+        window = torch.cat([state.tail, units.unsqueeze(1)], dim=1)  # (b, reach + 1, inputs)
         taps = window[:, self._lags.to(row.device)].flatten(2)  # (b, dilations, taps * channels)
         pairs = zip(taps.unbind(1), self._kernels(), strict=True)
         responses = torch.stack([some @ kernels for some, kernels in pairs], dim=1)  # (b, dilations, kernels)
@@ -324,8 +330,9 @@ class FeatureClassifier(nn.Module):
             batch_size: how many streams go side by side; None: one, whose samples and answers lack that axis.
             engine: "native" (the C runtime), "torch", or "auto": native where the model can be lowered.
         """
-        raw = scaled_by(self.fold(), self.preprocessing, self.config.num_channels)
-        return ClassifierSession(raw, batch_size=batch_size, engine=engine)
+        from aaren.classification.session import ClassifierSession
+
+        return ClassifierSession(self.fold(), batch_size=batch_size, engine=engine)
 
     def whole_step(self) -> WholeStep:
         """Return the step from a raw sample to class probabilities."""
@@ -345,7 +352,7 @@ class FeatureClassifier(nn.Module):
         self, values: Tensor, state: FeatureClassifierState, mask: Mask
     ) -> tuple[Tensor, FeatureClassifierState]:
         """Take in some steps whose padding stands at the end; all their prefixes are held at once."""
-        units = self._units(values)
+        units = self._inputs(values, state)
         b, t, _ = units.shape
         window, dtype = self._before(units, state.tail), state.total.dtype
         is_real = mask.unsqueeze(-1)
@@ -394,6 +401,19 @@ class FeatureClassifier(nn.Module):
             roots = distances.abs().sqrt().sqrt() * self.gains.float()  # sqrt is rounded alike everywhere
             inputs = torch.cat([inputs, torch.where(distances < 0.0, -roots, roots)], dim=-1)
         return (inputs * UNIT + 0.5).floor().clamp(-LARGEST * UNIT, LARGEST * UNIT)
+
+    def _inputs(self, values: Tensor, state: FeatureClassifierState | None) -> Tensor:
+        """Return what the convolutions see of samples (b, t, channels) after a state, (b, t, inputs)."""
+        units = self._units(values)
+        if not self.config.has_changes:
+            return units
+        own = units[..., : self.config.num_channels]
+        first = own[:, :1]
+        if state is not None:
+            before = state.tail[:, -1:, : self.config.num_channels]
+            first = torch.where(state.position.view(-1, 1, 1) > 0, before, first)
+        changes = (own - torch.cat([first, own[:, :-1]], dim=1)) * self.change_gains.float()
+        return torch.cat([units, changes.clamp(-LARGEST * UNIT, LARGEST * UNIT)], dim=-1)
 
     def _before(self, units: Tensor, tail: Tensor | None) -> Tensor:
         """Return the samples with those before them, (b, reach + t, inputs)."""

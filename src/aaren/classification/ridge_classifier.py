@@ -4,12 +4,13 @@ Every span of time has a ridge head, fitted to prefixes that are cut at random i
 complete series. Leave-one-out scores, which ridge regression gives exactly and at no cost, choose each head's
 strength, its temperature and the threshold of early stopping, so that no case need be held out; and whether
 the heads also weigh the values themselves by their places, as a plain linear model does, and whether the
-convolutions also see the roots of channels: only where that is better beyond chance.
+convolutions also see roots and changes of channels: only where that is better beyond chance.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,6 +37,7 @@ SIZES: dict[str, tuple[int, int]] = {  # thresholds per kernel over all dilation
     "default": (30, 16),
     "small": (5, 4),
 }
+PLANS = SIZES | {"trial": (10, 8)}  # fewer, to choose inputs with
 SMALL_TAIL = 3072  # bytes that the samples of a small state may take
 SMALL_STATE = 8000  # bytes: a state below this stays below, whatever the values at their places would gain
 MOST_DILATIONS = 32
@@ -47,6 +49,7 @@ TEMPERATURES = torch.logspace(float(np.log10(0.3)), float(np.log10(30.0)), 40, d
 SOFTEN = 0.05  # added to the standard deviation of a feature
 MIXES = (0.5, 0.9)  # parts of all variance that the values at their places may have, beside the features
 MOST_COLUMNS = 8192  # of these values where there are more cases than MOST_EXACT: weights take their square
+ONE_ERROR = 1.0  # standard errors by which further inputs must be better: their choice costs nothing later
 SURE = 2.0  # standard errors of the log loss by which something more must be better
 FLAT = 4.0  # units that thresholds keep away from 0, where every flat stretch of a series is
 
@@ -59,6 +62,7 @@ def plan_features(
     size: str = "default",
     num_spans: int = 10,
     has_roots: bool = False,
+    has_changes: bool = False,
 ) -> FeatureClassifierConfig:
     """Choose dilations and numbers of thresholds for series of these lengths.
 
@@ -69,15 +73,16 @@ def plan_features(
         size: "default" or "small".
         num_spans: parts of a series with a head of their own.
         has_roots: whether the convolutions also see the root of every channel.
+        has_changes: whether they also see its change since the sample before.
 
     >>> plan_features(num_channels=1, num_classes=2, lengths=[100], size="small").state_bytes < 8000
     True
     """
-    if size not in SIZES:
+    if size not in PLANS:
         raise unknown_name("size", size, SIZES)
-    per_kernel, levels = SIZES[size]
+    per_kernel, levels = PLANS[size]
     longest, middle = max(lengths), int(np.median(lengths))
-    inputs = num_channels * (2 if has_roots else 1)
+    inputs = num_channels * (1 + has_roots + has_changes)
     widest = max(1, (max(middle, TAPS) - 1) // (TAPS - 1))
     if size == "small":
         widest = max(1, min(widest, SMALL_TAIL // (4 * (TAPS - 1) * inputs)))
@@ -93,13 +98,14 @@ def plan_features(
         num_levels=levels,
         num_spans=min(num_spans, longest - 1),
         has_roots=has_roots,
+        has_changes=has_changes,
     )
 
 
 def choose_features(
     series: LabelledSeries, *, num_classes: int, size: str = "default", seed: int
 ) -> FeatureClassifierConfig:
-    """Plan for these series; the roots of channels are used where the log loss of left-out cases is lower.
+    """Plan for these series; roots and changes of channels are inputs where left-out cases are judged better.
 
     Args:
         series: all cases, padded at the end.
@@ -107,25 +113,31 @@ def choose_features(
         size: "default" or "small".
         seed: of the kernels that are tried.
     """
-    plans = [
-        plan_features(
+
+    def make_plan(size: str, has_roots: bool, has_changes: bool) -> FeatureClassifierConfig:
+        return plan_features(
             num_channels=series.values.shape[2],
             num_classes=num_classes,
             lengths=series.mask.sum(1).tolist(),
             size=size,
             has_roots=has_roots,
+            has_changes=has_changes,
         )
-        for has_roots in (False, True)
-    ]
+
+    choices = list(product((False, True), repeat=2))
+    if size == "small":
+        choices = [choice for choice in choices if make_plan(size, *choice).state_bytes < SMALL_STATE]
     generator = torch.Generator().manual_seed(seed)
     tried = series.select(torch.randperm(len(series), generator=generator)[:MOST_TRIED].sort().values)
     losses = []
-    for plan in plans:
+    for choice in choices:
+        plan = make_plan("small" if size == "small" else "trial", *choice)
         model = draw_kernels(tried, plan, generator=torch.Generator().manual_seed(seed))
         features = pool_all(model, tried, tried.mask.sum(1, keepdim=True))[:, 0]
         head = _fit_head(features, tried.labels, num_classes, torch.arange(len(tried)))
         losses.append(head.losses(tried.labels))
-    return plans[1] if sure_gain(*losses) > 0.0 else plans[0]
+    gains = [sure_gain(losses[0], loss, errors=ONE_ERROR) for loss in losses]
+    return make_plan(size, *choices[int(np.argmax(gains))])  # plain unless better by a standard error
 
 
 def fit_features(
@@ -220,7 +232,9 @@ def draw_kernels(
     ranks = torch.rand(*shape, inputs, generator=generator).argsort(-1).argsort(-1)
     model.channels.copy_(ranks < counts.unsqueeze(-1))
     cases = torch.randint(len(series), shape, generator=generator)
-    units = model._units(series.values)
+    if config.has_changes:
+        _set_change_gains(model, series)
+    units = model._inputs(series.values, None)
     _set_thresholds(model, [[units[case, : lengths[case]] for case in row] for row in cases])
     flat = units[series.mask].double().numpy()  # (steps, inputs)
     shares = (np.arange(config.num_levels) + 0.5) / max(1, config.num_levels)
@@ -241,6 +255,13 @@ def _set_roots(model: FeatureClassifier, series: LabelledSeries) -> None:
     model.pivots.copy_((means * weights).sum(0) / weights.sum(0))
     roots = (values - model.pivots).abs().sqrt().sqrt()[series.mask]
     model.gains.copy_(2.0 ** -roots.square().mean(0).clamp(min=1e-6).sqrt().log2().round())
+
+
+def _set_change_gains(model: FeatureClassifier, series: LabelledSeries) -> None:
+    """Bring changes to a scale near 1."""
+    changes = (series.values[:, 1:] - series.values[:, :-1]).double()[series.mask[:, 1:]]
+    sizes = changes.square().mean(0).sqrt().clamp(min=1.0 / UNIT, max=1.0)
+    model.change_gains.copy_(2.0 ** -sizes.log2().round())
 
 
 def _set_thresholds(model: FeatureClassifier, cases: Sequence[Sequence[Tensor]]) -> None:
@@ -286,7 +307,7 @@ def _choose_mix(features: Tensor, values: Tensor, labels: Tensor, num_classes: i
     return chosen
 
 
-def sure_gain(losses: Tensor, ours: Tensor) -> float:
+def sure_gain(losses: Tensor, ours: Tensor, *, errors: float = SURE) -> float:
     """Return by how much our losses of the same cases are lower on average: 0 where that may be chance.
 
     >>> sure_gain(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.4]))  # doctest: +ELLIPSIS
@@ -297,7 +318,7 @@ def sure_gain(losses: Tensor, ours: Tensor) -> float:
     gains = (losses - ours).double()
     error = float(gains.std()) / len(gains) ** 0.5 if len(gains) > 1 else math.inf
     gain = float(gains.mean())
-    return gain if gain > SURE * error else 0.0
+    return gain if gain > errors * error else 0.0
 
 
 def _with_places(model: FeatureClassifier, weights: Tensor) -> FeatureClassifier:
@@ -365,24 +386,7 @@ def _fit_head(
     values, vectors = torch.linalg.eigh((some @ some.T).double())
     values = values.clamp(min=0)
     turned = vectors.T @ wanted
-    best = float("inf")
-    strength = temperature = 1.0
-    left_out = wanted
-    for candidate in STRENGTHS.tolist():
-        shrunk = values / (values + candidate)
-        own = (vectors * vectors) @ shrunk + 1.0 / cases
-        residual = (wanted - vectors @ (shrunk.unsqueeze(1) * turned)) / (1.0 - own).clamp(
-            min=1e-9
-        ).unsqueeze(1)
-        scores = targets[part] - residual
-        probabilities = (TEMPERATURES.view(-1, 1, 1) * scores).softmax(-1)  # (temperatures, cases, classes)
-        right = probabilities[:, torch.arange(cases), truth]
-        # One further case of chance keeps the temperature finite.
-        losses = -((right * cases + 1.0 / num_classes) / (cases + 1)).log().mean(-1)
-        place = int(losses.argmin())
-        if float(losses[place]) < best:
-            best, strength, temperature = float(losses[place]), candidate, float(TEMPERATURES[place])
-            left_out = probabilities[place]
+    strength, temperature, left_out = _choose_strength(values, vectors, wanted, targets[part], truth)
     if cases == len(features):
         weight = some.double().T @ (vectors @ (turned / (values + strength).unsqueeze(1)))
     else:
@@ -393,3 +397,37 @@ def _fit_head(
     weight = weight * scale.unsqueeze(1).double()  # (features, classes)
     bias = centre - mean.double() @ weight
     return _Head((temperature * weight.T).float(), (temperature * bias).float(), left_out)
+
+
+def _choose_strength(
+    values: Tensor, vectors: Tensor, wanted: Tensor, targets: Tensor, truth: Tensor
+) -> tuple[float, float, Tensor]:
+    """Return strength and temperature of the least leave-one-out log loss, and the probabilities there.
+
+    Args:
+        values: eigenvalues of the Gram matrix of the cases, (cases,).
+        vectors: its eigenvectors.
+        wanted: centred targets, (cases, classes).
+        targets: 1 for a case's class, -1 for others.
+        truth: the classes, (cases,).
+    """
+    cases, turned = len(truth), vectors.T @ wanted
+    best = float("inf")
+    strength = temperature = 1.0
+    left_out = wanted
+    for candidate in STRENGTHS.tolist():
+        shrunk = values / (values + candidate)
+        own = (vectors * vectors) @ shrunk + 1.0 / cases
+        residual = (wanted - vectors @ (shrunk.unsqueeze(1) * turned)) / (1.0 - own).clamp(
+            min=1e-9
+        ).unsqueeze(1)
+        scores = targets - residual
+        probabilities = (TEMPERATURES.view(-1, 1, 1) * scores).softmax(-1)  # (temperatures, cases, classes)
+        right = probabilities[:, torch.arange(len(truth)), truth]
+        # One further case of chance keeps the temperature finite.
+        losses = -((right * cases + 1.0 / targets.shape[1]) / (cases + 1)).log().mean(-1)
+        place = int(losses.argmin())
+        if float(losses[place]) < best:
+            best, strength, temperature = float(losses[place]), candidate, float(TEMPERATURES[place])
+            left_out = probabilities[place]
+    return strength, temperature, left_out
