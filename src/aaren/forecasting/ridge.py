@@ -157,25 +157,6 @@ def fit_weights(moments: Moments, name: str) -> Numbers:
     return shared + _drawn(moments.features, errors, name)
 
 
-def shift_weights(features: Numbers, cross: Numbers, name: str) -> Numbers:
-    """Return what new windows add to named weights, (s or 1, p, h): as if all had been fitted together.
-
-    With sums G over all windows and a ridge R: (G + R)^-1 · (features of the new ones)ᵀ · (their errors).
-    Weights of a series are drawn to where they were.
-
-    Args:
-        features: (s, p, p) sums over all windows.
-        cross: (s, p, h) features times errors, of the new windows alone.
-        name: of the weights, without what all columns add.
-    """
-    if is_fixed(name):
-        return np.zeros((1, *cross.shape[1:]))
-    if name == "shared":
-        gram = features.sum(0)
-        return np.linalg.solve(gram + _penalty(gram, SHARED_RIDGE, BIAS_RIDGE), cross.sum(0))[None]
-    return _drawn(features, cross, name)
-
-
 def _drawn(features: Numbers, cross: Numbers, name: str) -> Numbers:
     """Solve for each series by itself, drawn to 0; (s, p, h)."""
     strength = DRAWN[name]
