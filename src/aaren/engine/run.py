@@ -32,9 +32,7 @@ from aaren.files.lock import locked
 from aaren.files.strict_json import strict_json
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-    from aaren.engine.setting import Setting
+    pass
 
 
 CONFIG, RECORD, CURVE = "run.json", "record.json", "curve.jsonl"
@@ -63,12 +61,7 @@ def train(
         is_pause_wanted: See `fit`.
         stop_early: Test the best weights of a stopped run instead of resuming; the record says so.
     """
-    if config.protocol != config.todays_protocol():
-        raise ConfigError(
-            f"the config asks for protocol {config.protocol} of {config.setting}, but this version of aaren "
-            f"runs protocol {config.todays_protocol()} at profile {config.profile}: leave the key out, or "
-            "run it with the version that wrote it."
-        )
+    _require_protocol(config)
     with locked(folder):
         finished = _claim(config, folder)
         if finished is not None:
@@ -76,13 +69,8 @@ def train(
                 observer.say(f"{folder} is finished already; this is its record.")
             return finished
         curve = _CurveFile(folder / CURVE)
-        setting = find_setting(config.setting)
         try:
-            experiment = setting.open(config.task, seed=config.seed)
-            if config.engine.predictions and type(experiment).predictions is Experiment.predictions:
-                raise ConfigError(
-                    f"the setting {config.setting!r} keeps no predictions: leave out engine.predictions."
-                )
+            experiment = _open(config)
             checkpoints = Checkpoints(
                 folder=folder / CHECKPOINTS,
                 config={**to_mapping(config), "data": dict(experiment.checksums())},
@@ -98,7 +86,7 @@ def train(
                 is_pause_wanted=is_pause_wanted,
                 stop_early=stop_early,
             )
-            return _finish(config, folder, setting, experiment, fitted, command=command)
+            return _finish(config, folder, experiment, fitted, command=command)
         except PausedError:
             raise
         except KeyboardInterrupt as error:
@@ -108,6 +96,25 @@ def train(
         except Exception as error:
             _fail(config, folder, curve.status, error, command=command)
             raise
+
+
+def _require_protocol(config: RunConfig) -> None:
+    if config.protocol != config.todays_protocol():
+        raise ConfigError(
+            f"the config asks for protocol {config.protocol} of {config.setting}, but this version of aaren "
+            f"runs protocol {config.todays_protocol()} at profile {config.profile}: leave the key out, or "
+            "run it with the version that wrote it."
+        )
+
+
+def _open(config: RunConfig) -> Experiment[Batch]:
+    """Open the experiment of a run, or say at once what it cannot do."""
+    experiment = find_setting(config.setting).open(config.task, seed=config.seed)
+    if config.engine.predictions and type(experiment).predictions is Experiment.predictions:
+        raise ConfigError(
+            f"the setting {config.setting!r} keeps no predictions: leave out engine.predictions."
+        )
+    return experiment
 
 
 def blank_record(config: RunConfig, *, command: str) -> RunRecord:
@@ -161,7 +168,6 @@ def _has_checkpoint(folder: Path) -> bool:
 def _finish(
     config: RunConfig,
     folder: Path,
-    setting: "Setting[DataclassInstance, Batch]",
     experiment: Experiment[Batch],
     fitted: FitResult,
     *,
@@ -196,7 +202,7 @@ def _finish(
         (folder / MODEL).mkdir(exist_ok=True)
         if hasattr(model, "preprocessing"):
             model.preprocessing = cast("Any", dict(experiment.preprocessing()))
-        setting.save_model(model.to("cpu"), folder / MODEL)
+        find_setting(config.setting).save_model(model.to("cpu"), folder / MODEL)
         learned = strict_json(record.preprocessing, indent=1) + "\n"
         saved = [f"{MODEL}/{path.name}" for path in (folder / MODEL).iterdir() if path.is_file()]
         write_files(folder, {PREPROCESSING: learned.encode()}, others=saved)
