@@ -191,6 +191,10 @@ class _Graph:
 
     def reshape(self, value: str, shape: tuple[int, ...]) -> str:
         """Return (b, *shape)."""
+        if 0 in shape:  # which Reshape takes for something else
+            to = self.node("Concat", [self._batch, self.whole(*shape)], torch.int64, axis=0)
+            zeros = self.weights(torch.zeros(1, *shape, dtype=self._dtypes[value]))
+            return self.node("Expand", [zeros, to], self._dtypes[value])
         if (value, shape) not in self._shaped:
             made = self.node("Reshape", [value, self.whole(-1, *shape)], self._dtypes[value])
             self._shaped[value, shape] = made
@@ -221,6 +225,8 @@ class _Graph:
         if self.lowering.is_constant(ref):
             flat = self.lowering.value(ref).reshape(1, -1).contiguous().numpy()
             return self.constant(flat[:, :1] if flat.size and (flat == flat[:, :1]).all() else flat)
+        if not ref.numel:
+            return self.weights(torch.zeros(1, 0, dtype=ref.dtype))
         sources = self._sources[ref.storage][_places(ref)]
         key = ("read", sources.tobytes())
         if key not in self._known:
@@ -278,7 +284,7 @@ class _Graph:
         given: list[str],
         kinds: list[torch.dtype],
         dtype: torch.dtype,
-        numbers: tuple[float, float],
+        numbers: Sequence[float],
     ) -> str:
         """Return the result of an elementwise operation."""
         if code == "copy":
@@ -460,8 +466,7 @@ class _Graph:
         (out,) = op.first(1)
         kind = "LogSoftmax" if op.code else "Softmax"
         made = self.node(kind, [self.cast(self.over_last(op), out.dtype)], out.dtype, axis=2)
-        shape = (math.prod(op.size[:3]), op.size[3])
-        self.write(_view(out, op.size, op.strides[0]), self.flat(made, shape))
+        self.write(_view(out, op.size, op.strides[0]), self.flat(made, (math.prod(op.size[:3]), op.size[3])))
 
     def matmul(self, op: Op) -> None:
         """Products of (batches, i, k) and (batches, k, j)."""
