@@ -70,7 +70,7 @@ def fitted(name: str) -> Any:
 @each_random
 def test_one_name_of_the_seed_in_all(name: str) -> None:
     assert MAKE[name]().get_params()["random_state"] == 0  # two fits are alike unless asked otherwise
-    with pytest.raises(ConfigError, match="the setting 'seed' is called 'random_state'"):
+    with pytest.raises(ConfigError, match="unknown setting 'seed'"):
         MAKE[name](seed=0)
 
 

@@ -39,7 +39,6 @@ from aaren.stream.saved import load_model, model_files
 from aaren.version import __version__
 
 DESCRIPTION, ARRAYS = "estimator.json", "arrays.safetensors"  # of a saved estimator, beside its model
-RENAMED = {"seed": "random_state"}  # settings that were called otherwise, as in saved estimators
 RandomState: TypeAlias = int | np.random.RandomState | None
 
 
@@ -240,12 +239,10 @@ def reading(folder: Path, name: str) -> Iterator[None]:
 
 
 def require_known(settings: Iterable[str], known: Iterable[str]) -> None:
-    """Report a setting that there is not; one that was renamed by its new name."""
+    """Report a setting that there is not, with the one that may have been meant."""
     names = [name for name in known if name != "self"]
     for name in settings:
         if name not in names:
-            if RENAMED.get(name) in names:
-                raise ConfigError(f"the setting {name!r} is called {RENAMED[name]!r}: {RENAMED[name]}=...")
             raise unknown_name("setting", name, names)
 
 
@@ -258,11 +255,6 @@ def draw_seed(random_state: RandomState) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int((random_state or np.random.RandomState()).randint(2**31 - 1))
-
-
-def saved_random_state(random_state: RandomState) -> int | None:
-    """Return what is written of a random state: an int, or None, as a generator has no lasting form."""
-    return int(random_state) if isinstance(random_state, int | np.integer) else None
 
 
 def _plain(value: object) -> object:
