@@ -41,6 +41,7 @@ ORIGINS = (
 )  # of the rows to fit, where the first two rolling origins are; the third is their end
 MOST_REFITS = 24  # of the base, where residuals are few
 REFIT_SERIES = 5000  # in all of these together, about: of many series fewer origins say as much
+INDEPENDENT_HORIZONS = 2  # between the first and the last held-out window: fewer say nothing of two models
 COMPARED_SERIES = 8  # by which the bank is compared
 COMPARED_WINDOWS = 200  # of each series, for the table beside the baselines
 
@@ -300,7 +301,11 @@ def compare_with_bank(
     Of many series some are looked at, and the error is brought to all by the linear model's.
     """
     horizon = fitted.model.config.horizon_steps
-    compared = [place for place in fitted.windows if fit_ends[place] >= FEWEST_ROWS]
+    compared = [
+        place
+        for place, (origins, _) in fitted.windows.items()
+        if fit_ends[place] >= FEWEST_ROWS and origins[-1] - origins[0] >= INDEPENDENT_HORIZONS * horizon
+    ]
     chosen = np.linspace(0, len(compared) - 1, min(COMPARED_SERIES, len(compared))).astype(int)
     compared = [compared[place] for place in chosen]
     ratios = []
