@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from aaren.errors import StateError
 from aaren.nn import AarenAttention, Encoder, KVCache
 from aaren.nn import state as state_tree
 from aaren.nn.blocks import state_from_bytes, state_to_bytes
@@ -186,8 +187,6 @@ def test_state_size_is_constant_for_all_but_the_cache(mixer: torch.nn.Module, x:
     inner = state.layers[0] if isinstance(mixer, Encoder) and state.layers else state
     if not isinstance(inner, KVCache):
         assert len(set(sizes)) == 1
-    elif getattr(mixer, "window", None) is not None:
-        assert len(set(sizes[50:])) == 1
     else:
         assert sizes[-1] > sizes[0]
 
@@ -201,6 +200,42 @@ def test_a_saved_state_resumes_bit_for_bit(mixer: torch.nn.Module, x: Tensor, ho
             resumed, _ = mixer.step(x[:, 0], restored)
             assert torch.equal(went_on, resumed)
             assert saved(restored) == saved(state)
+
+
+def test_states_are_joined_and_picked_apart(mixer: torch.nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        _, three = mixer(x)
+        _, one = mixer(x[:1, :4])
+        joined = state_tree.cat([three, one, mixer.init_state(1)])
+        assert state_tree.batch_size(joined) == BATCH + 2
+        assert state_tree.batch_size(mixer.init_state(0)) == 0
+        assert_same_future(mixer, x, three, state_tree.select(joined, [0, 1, 2]))
+        assert_same_future(mixer, x[:1], one, state_tree.select(joined, [3]))
+        assert_same_future(mixer, x[:1], mixer.init_state(1), state_tree.select(joined, [4]))
+
+
+def test_some_streams_begin_again(mixer: torch.nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        _, state = mixer(x)
+        before = saved(state)
+        begun = state_tree.reset(state, torch.tensor([True, False, True]), mixer.init_state(1))
+        assert_same_future(mixer, x[[0, 2]], state_tree.select(begun, [0, 2]), mixer.init_state(2))
+        assert_same_future(mixer, x[1:2], state_tree.select(begun, [1]), state_tree.select(state, [1]))
+        mixer.step(x[:, 0], begun)
+        assert saved(state) == before
+
+
+def test_states_of_other_models_are_not_joined(x: Tensor) -> None:
+    with pytest.raises(StateError, match="states of one model; got ScanState, GRUState"):
+        state_tree.cat([MIXERS["aaren"]().init_state(1), MIXERS["gru"]().init_state(1)])
+    with pytest.raises(StateError, match=r"parts \(1, 3\) of torch.float64, \(1, 1\)"):
+        state_tree.cat([MIXERS["aaren"]().init_state(1), AarenAttention(WIDTH, 1).init_state(1)])
+    with pytest.raises(StateError, match=r"at least one state"):
+        state_tree.cat([])
+    encoder = make_encoder("aaren").double().eval()
+    _, state = encoder(x)
+    assert type(state).cat([state, state]).batch_size == 2 * BATCH
+    assert_same_future(encoder, x, state.reset(torch.ones(BATCH) > 0, encoder.init_state(1)), None)
 
 
 def test_an_empty_sequence_changes_nothing(mixer: torch.nn.Module, x: Tensor) -> None:

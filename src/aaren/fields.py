@@ -6,6 +6,7 @@ type says.
 
 import contextlib
 import dataclasses
+import numbers
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,6 +94,29 @@ def build(
         if len(faults) == before:
             raise
     return built if len(faults) == before else None
+
+
+def require_types(config: "DataclassInstance") -> None:
+    """Report every field of a config whose value is not of its type.
+
+    >>> @dataclasses.dataclass
+    ... class Sizes:
+    ...     width: int
+    >>> require_types(Sizes("32"))
+    Traceback (most recent call last):
+    aaren.errors.ConfigError: width: expected an integer, got '32'.
+    """
+    faults = []
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        is_integral = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        try:
+            _check(hints[field.name], int(value) if is_integral else value)
+        except WrongValueError as error:
+            faults.append(f"{field.name}: {error}")
+    if faults:
+        raise ConfigError("; ".join(faults) + ".")
 
 
 def faults_error(faults: Sequence[str], source: str) -> ConfigError:

@@ -32,7 +32,7 @@ SMALL = {"width": 24, "num_heads": 3, "num_layers": 2, "dropout": 0.0}
 CONFIGS = [
     {},
     {"norm": "pre", "final_norm": True, "activation": "relu"},
-    {"decay": "learned", "qkv_bias": False, "out_bias": False},
+    {"decay": "learned", "qkv_bias": False},
     {"conv": Conv(where="block"), "position": "sinusoid"},
     {"conv": Conv(where="stem"), "position": "learned", "activation": "silu"},
     {"mixer": "gru"},

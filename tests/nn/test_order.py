@@ -1,4 +1,4 @@
-"""What tells a stack about order: convolutions, positions, times; what they refuse, keep and export."""
+"""What tells a stack about order: convolutions and positions; what they refuse, keep and export."""
 
 import itertools
 from collections.abc import Callable
@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren import fields
-from aaren.errors import ConfigError, ShapeError, StateError
+from aaren.errors import ConfigError, StateError
 from aaren.nn import Conv, Encoder, EncoderConfig, EncoderState
-from aaren.nn.blocks import state_to_bytes
 from aaren.nn.conv import CausalConv
 from aaren.nn.embedding import Position, position_encoding
 from support.mixers import fold_steps
@@ -90,6 +89,7 @@ def test_settings_are_read_from_a_table() -> None:
         (lambda: Conv(where="head"), "where 'head'.*block, stem"),
         (lambda: Conv(channels=0), "channels must be at least 1; got 0"),
         (lambda: EncoderConfig(width=8, conv=Conv(channels=9)), "at most width=8 channels"),
+        (lambda: Conv(kernel="4"), "kernel: expected an integer, got '4'"),
         (lambda: EncoderConfig(position="learnt"), "position 'learnt'.*'learned'"),
         (lambda: EncoderConfig(position="learned", max_positions=0), "max_positions must be at least 1"),
         (lambda: Encoder(widht=8), "unknown key 'widht'; did you mean 'width'"),
@@ -105,7 +105,7 @@ def test_bad_settings(build: Callable[[], object], words: str) -> None:
 def test_the_learned_table_refuses_what_comes_after_its_end() -> None:
     encoder = Encoder(**SMALL, position="learned", max_positions=4)
     x = torch.randn(2, 5, 8)
-    with pytest.raises(ConfigError, match=r"max_positions=4; an item came at position 4.*'sinusoid'"):
+    with pytest.raises(ConfigError, match=r"max_positions=4; an item came at position 4.*max_positions"):
         encoder(x)
     mask = torch.tensor([[True, False, True, True, True], [True, True, False, False, False]])
     _, state = encoder(x, mask=mask)
@@ -127,44 +127,17 @@ def test_a_position_far_into_a_stream_is_exact() -> None:
     torch.testing.assert_close(position(torch.zeros(1, 7, 4))[0][0], position_encoding(7, 4))
 
 
-def test_times_that_count_are_positions() -> None:
-    timed = Encoder(**SMALL, position="time", conv=Conv(), dtype=torch.float64)
-    counted = Encoder(**SMALL, position="sinusoid", conv=Conv(), dtype=torch.float64)
-    counted.load_state_dict(timed.state_dict())
-    x = torch.randn(2, 6, 8, dtype=torch.float64)
-    time = torch.arange(6, dtype=torch.float64).expand(2, 6)
-    torch.testing.assert_close(timed(x, time=time)[0], counted(x)[0])
-    irregular = time**1.5
-    whole, _ = timed(x, time=irregular)
-    assert (whole - timed(x, time=time)[0]).abs().max() > 1e-3
-    state = timed.init_state(2)
-    for k in range(6):
-        y, state = timed.step(x[:, k], state, time=irregular[:, k])
-        torch.testing.assert_close(y, whole[:, k])
-
-
-def test_the_time_of_a_masked_item_may_be_anything() -> None:
-    encoder, x = Encoder(**SMALL, position="time"), torch.randn(2, 3, 8)
-    time, mask = torch.tensor([[0.0, 1.0, torch.nan]] * 2), torch.tensor([[True, True, False]] * 2)
-    y, state = encoder(x, time=time, mask=mask)
-    torch.testing.assert_close(y[mask], encoder(x[:, :2], time=time[:, :2])[0].flatten(0, 1))
-    y.sum().backward()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
-    _, after = encoder.step(x[:, 0], state, time=time[:, 2], mask=mask[:, 2])
-    assert state_to_bytes(after) == state_to_bytes(state.detach())
-
-
-def test_times_are_asked_for_and_refused() -> None:
-    x = torch.randn(2, 3, 8)
-    timed, plain = Encoder(**SMALL, position="time"), Encoder(**SMALL)
-    with pytest.raises(ConfigError, match=r"pass time= of shape \(2, 3\)"):
-        timed(x)
-    with pytest.raises(ConfigError, match=r"pass time= of shape \(2,\)"):
-        timed.step(x[:, 0], timed.init_state(2))
-    with pytest.raises(ConfigError, match="this encoder has position='none'"):
-        plain(x, time=torch.zeros(2, 3))
-    with pytest.raises(ShapeError, match=r"time must be \(2, 3\)"):
-        timed(x, time=torch.zeros(3))
+def test_sinusoids_warn_once_beyond_the_length_of_training() -> None:
+    encoder, x = Encoder(**SMALL, position="sinusoid"), torch.randn(2, 9, 8)
+    encoder.eval()(x)  # nothing is known of its training
+    encoder.train()(x[:, :4])
+    encoder(x[:, :5], mask=torch.tensor([[True] * 5, [True, False, True, True, False]]))
+    encoder = encoder.eval().fold()
+    _, state = encoder(x[:, :5])
+    with pytest.warns(UserWarning, match="item 6 came, beyond the 5 that this model was trained on"):
+        _, state = encoder.step(x[:, 5], state)
+    encoder.step(x[:, 6], state)
+    encoder(x)
 
 
 def test_a_state_of_another_order_is_refused() -> None:
@@ -186,25 +159,22 @@ class Step(nn.Module):
         super().__init__()
         self.encoder = encoder
 
-    def forward(
-        self, x: Tensor, state: EncoderState, time: Tensor | None = None
-    ) -> tuple[Tensor, EncoderState]:
-        return self.encoder.step(x, state, time=time)
+    def forward(self, x: Tensor, state: EncoderState) -> tuple[Tensor, EncoderState]:
+        return self.encoder.step(x, state)
 
 
-EXPORTED = [*ORDERS.values(), {"position": "time"}, *({"mixer": m} for m in ("linear", "retnet", "mingru"))]
+EXPORTED = [*ORDERS.values(), *({"mixer": m} for m in ("linear", "retnet", "mingru"))]
 
 
 @pytest.mark.parametrize("options", EXPORTED, ids=str)
 def test_the_exported_step_equals_the_eager_one(options: dict[str, object]) -> None:
     encoder = Encoder(**SMALL, **options).eval().fold()
     x = torch.randn(5, 2, 8)
-    time = torch.tensor([0.0, 1.5]) if options.get("position") == "time" else None
     state = encoder.init_state(2)
-    exported = torch.export.export(Step(encoder), (x[0], state, time)).module()
+    exported = torch.export.export(Step(encoder), (x[0], state)).module()
     for item in x:
-        expected, after = encoder.step(item, state, time=time)
-        found, state = exported(item, state, time)
+        expected, after = encoder.step(item, state)
+        found, state = exported(item, state)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         assert [a.shape for a in torch.utils._pytree.tree_leaves(state)] == [
             a.shape for a in torch.utils._pytree.tree_leaves(after)

@@ -72,7 +72,7 @@ def test_nothing_in_gives_nothing_out(kind: type[GRU | LSTM], shape: tuple[int, 
 
 @pytest.mark.parametrize("kind", [GRU, LSTM, WKV])
 def test_bad_settings(kind: type[GRU | LSTM | WKV]) -> None:
-    with pytest.raises(ConfigError, match="width must be at least 1; got 0"):
+    with pytest.raises(ConfigError, match="width must be an integer of at least 1; got 0"):
         kind(0)
     for dropout in (1.5, -1.0):
         with pytest.raises(ConfigError, match=f"dropout must be at least 0 and below 1; got {dropout}"):

@@ -9,34 +9,19 @@ from aaren.nn import AarenAttention, KVCache, SoftmaxAttention
 from aaren.nn import state as state_tree
 
 
-def the_long_way(layer: SoftmaxAttention, x: Tensor, window: int | None = None) -> Tensor:
+def the_long_way(layer: SoftmaxAttention, x: Tensor) -> Tensor:
     split = (layer.num_heads, layer.head_width)
     query, keys, values = (p(x).unflatten(-1, split) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     scores = torch.einsum("bqhd,bkhd->bhqk", query, keys) / math.sqrt(layer.head_width)
-    age = torch.arange(x.shape[1]).unsqueeze(1) - torch.arange(x.shape[1])
-    hidden = (age < 0) | (age >= (window or x.shape[1]))
+    hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
     weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
     return layer.out_proj(torch.einsum("bhqk,bkhd->bqhd", weights, values).flatten(-2))
 
 
-@pytest.mark.parametrize("window", [None, 1, 3, 20])
-def test_outputs_equal_the_definition(window: int | None) -> None:
-    layer = SoftmaxAttention(12, 3, window=window, dtype=torch.float64)
+def test_outputs_equal_the_definition() -> None:
+    layer = SoftmaxAttention(12, 3, dtype=torch.float64)
     x = torch.randn(2, 9, 12, dtype=torch.float64)
-    torch.testing.assert_close(layer(x)[0], the_long_way(layer, x, window))
-
-
-def test_a_long_windowed_stream_equals_the_definition_in_bounded_memory() -> None:
-    layer = SoftmaxAttention(4, 1, window=5, dtype=torch.float64)
-    x = torch.randn(2, 100, 4, dtype=torch.float64)
-    expected = the_long_way(layer, x, 5)
-    state, sizes = layer.init_state(2), set()
-    with torch.no_grad():
-        for k in range(100):
-            y, state = layer.step(x[:, k], state)
-            torch.testing.assert_close(y, expected[:, k])
-            sizes.add(state.keys.shape[2])
-    assert max(sizes) <= 16
+    torch.testing.assert_close(layer(x)[0], the_long_way(layer, x))
 
 
 def test_padding_asks_with_a_zero_input() -> None:
@@ -108,8 +93,6 @@ def test_training_on_nothing() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ConfigError, match="window must be at least 1, the item itself; got 0"):
-        SoftmaxAttention(8, 2, window=0)
     layer = SoftmaxAttention(8, 2)
     with pytest.raises(ConfigError, match="mixer='softmax' takes no log_decay"):
         layer(torch.randn(1, 2, 8), log_decay=torch.zeros(1, 2, 2))
@@ -117,7 +100,6 @@ def test_bad_input() -> None:
         layer.step(torch.randn(3, 8), layer.init_state(2))
     with pytest.raises(StateError, match="needs a state of kind KVCache; got ScanState"):
         layer.step(torch.randn(3, 8), AarenAttention(8, 2).init_state(3))
-    assert "window=3" in repr(SoftmaxAttention(8, 2, window=3))
 
 
 def test_reset_parameters_draws_anew() -> None:
@@ -177,16 +159,6 @@ def test_streams_of_different_lengths() -> None:
     assert (cache.length, cache.lengths) == (2, None)  # equal again: the fast way is open again
     assert torch.equal(cache.keys[1, :, :2], torch.stack([keys[1, :, 0], more[1, :, 0]], dim=1))
     assert torch.equal(cache.keys[0, :, :2], keys[0])
-
-
-def test_a_window_drops_what_it_does_not_reach() -> None:
-    cache = KVCache.of(*items(0), window=3)
-    for _ in range(50):
-        keys, values = items(1)
-        cache = cache.reserve(1).append(keys, values)
-        assert cache.keys.shape[2] <= 16
-    assert torch.equal(cache.keys[:, :, cache.length - 1], keys[:, :, 0])
-    assert cache.parts()["keys"].shape[2] == 3
 
 
 def test_detached_caches_share_memory_and_clones_do_not() -> None:

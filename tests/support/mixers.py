@@ -11,7 +11,6 @@ from aaren.nn import (
     Conv,
     Encoder,
     EncoderConfig,
-    SoftmaxAttention,
     block,
 )
 from aaren.nn.blocks import state_to_bytes
@@ -31,9 +30,8 @@ def build(name: str) -> torch.nn.Module:
 
 MIXERS: dict[str, Callable[[], torch.nn.Module]] = {
     **{name: partial(build, name) for name in block.MIXERS},
-    "aaren without biases": lambda: AarenAttention(WIDTH, HEADS, qkv_bias=False, out_bias=False),
+    "aaren without biases": lambda: AarenAttention(WIDTH, HEADS, qkv_bias=False),
     "folded": lambda: AarenAttention(WIDTH, HEADS).double().fold(),
-    "softmax window": lambda: SoftmaxAttention(WIDTH, HEADS, window=4),
     "aaren stack": lambda: make_encoder("aaren"),
     "aaren stack, learned decay": lambda: make_encoder("aaren", decay="learned", norm="pre", final_norm=True),
     "folded stack, learned decay": lambda: make_encoder("aaren", decay="learned").double().fold(),

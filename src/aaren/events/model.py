@@ -21,6 +21,7 @@ from aaren.events.distribution import Events, LogNormalMixture
 from aaren.events.forecaster import EventForecaster, EventState
 from aaren.events.references import MarkovTables
 from aaren.nn import AarenAttention, Block, Encoder, EncoderConfig, SoftmaxAttention
+from aaren.nn.block import HEADED
 from aaren.nn.checks import check_model_state
 from aaren.nn.conv import Conv
 from aaren.nn.mixer import frozen_copy
@@ -87,7 +88,9 @@ class EventModelConfig:
     @property
     def encoder(self) -> EncoderConfig:
         """Return the encoder's config."""
-        return EncoderConfig.of(self, qkv_bias=False, norm_eps=1e-6)
+        # The published models' queries, keys and values have no biases; other mixers take no such option.
+        has_bias = self.mixer not in HEADED
+        return EncoderConfig.of(self, qkv_bias=has_bias, norm_eps=1e-6)
 
 
 class EventModel(EventForecaster):

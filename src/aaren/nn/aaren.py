@@ -49,7 +49,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
         num_heads: h; must divide width.
         qkv_bias: whether W_q, W_k and W_v have biases. The key bias has gradient exactly zero from an empty
             state (it shifts all scores alike); it is kept so that both layers have the same parameters.
-        out_bias: whether W_o has one.
         dropout: p, while training.
         dropout_on: "weights" or "output".
         device: where the parameters are made.
@@ -68,7 +67,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
         num_heads: int,
         *,
         qkv_bias: bool = True,
-        out_bias: bool = True,
         dropout: float = 0.0,
         dropout_on: str = "weights",
         device: torch.device | str | None = None,
@@ -78,7 +76,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
             width,
             num_heads,
             qkv_bias=qkv_bias,
-            out_bias=out_bias,
             dropout=dropout,
             dropout_on=dropout_on,
             device=device,
@@ -119,8 +116,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
         check_sequence(x, self.width, mask)
         check_decay(log_decay, (*x.shape[:2], self.num_heads))
         x = hide_padding(x, mask)
-        if mask is not None and log_decay is not None:
-            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
         values: Values = self._split(self.v_proj(x))
         scores, offset = self._score(x)
         if state is not None:
@@ -154,7 +149,7 @@ class AarenAttention(ProjectedAttention[ScanState]):
             x: (b, c).
             state: from `init_state`, `forward` or an earlier `step`.
             mask: (b,) bool; a stream with False keeps its state bit for bit and repeats its output.
-            log_decay: (b, h), <= 0; the sign is not checked here.
+            log_decay: (b, h), <= 0.
         """
         check_item(x, self.width, mask, log_decay, state, self.num_heads)
         x = hide_padding(x, mask)
@@ -174,7 +169,6 @@ class AarenAttention(ProjectedAttention[ScanState]):
                 self.width,
                 self.num_heads,
                 bias=offset is not None or self.v_proj.bias is not None,
-                out_bias=self.out_proj.bias is not None,
                 device=weight.device,
                 dtype=weight.dtype,
             )
@@ -240,7 +234,6 @@ class FoldedAttention(Mixer[ScanState]):
         num_heads: int,
         *,
         bias: bool = True,
-        out_bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -255,7 +248,7 @@ class FoldedAttention(Mixer[ScanState]):
         self.weight = frozen(width + num_heads, width)  # rows: values, then one score per head
         self.bias = frozen(width + num_heads) if bias else None
         self.out_weight = frozen(width, width)
-        self.out_bias = frozen(width) if out_bias else None
+        self.out_bias = frozen(width)
         self.key_fingerprint = ""  # of the query and weights that were folded, which are gone
 
     @torch.no_grad()
@@ -270,8 +263,7 @@ class FoldedAttention(Mixer[ScanState]):
             for rows, bias in zip(torch.split(self.bias, [self.width, self.num_heads]), biases, strict=True):
                 if bias is not None:  # else it is 0, as made
                     rows.copy_(bias)
-        if self.out_bias is not None:
-            self.out_bias.copy_(out_proj.bias)
+        self.out_bias.copy_(out_proj.bias)
 
     def extra_repr(self) -> str:
         return f"width={self.width}, num_heads={self.num_heads}"
@@ -296,8 +288,6 @@ class FoldedAttention(Mixer[ScanState]):
         check_decay(log_decay, (*x.shape[:2], self.num_heads))
         if state is not None:
             check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
-        if mask is not None and log_decay is not None:
-            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
         # Two products, not one: a joint one would leave the values strided, and the kernel would copy them.
         value_bias, score_bias = (
             (None, 0.0) if self.bias is None else (self.bias[: self.width], self.bias[self.width :])

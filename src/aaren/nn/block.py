@@ -4,9 +4,8 @@ post:  x = norm(x + dropout(mixer(x)));  x = norm(x + dropout(feed_forward(x))) 
 pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
 """
 
-import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
 
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, unknown_name
+from aaren.fields import build, faults_error, require_types, to_mapping
 from aaren.nn.aaren import AarenAttention
 from aaren.nn.checks import check_decay, require_divides, require_probability, wrong_kind
 from aaren.nn.conv import CausalConv, Conv, ConvState
@@ -26,18 +26,15 @@ from aaren.nn.softmax import SoftmaxAttention
 from aaren.nn.wkv import WKV
 from aaren.shapes import Activations, LogDecay, Mask, Token, TokenMask
 
-MIXERS: dict[str, Callable[..., nn.Module]] = {
-    "aaren": AarenAttention,
-    "softmax": SoftmaxAttention,
-    "gru": GRU,
-    "lstm": LSTM,
-    "wkv": WKV,
-    "linear": LinearAttention,
-    "retnet": Retention,
-    "mingru": MinGRU,
+MIXERS = ("aaren", "softmax", "gru", "lstm", "wkv", "linear", "retnet", "mingru")
+HEADED = ("aaren", "softmax", "linear", "retnet")
+# Options that not every mixer takes. So is num_heads, but it may stay when a mixer is exchanged by one word.
+TAKEN_BY: dict[str, tuple[str, ...]] = {
+    "qkv_bias": HEADED,
+    "dropout_on": ("aaren", "softmax"),
+    "decay": ("aaren",),
 }
-HEADED = [name for name, kind in MIXERS.items() if "num_heads" in inspect.signature(kind).parameters]
-POSITIONS = ("none", "sinusoid", "learned", "time")
+POSITIONS = ("none", "sinusoid", "learned")
 # The first head starts with the shorter, the last with the longer half-life; between them in even ratios.
 # Different memories from the start, as heads that begin alike stay alike.
 SHORTEST_HALF_LIFE_ITEMS = 32.0
@@ -63,7 +60,6 @@ class EncoderConfig:
     activation: str = "gelu"
     mixer: str = "aaren"  # softmax (the Transformer), gru, lstm, wkv (RWKV-4), linear, retnet, mingru
     qkv_bias: bool = True
-    out_bias: bool = True
     attention_dropout: float | None = None  # inside the mixer; default: the same as dropout
     dropout_on: str = (
         "weights"  # attention weights (forecasting, classification, events) or its "output" (rl)
@@ -72,9 +68,8 @@ class EncoderConfig:
     norm_eps: float = 1e-5  # events: 1e-6
     final_norm: bool = False  # one more norm after the last block; forecasting, classification: True
     decay: str | None = None  # "learned": aaren only, every head learns how fast it forgets
-    window: int | None = None  # softmax only: attend to this many latest items
     conv: Conv | None = None  # a short causal convolution, in every block or as a stem
-    position: str = "none"  # added to the input: "sinusoid", "learned" (a table), "time" (pass time=)
+    position: str = "none"  # added to the input: "sinusoid", or "learned", a table
     max_positions: int = 1024  # rows of the learned table
 
     @classmethod
@@ -90,6 +85,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         """Report a setting that is unknown or contradicts another one."""
+        require_types(self)
         if self.mixer in HEADED:
             require_divides("num_heads", self.num_heads, "width", self.width)
         for name, size in (
@@ -124,14 +120,35 @@ class EncoderConfig:
             )
         if self.decay not in (None, "learned"):
             raise unknown_name("decay", str(self.decay), ["learned"])
-        if self.decay is not None and self.mixer != "aaren":
-            raise ConfigError(f"decay={self.decay!r} needs mixer='aaren'; got mixer={self.mixer!r}.")
-        if self.window is not None and (self.mixer != "softmax" or self.window < 1):
-            raise ConfigError(
-                f"window={self.window} must be at least 1 and needs mixer='softmax', got "
-                f"mixer={self.mixer!r}: a sum cannot give back what it took in. To let an Aaren forget, use "
-                f"decay='learned'."
-            )
+        self._refuse_unused()
+
+    def _refuse_unused(self) -> None:
+        """Report every option that the mixer does not take."""
+        faults = [
+            f"{field.name}={getattr(self, field.name)!r} (of {', '.join(TAKEN_BY[field.name])})"
+            for field in fields(self)
+            if self.mixer not in TAKEN_BY.get(field.name, MIXERS)
+            and getattr(self, field.name) != field.default
+        ]
+        if faults:
+            raise ConfigError(f"mixer={self.mixer!r} does not take {', '.join(faults)}. Leave it out.")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as plain values, which JSON keeps.
+
+        >>> EncoderConfig.from_dict(EncoderConfig(width=32).to_dict()) == EncoderConfig(width=32)
+        True
+        """
+        return to_mapping(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> "EncoderConfig":
+        """Return the config that `to_dict` wrote; missing fields have their defaults."""
+        faults: list[str] = []
+        config = build(cls, values, faults)
+        if config is None:
+            raise faults_error(faults, "EncoderConfig")
+        return config
 
     @property
     def inner_width(self) -> int:
@@ -209,7 +226,7 @@ class Block(nn.Module):
     ) -> tuple[Activations, LayerState]:
         """Transform a whole sequence (b, t, c); a learned decay adds to `log_decay`."""
         if self.decay is not None:
-            log_decay = _add_decay(self.decay(tuple(x.shape[:-1]), mask), log_decay)
+            log_decay = _add_decay(self.decay(tuple(x.shape[:-1])), log_decay)
         items = self.mixer_norm(x) if self.is_pre_norm else x
         tail, inner = None, state
         if self.conv is not None:
@@ -223,7 +240,7 @@ class Block(nn.Module):
     ) -> tuple[Token, LayerState]:
         """Transform one item per stream, (b, c)."""
         if self.decay is not None:
-            log_decay = _add_decay(self.decay(tuple(x.shape[:-1]), mask), log_decay)
+            log_decay = _add_decay(self.decay(tuple(x.shape[:-1])), log_decay)
         items = self.mixer_norm(x) if self.is_pre_norm else x
         tail, inner = None, state
         if self.conv is not None:
@@ -293,11 +310,11 @@ class FeedForward(nn.Module):
 
 
 class LearnedDecay(nn.Module):
-    """log_decay = -softplus(rate) for every real item, 0 on padding.
+    """log_decay = -softplus(rate) for every item; the operator leaves padding out.
 
-    >>> log_decay = LearnedDecay(1)((1, 3), mask=torch.tensor([[True, True, False]]))
-    >>> (log_decay.exp() ** 32).round(decimals=4).flatten().tolist()  # after 32 items; padding is free
-    [0.5, 0.5, 1.0]
+    >>> log_decay = LearnedDecay(1)((1, 2))
+    >>> (log_decay.exp() ** 32).round(decimals=4).flatten().tolist()  # after 32 items
+    [0.5, 0.5]
     """
 
     def __init__(
@@ -320,30 +337,36 @@ class LearnedDecay(nn.Module):
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"
 
-    def forward(self, shape: tuple[int, ...], mask: Mask | None = None) -> LogDecay:
-        """Return log_decay (*shape, h); padding does not decay."""
+    def forward(self, shape: tuple[int, ...]) -> LogDecay:
+        """Return log_decay (*shape, h)."""
         log_decay: Tensor = -F.softplus(self.rate)
-        log_decay = log_decay.expand(*shape, self.num_heads)
-        return log_decay if mask is None else log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
+        return log_decay.expand(*shape, self.num_heads)
 
 
 def build_mixer(
     config: EncoderConfig, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Mixer[LayerState]:
-    """Build the mixer that the config names, with those of its settings that the mixer takes."""
-    options = {
-        "num_heads": config.num_heads,
-        "qkv_bias": config.qkv_bias,
-        "out_bias": config.out_bias,
-        "dropout": config.mixer_dropout,
-        "dropout_on": config.dropout_on,
-        "window": config.window,
-        "device": device,
-        "dtype": dtype,
-    }
-    kind = MIXERS[config.mixer]
-    taken = inspect.signature(kind).parameters
-    mixer = kind(config.width, **{name: value for name, value in options.items() if name in taken})
+    """Build the mixer that the config names."""
+    width, dropout = config.width, config.mixer_dropout
+    plain = {"gru": GRU, "lstm": LSTM, "wkv": WKV, "mingru": MinGRU}
+    linear = {"linear": LinearAttention, "retnet": Retention}
+    mixer: nn.Module
+    if config.mixer in plain:
+        mixer = plain[config.mixer](width, dropout=dropout, device=device, dtype=dtype)
+    elif config.mixer in linear:
+        mixer = linear[config.mixer](
+            width, config.num_heads, qkv_bias=config.qkv_bias, dropout=dropout, device=device, dtype=dtype
+        )
+    else:
+        mixer = {"aaren": AarenAttention, "softmax": SoftmaxAttention}[config.mixer](
+            width,
+            config.num_heads,
+            qkv_bias=config.qkv_bias,
+            dropout=dropout,
+            dropout_on=config.dropout_on,
+            device=device,
+            dtype=dtype,
+        )
     return cast("Mixer[LayerState]", mixer)
 
 

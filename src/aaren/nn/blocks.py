@@ -353,7 +353,7 @@ def _describe(state: object) -> int:
     parts = [
         [str(leaf.dtype), *leaf.shape[1:]]
         if isinstance(leaf, Tensor)
-        else ["cache", str(leaf.keys.dtype), leaf.keys.shape[1], leaf.keys.shape[3], leaf.window]
+        else ["cache", str(leaf.keys.dtype), leaf.keys.shape[1], leaf.keys.shape[3]]
         for leaf in _leaves(state)
     ]
     return zlib.crc32(json.dumps(parts).encode())

@@ -3,6 +3,7 @@
 Shapes are compared as tuples, which costs a stream about a microsecond per step.
 """
 
+from numbers import Integral, Real
 from typing import cast
 
 import torch
@@ -14,6 +15,18 @@ from aaren.ops.checks import check_mask
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
 
+def require_size(name: str, size: object) -> None:
+    """Raise unless a size is an integer of at least 1.
+
+    >>> require_size("width", 64.0)
+    Traceback (most recent call last):
+    ...
+    aaren.errors.ConfigError: width must be an integer of at least 1; got 64.0.
+    """
+    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+        raise ConfigError(f"{name} must be an integer of at least 1; got {size!r}.")
+
+
 def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:
     """Raise unless `part` is positive and divides `whole`.
 
@@ -22,8 +35,8 @@ def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> N
     ...
     aaren.errors.ConfigError: num_heads must divide width: 64 is not a multiple of 3. Nearest that do: 2, 4.
     """
-    if part < 1 or whole < 1:
-        raise ConfigError(f"{part_name} and {whole_name} must be at least 1; got {part} and {whole}.")
+    require_size(part_name, part)
+    require_size(whole_name, whole)
     if whole % part:
         lower = max(n for n in range(1, part) if whole % n == 0)
         upper = min(n for n in range(part, whole + 1) if whole % n == 0)
@@ -35,8 +48,8 @@ def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> N
 
 def require_probability(name: str, value: float) -> None:
     """Raise unless the value is a probability of dropping an item: at least 0 and below 1."""
-    if not 0.0 <= value < 1.0:
-        raise ConfigError(f"{name} must be at least 0 and below 1; got {value}.")
+    if not isinstance(value, Real) or not 0.0 <= value < 1.0:
+        raise ConfigError(f"{name} must be at least 0 and below 1; got {value!r}.")
 
 
 def check_sequence(x: Activations, width: int, mask: Mask | None) -> None:
@@ -59,10 +72,7 @@ def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
 
 
 def check_decay(log_decay: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise unless the decay, if any, is floating and (b, t, h) or, for a step, (b, h).
-
-    Its sign is checked over whole sequences only: reading it at every step would slow a stream down.
-    """
+    """Raise unless the decay, if any, is floating and (b, t, h) or, for a step, (b, h)."""
     if log_decay is not None and (log_decay.shape != shape or not log_decay.is_floating_point()):
         letters = "(b, t, h)" if len(shape) == 3 else "(b, h)"
         raise ShapeError(

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, StateError, unknown_name
+from aaren.fields import require_types
 from aaren.nn.checks import hide_padding, wrong_kind
 from aaren.nn.mixer import ACTIVATIONS, any_weight, is_plain, is_right_padded
 from aaren.shapes import Activations, Mask, Token, TokenMask
@@ -45,6 +46,7 @@ class Conv:
 
     def __post_init__(self) -> None:
         """Report a setting that makes no convolution."""
+        require_types(self)
         if self.kernel < 2:
             raise ConfigError(f"kernel must be at least 2, the item and one before it; got {self.kernel}.")
         if not self.dilations or min(self.dilations) < 1:

@@ -1,10 +1,11 @@
-"""Embeddings of series: values by a short convolution, dates by their marks, positions and times by sines.
+"""Embeddings of series: values by a short convolution, dates by their marks, positions by sines.
 
 The convolution is one matrix product over each row beside its neighbours, which a stream can make row by row:
 all it must keep is the last two rows.
 """
 
 import math
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.nn.checks import wrong_kind
-from aaren.ops.state import default_state_dtype
+from aaren.ops.state import default_state_dtype, may_read
 from aaren.ops.tracing import is_traced
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
@@ -97,7 +98,7 @@ def wave_frequencies(width: int) -> Tensor:
 
 
 def encode_waves(moments: Tensor, frequencies: Tensor, width: int) -> Tensor:
-    """Return sines (even places) and cosines (odd places) of positions or times (*), (*, width)."""
+    """Return sines (even places) and cosines (odd places) of positions or times, (*): (*, width)."""
     angles = moments.unsqueeze(-1) * frequencies
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :width]
 
@@ -119,14 +120,14 @@ class PositionState(NamedTuple):
 
 
 class Position(nn.Module):
-    """Add to every item where it stands: by sines of its position or time, or by a learned table.
+    """Add to every item where it stands: by sines of its position, or by a learned table.
 
-    Positions count real items from 0, whatever padding stands between them; a stream keeps the count. Times
-    are the caller's, in any unit that makes a usual gap about 1, and need no state: with times 0, 1, 2, ...
-    `kind="time"` is `kind="sinusoid"`. Phases are computed in float64, so that a long stream stays exact.
+    Positions count real items from 0, whatever padding stands between them; a stream keeps the count. Phases
+    are computed in float64, so that a long stream stays exact. What a model has learned of sines does not
+    reach beyond the positions that it was trained on: the first item beyond them brings a warning.
 
     Args:
-        kind: "sinusoid", "learned" or "time".
+        kind: "sinusoid" or "learned".
         width: c.
         max_positions: rows of the learned table; later items are refused.
         device: where the parameters are made.
@@ -156,6 +157,8 @@ class Position(nn.Module):
             self.reset_parameters()
         # No buffer: these stay float64 when the model is cast, as the phase of a long stream needs it.
         self._frequencies = wave_frequencies(width)
+        self.trained_length = 0  # items of the longest sequence in training, in this process; 0: unknown
+        self._has_warned = False
 
     def reset_parameters(self) -> None:
         """Draw the table from N(0, 0.02), small beside the items."""
@@ -202,27 +205,40 @@ class Position(nn.Module):
             places = places.masked_fill(~mask, 0)
         return x + self._encode(places).to(x.dtype), PositionState(counts)
 
-    def add_time(self, x: Tensor, time: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Add the encodings of times, (b, t) or (b,), to items; where the mask is False, they may be NaN."""
-        if mask is not None:
-            time = time.masked_fill(~mask, 0)
-        return x + self._encode(time).to(x.dtype)
-
-    def _encode(self, moments: Tensor) -> Tensor:
+    def _encode(self, places: Tensor) -> Tensor:
         if self.table is None:
-            precise = moments.to(default_state_dtype(moments.device))
+            if not self._has_warned:
+                self._watch_length(places)
+            precise = places.to(default_state_dtype(places.device))
             frequencies = self._frequencies.to(precise.device, precise.dtype)
             return encode_waves(precise, frequencies, self.width)
         # A traced step does not read data: there, the table itself refuses an index that it does not have.
-        if not is_traced() and moments.numel():
-            last = int(moments.max())
+        if not is_traced() and places.numel():
+            last = int(places.max())
             if last >= self.table.shape[0]:
                 raise ConfigError(
                     f"position='learned' has a table of max_positions={self.table.shape[0]}; an item came at "
-                    f"position {last}. Start the stream again with init_state, train with a larger "
-                    f"max_positions, or use position='sinusoid', which has no end."
+                    f"position {last}. Start the stream again with init_state, or train with a larger "
+                    f"max_positions. Decay and a convolution need no positions."
                 )
-        return F.embedding(moments, self.table)
+        return F.embedding(places, self.table)
+
+    def _watch_length(self, places: Tensor) -> None:
+        """Note how far training reaches, and warn once of an item beyond, where numbers may be read."""
+        is_watched = self.training or self.trained_length > 0
+        if not is_watched or not may_read(places) or not places.numel():
+            return
+        length = int(places.max()) + 1
+        if self.training:
+            self.trained_length = max(self.trained_length, length)
+        elif length > self.trained_length:
+            self._has_warned = True
+            warnings.warn(
+                f"position='sinusoid': item {length} came, beyond the {self.trained_length} that this model "
+                f"was trained on, where its outputs are not to be relied on. Train on longer sequences, or "
+                f"let decay='learned' and conv=Conv() tell the order.",
+                stacklevel=2,
+            )
 
     def _check_state(self, state: PositionState, batch_size: int) -> None:
         if not isinstance(state, PositionState):

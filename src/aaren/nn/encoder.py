@@ -65,9 +65,8 @@ class Encoder(nn.Module):
         self.final_norm: nn.LayerNorm | None = None
         if config.final_norm:
             self.final_norm = nn.LayerNorm(config.width, eps=config.norm_eps, device=device, dtype=dtype)
-        self._counts_items = config.position not in ("none", "time")
-        self._wants_time = config.position == "time"
-        self._num_front = (self.stem is not None) + self._counts_items  # states before the first block
+        # States before the first block.
+        self._num_front = (self.stem is not None) + (self.position is not None)
         # Where nothing happens to an item before the first mixer, that one checks it: once is enough.
         self._checks_items = config.norm == "pre" or config.conv is not None or config.position != "none"
 
@@ -79,9 +78,8 @@ class Encoder(nn.Module):
         front: list[LayerState] = []
         if self.stem is not None:
             front.append(self.stem.init_state(batch_size, dtype=dtype, device=device))
-        if self._counts_items:
-            device = device or any_weight(self).device
-            front.append(cast("Position", self.position).init_state(batch_size, device=device))
+        if self.position is not None:
+            front.append(self.position.init_state(batch_size, device=device or any_weight(self).device))
         return EncoderState(
             tuple(block.init_state(batch_size, dtype=dtype, device=device) for block in self._blocks()),
             tuple(front),
@@ -94,7 +92,6 @@ class Encoder(nn.Module):
         *,
         mask: Mask | None = None,
         inject: Activations | None = None,
-        time: Tensor | None = None,
         log_decay: LogDecay | None = None,
     ) -> tuple[Activations, EncoderState]:
         """Encode a whole sequence.
@@ -104,11 +101,9 @@ class Encoder(nn.Module):
             state: what came before; default: nothing.
             mask: (b, t) bool, True = real. Padding may hold anything; its outputs mean nothing.
             inject: (b, t, c), added before every layer, as event models add the encoded time.
-            time: (b, t), when each item came, for `position="time"`; padding may hold anything.
             log_decay: (b, t, h), <= 0, for every layer alike; a learned decay comes on top.
         """
         check_sequence(x, self.config.width, mask)
-        self._check_time(time, x)
         if inject is not None:
             _check_inject(inject, x)
             inject = hide_padding(inject, mask)
@@ -122,9 +117,7 @@ class Encoder(nn.Module):
         if self.stem is not None:
             y, stem_state = self.stem(y, front[0], mask=mask)
             found.append(cast("ConvState", stem_state))
-        if time is not None:
-            y = cast("Position", self.position).add_time(y, time, mask)
-        elif self.position is not None:
+        if self.position is not None:
             y, count = self.position(y, front[len(found)], mask=mask)
             found.append(cast("PositionState", count))
         states = []
@@ -142,18 +135,12 @@ class Encoder(nn.Module):
         *,
         mask: TokenMask | None = None,
         inject: Token | None = None,
-        time: Tensor | None = None,
         log_decay: Tensor | None = None,
     ) -> tuple[Token, EncoderState]:
-        """Encode one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit.
-
-        With `position="time"`, `time` (b,) is when each item came.
-        """
+        """Encode one item per stream, (b, c); a stream whose mask is False keeps its state bit for bit."""
         if self._checks_items or mask is not None:
             check_token(x, self.config.width, mask)
         self._check_state(state)
-        if time is not None or self._wants_time:
-            self._check_time(time, x)
         if inject is not None:
             _check_inject(inject, x)
             inject = hide_padding(inject, mask)
@@ -163,9 +150,7 @@ class Encoder(nn.Module):
         if self.stem is not None:
             x, stem_state = self.stem.step(x, cast("ConvState", state.front[0]), mask=mask)
             front.append(stem_state)
-        if time is not None:
-            x = cast("Position", self.position).add_time(x, time, mask)
-        elif self.position is not None:
+        if self.position is not None:
             x, count = self.position.step(x, cast("PositionState", state.front[len(front)]), mask=mask)
             front.append(count)
         states = []
@@ -214,24 +199,6 @@ class Encoder(nn.Module):
                     f"do all that a Block does. Let the wrapper hand on the attributes of what it wraps, as "
                     f"torch.compile does, or put the Block itself back."
                 )
-
-    def _check_time(self, time: Tensor | None, x: Tensor) -> None:
-        if time is None:
-            if self._wants_time:
-                raise ConfigError(
-                    f"position='time' needs to know when items came: pass time= of shape "
-                    f"{tuple(x.shape[:-1])}, in a unit that makes a usual gap about 1. Where items have no "
-                    f"times, use position='sinusoid'."
-                )
-        elif not self._wants_time:
-            raise ConfigError(
-                f"time= is for position='time'; this encoder has position={self.config.position!r}."
-            )
-        elif time.shape != x.shape[:-1] or time.is_complex() or time.dtype == torch.bool:
-            raise ShapeError(
-                f"time must be {tuple(x.shape[:-1])}, a number per item; got {tuple(time.shape)} of "
-                f"{time.dtype}."
-            )
 
     def _check_state(self, state: EncoderState) -> None:
         if not isinstance(state, EncoderState):

@@ -7,7 +7,7 @@ autograd needs the slots as they were. Axes are `scaled_dot_product_attention`'s
 8,192 items its step is 1.6 times faster than over (b, slots, h, d).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -43,7 +43,7 @@ pytree.register_pytree_node(
 
 
 class KVCache(NamedTuple):
-    """Keys and values of all items so far, or of the latest ones under a window.
+    """Keys and values of all items so far.
 
     Streams of a batch may have seen different numbers of items (where masks held some back): stream i has its
     items in slots 0 to lengths[i]; what stands in later slots means nothing.
@@ -53,19 +53,32 @@ class KVCache(NamedTuple):
     values: Tensor  # (b, h, slots, d)
     length: int  # slots filled by the longest stream
     lengths: Tensor | None  # (b,) int64 where streams may differ; None: all have `length`
-    window: int | None  # how many latest items will be asked for; None: all
     write: int  # the last write that this cache knows of
     writes: WriteCount  # all writes to its buffers; more than `write` if another branch was continued
 
     @classmethod
-    def of(
-        cls, keys: Tensor, values: Tensor, lengths: Tensor | None = None, *, window: int | None = None
-    ) -> "KVCache":
+    def of(cls, keys: Tensor, values: Tensor, lengths: Tensor | None = None) -> "KVCache":
         """Wrap keys and values (b, h, t, d), of which stream i has the first lengths[i]."""
         length = keys.shape[2]
         if lengths is not None:
             length, lengths = _longest(lengths, length)
-        return cls(keys, values, length, lengths, window, NOT_OURS, WriteCount())
+        return cls(keys, values, length, lengths, NOT_OURS, WriteCount())
+
+    @staticmethod
+    def cat(caches: "Sequence[KVCache]") -> "KVCache":
+        """Return one cache of the streams of all, in order."""
+        length = max(cache.length for cache in caches)
+        keys, values = (
+            torch.cat(
+                [F.pad(part[:, :, : cache.length], (0, 0, 0, length - cache.length)) for cache, part in parts]
+            )
+            for parts in ([(c, c.keys) for c in caches], [(c, c.values) for c in caches])
+        )
+        return KVCache.of(keys, values, torch.cat([cache.ends for cache in caches]))
+
+    def reset(self, streams: Tensor) -> "KVCache":
+        """Return the cache without the items of some streams, (b,) bool; in its own memory once continued."""
+        return KVCache.of(self.keys, self.values, self.ends.masked_fill(streams, 0))
 
     @property
     def nbytes(self) -> int:
@@ -95,16 +108,14 @@ class KVCache(NamedTuple):
     def reserve(self, num_items: int, query: Tensor | None = None) -> "KVCache":
         """Return this cache with room for more items, writable; autograd copies anyway and needs none."""
         if self._needs_autograd(query):
-            return self._latest()
+            return self
         capacity = self.keys.shape[2]
         is_newest = self.write == self.writes.number
         if is_newest and _is_writable(self.keys) and self.length + num_items <= capacity:
             return self
-        kept = self._latest()
-        grown = 2 * capacity if self.window is None else min(2 * capacity, 2 * self.window)
-        capacity = max(SMALLEST_CAPACITY, grown, kept.length + num_items)
-        keys, values = (_grow(part[:, :, : kept.length], capacity) for part in (kept.keys, kept.values))
-        return KVCache(keys, values, kept.length, kept.lengths, self.window, 0, WriteCount())
+        capacity = max(SMALLEST_CAPACITY, 2 * capacity, self.length + num_items)
+        keys, values = (_grow(part[:, :, : self.length], capacity) for part in (self.keys, self.values))
+        return KVCache(keys, values, self.length, self.lengths, 0, WriteCount())
 
     def append(
         self, keys: Tensor, values: Tensor, counts: Tensor | None = None, *, query: Tensor | None = None
@@ -115,7 +126,7 @@ class KVCache(NamedTuple):
         if self.lengths is None and counts is None:
             if self._needs_autograd(query, keys, values):
                 old_keys, old_values = self.keys[:, :, : self.length], self.values[:, :, : self.length]
-                return self._fresh(torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2), None)
+                return KVCache.of(torch.cat([old_keys, keys], 2), torch.cat([old_values, values], 2))
             stop = self.length + num_items
             self.keys[:, :, self.length : stop] = keys
             self.values[:, :, self.length : stop] = values
@@ -133,7 +144,7 @@ class KVCache(NamedTuple):
                 F.pad(self.keys, padding).scatter(2, index, keys),
                 F.pad(self.values, padding).scatter(2, index, values),
             )
-            return KVCache(*grown, length, even_lengths, self.window, NOT_OURS, WriteCount())
+            return KVCache(*grown, length, even_lengths, NOT_OURS, WriteCount())
         self.keys.scatter_(2, index, keys)
         self.values.scatter_(2, index, values)
         self.writes.number += 1
@@ -148,17 +159,16 @@ class KVCache(NamedTuple):
         length = self.length
         if lengths is not None:
             length, lengths = _longest(lengths, length)
-        return KVCache(keys, values, length, lengths, self.window, 0, WriteCount())
+        return KVCache(keys, values, length, lengths, 0, WriteCount())
 
     def parts(self) -> dict[str, Tensor]:
         """Return what a saved cache consists of: what will be asked for, and 0 behind a stream's end."""
-        kept = self._latest()
-        is_filled = torch.arange(kept.length, device=kept.keys.device) < kept.ends.unsqueeze(1)
+        is_filled = torch.arange(self.length, device=self.keys.device) < self.ends.unsqueeze(1)
         keys, values = (
-            part[:, :, : kept.length].masked_fill(~is_filled[:, None, :, None], 0.0)
-            for part in (kept.keys, kept.values)
+            part[:, :, : self.length].masked_fill(~is_filled[:, None, :, None], 0.0)
+            for part in (self.keys, self.values)
         )
-        return {"keys": keys, "values": values, "lengths": kept.ends}
+        return {"keys": keys, "values": values, "lengths": self.ends}
 
     def from_parts(self, parts: dict[str, Tensor]) -> "KVCache":
         """Rebuild a cache from its parts, this one being an example of what fits the model."""
@@ -169,26 +179,7 @@ class KVCache(NamedTuple):
                 f"the saved cache has keys {tuple(keys.shape)} and values {tuple(values.shape)}; this model "
                 f"needs (b, {expected[0]}, slots, {expected[1]}). It was saved by another model."
             )
-        return self._fresh(keys, values, lengths)
-
-    def _fresh(self, keys: Tensor, values: Tensor, lengths: Tensor | None) -> "KVCache":
-        return KVCache.of(keys, values, lengths, window=self.window)
-
-    def _latest(self) -> "KVCache":
-        """Drop the slots that no window reaches any more."""
-        window = self.window
-        if window is None or self.length <= window:
-            return self
-        if self.lengths is None:
-            first = self.length - window
-            return self._fresh(
-                self.keys[:, :, first : self.length], self.values[:, :, first : self.length], None
-            )
-        first_slots = (self.lengths - window).clamp(min=0)
-        slots = first_slots.unsqueeze(1) + torch.arange(window, device=self.keys.device)
-        index = slots[:, None, :, None].expand(-1, self.keys.shape[1], -1, self.keys.shape[3])
-        gathered = (self.keys.gather(2, index), self.values.gather(2, index))
-        return self._fresh(*gathered, self.lengths - first_slots)
+        return KVCache.of(keys, values, lengths)
 
     def _needs_autograd(self, *others: Tensor | None) -> bool:
         if not torch.is_grad_enabled():

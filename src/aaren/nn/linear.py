@@ -43,7 +43,6 @@ class LinearAttention(PlainMixer[MatrixState]):
         width: c.
         num_heads: h; must divide width.
         qkv_bias: whether queries, keys and values have biases.
-        out_bias: whether W_o has one.
         dropout: on the result, before W_o, while training.
         device: where the parameters are made.
         dtype: what they are made of.
@@ -63,7 +62,6 @@ class LinearAttention(PlainMixer[MatrixState]):
         num_heads: int,
         *,
         qkv_bias: bool = True,
-        out_bias: bool = True,
         dropout: float = 0.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -77,7 +75,7 @@ class LinearAttention(PlainMixer[MatrixState]):
         self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(width, width, device=device, dtype=dtype)
         if self.is_gated:
             self.gate_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
 

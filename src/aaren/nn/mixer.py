@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from aaren.errors import ConfigError, require_at_least
+from aaren.errors import ConfigError
 from aaren.nn.checks import (
     check_sequence,
     check_token,
@@ -24,6 +24,7 @@ from aaren.nn.checks import (
     refuse_dynamic_length,
     require_divides,
     require_probability,
+    require_size,
 )
 from aaren.nn.dropout import drop
 from aaren.nn.state import hash_weights, tensors_of
@@ -91,7 +92,6 @@ class ProjectedAttention(Mixer[StateT]):
         num_heads: int,
         *,
         qkv_bias: bool,
-        out_bias: bool,
         dropout: float,
         dropout_on: str,
         device: torch.device | str | None,
@@ -110,7 +110,7 @@ class ProjectedAttention(Mixer[StateT]):
         self.q_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.k_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
         self.v_proj = nn.Linear(width, width, bias=qkv_bias, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(width, width, bias=out_bias, device=device, dtype=dtype)
+        self.out_proj = nn.Linear(width, width, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Draw all parameters again, as the constructor does."""
@@ -143,11 +143,11 @@ class PlainMixer(Mixer[StateT]):
     has_loop = True  # whether it goes through time in a loop, which torch.export unrolls
 
     def __init__(self, width: int, dropout: float) -> None:
+        require_size("width", width)
+        require_probability("dropout", dropout)
         super().__init__()
         self.width = width
         self.dropout = dropout
-        require_at_least(self, width=1)
-        require_probability("dropout", dropout)
 
     def extra_repr(self) -> str:
         return f"width={self.width}, dropout={self.dropout}"

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aaren.errors import ConfigError
 from aaren.nn.checks import check_sequence, check_token, hide_padding, refuse_decay
 from aaren.nn.dropout import attend_with_dropout
 from aaren.nn.kv_cache import KVCache
@@ -24,11 +23,8 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         width: c, of the tokens that come in and go out.
         num_heads: h; must divide width.
         qkv_bias: whether W_q, W_k and W_v have biases.
-        out_bias: whether W_o has one.
         dropout: p, while training.
         dropout_on: "weights", after the softmax, or "output", before W_o.
-        window: attend to this many latest items only (the item itself included); the cache then stays
-            bounded.
         device: where the parameters are made.
         dtype: what they are made of.
 
@@ -45,31 +41,20 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         num_heads: int,
         *,
         qkv_bias: bool = True,
-        out_bias: bool = True,
         dropout: float = 0.0,
         dropout_on: str = "weights",
-        window: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if window is not None and window < 1:
-            raise ConfigError(
-                f"window must be at least 1, the item itself; got {window}. For no limit, leave it out."
-            )
         super().__init__(
             width,
             num_heads,
             qkv_bias=qkv_bias,
-            out_bias=out_bias,
             dropout=dropout,
             dropout_on=dropout_on,
             device=device,
             dtype=dtype,
         )
-        self.window = window
-
-    def extra_repr(self) -> str:
-        return super().extra_repr() + ("" if self.window is None else f", window={self.window}")
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -78,7 +63,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         shape = (batch_size, self.num_heads, 0, self.head_width)
         weight = any_weight(self)
         keys = torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device)
-        return KVCache.of(keys, torch.empty_like(keys), window=self.window)
+        return KVCache.of(keys, torch.empty_like(keys))
 
     def forward(
         self,
@@ -102,7 +87,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
             KVCache.check(state, x.shape[0], self.num_heads, self.head_width)
         x = hide_padding(x, mask)
         query, keys, values = (self._split(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        if state is None and self.window is None and (mask is None or is_right_padded(mask)):
+        if state is None and (mask is None or is_right_padded(mask)):
             outputs = self._attend(query, keys, values, is_causal=True)
             if mask is None:
                 return self._finish(outputs), KVCache.of(keys, values)
@@ -158,8 +143,7 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
         cache = state.reserve(1, query).append(keys, values, query=query)
         stop = cache.length
         if cache.lengths is None:
-            start = 0 if self.window is None else max(0, stop - self.window)
-            outputs = self._attend(query, cache.keys[:, :, start:stop], cache.values[:, :, start:stop])
+            outputs = self._attend(query, cache.keys[:, :, :stop], cache.values[:, :, :stop])
         else:
             visible = self._visible(cache.lengths.unsqueeze(1), stop)
             outputs = self._attend(query, cache.keys[:, :, :stop], cache.values[:, :, :stop], visible)
@@ -171,19 +155,15 @@ class SoftmaxAttention(ProjectedAttention[KVCache]):
 
     def fingerprint(self) -> str:
         """Return a name of these weights and of how they are used."""
-        return f"{self.num_heads}:{self.window}:{super().fingerprint()}"
+        return f"{self.num_heads}:{super().fingerprint()}"
 
     def _split(self, x: Activations) -> Tensor:
         """(b, t, c) to (b, h, t, d), the attention operator's axes; a view."""
         return x.view(*x.shape[:2], self.num_heads, self.head_width).transpose(1, 2)
 
     def _visible(self, ends: Tensor, num_slots: int) -> Tensor:
-        """Return which slots each item sees, (b, 1, t, slots): before its end, and within the window."""
-        slots = torch.arange(num_slots, device=ends.device)
-        visible = slots < ends.unsqueeze(-1)
-        if self.window is not None:
-            visible &= slots >= ends.unsqueeze(-1) - self.window
-        return visible.unsqueeze(1)
+        """Return which slots each item sees, (b, 1, t, slots): those before its end."""
+        return (torch.arange(num_slots, device=ends.device) < ends.unsqueeze(-1)).unsqueeze(1)
 
     def _attend(
         self,

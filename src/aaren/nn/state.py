@@ -77,6 +77,20 @@ class State:
         """Return the states of some streams, in the order given; an index may come twice, as a branch."""
         return select(self, streams)
 
+    @classmethod
+    def cat(cls, states: Sequence[Self]) -> Self:
+        """Return the states of all streams of several states, in order."""
+        return cat(states)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of streams; `len` counts the fields of the NamedTuple."""
+        return batch_size(self)
+
+    def reset(self, streams: Tensor, initial: Self) -> Self:
+        """Return the state with some streams, (b,) bool, at their beginning, `model.init_state(1)`."""
+        return reset(self, streams, initial)
+
 
 class _EncoderParts(NamedTuple):
     layers: tuple[tuple[object, ...], ...]
@@ -121,6 +135,60 @@ def select(state: TreeT, streams: Sequence[int] | Tensor) -> TreeT:
         return tensor[chosen]
 
     return map_tensors(pick, state)
+
+
+def cat(states: Sequence[TreeT]) -> TreeT:
+    """Return the states of all streams of several states of one model, in order.
+
+    >>> whole = cat([ScanState.empty((2, 4), 8), ScanState.empty((1, 4), 8)])
+    >>> whole.w.shape, batch_size(whole)
+    (torch.Size([3, 4, 8]), 3)
+    """
+    if not states:
+        raise StateError("cat joins at least one state; got none. A state without streams: init_state(0).")
+    first = states[0]
+    if any(type(state) is not type(first) for state in states):
+        kinds = ", ".join(type(state).__name__ for state in states)
+        raise StateError(f"cat joins states of one model; got {kinds}.")
+    joined: object = first
+    if isinstance(first, Tensor):
+        tensors = cast("Sequence[Tensor]", states)
+        if len({(tensor.shape[1:], tensor.dtype) for tensor in tensors}) > 1:
+            shapes = ", ".join(f"{tuple(tensor.shape)} of {tensor.dtype}" for tensor in tensors)
+            raise StateError(f"cat joins states of one model; got parts {shapes}.")
+        joined = torch.cat(list(tensors))
+    elif isinstance(first, KVCache):
+        joined = KVCache.cat(cast("Sequence[KVCache]", states))
+    elif isinstance(first, tuple):
+        children = [cat(parts) for parts in zip(*cast("Sequence[tuple[object, ...]]", states), strict=True)]
+        joined = type(first)(*children) if hasattr(first, "_fields") else tuple(children)
+    return cast("TreeT", joined)
+
+
+def batch_size(state: object) -> int:
+    """Return how many streams a state is of."""
+    return next(tensor.shape[0] for _, tensor in _flatten(state, "") if tensor.ndim)
+
+
+def reset(state: TreeT, streams: Tensor, initial: TreeT) -> TreeT:
+    """Return the state with some streams at their beginning.
+
+    Args:
+        state: of b streams.
+        streams: (b,) bool, True: begins again.
+        initial: the state before the first item, of one stream or b: `model.init_state(1)`.
+    """
+    mixed: object = state
+    if isinstance(state, Tensor):
+        begun = cast("Tensor", initial)
+        mixed = torch.where(streams.view(-1, *[1] * (state.ndim - 1)), begun.to(state.dtype), state)
+    elif isinstance(state, KVCache):
+        mixed = state.reset(streams)
+    elif isinstance(state, tuple):
+        pairs = zip(state, cast("tuple[object, ...]", initial), strict=True)
+        children = [reset(part, streams, begun) for part, begun in pairs]
+        mixed = type(state)(*children) if hasattr(state, "_fields") else tuple(children)
+    return cast("TreeT", mixed)
 
 
 def convert(

@@ -11,7 +11,7 @@ reset     the same, reset every K steps: constant work, 1 to K steps of context 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aaren.errors import ConfigError, DataError, ShapeError, unknown_name
-from aaren.nn import KVCache
 from aaren.nn.checks import largest, wrong_kind
+from aaren.nn.state import reset
 from aaren.ops.tracing import is_traced, require
 from aaren.rl.model import DecisionModel, DecisionState, PolicyState, Steps, StepWindow
 from aaren.stream.engine import Request
@@ -30,7 +30,6 @@ from aaren.stream.session import Item, Session, largest_of, read_numbers
 CONTEXTS = ("window", "carried", "reset")
 Memory: TypeAlias = DecisionState | StepWindow
 Actions = NDArray[np.float32] | NDArray[np.int64] | int
-TreeT = TypeVar("TreeT")
 
 
 class PolicySession(Session[PolicyState]):
@@ -354,7 +353,7 @@ class CarriedContext(Context):
             if mask is not None:
                 is_due &= mask
             if is_traced() or bool(is_due.any()):
-                memory = _where(is_due, self.model.init_state(len(is_due)), memory)
+                memory = reset(memory, is_due, self.model.init_state(1))
         return self.model.step(step, memory, mask=mask)
 
     def record_actions(self, memory: Memory, actions: Tensor, mask: Tensor | None) -> DecisionState:
@@ -442,27 +441,6 @@ class WindowContext(Context):
 def _choose(mask: Tensor, chosen: Tensor, other: Tensor) -> Tensor:
     """Take each stream from one of two tensors."""
     return torch.where(mask.view(-1, *[1] * (chosen.ndim - 1)), chosen.to(other.dtype), other)
-
-
-def _where(mask: Tensor, empty: TreeT, state: TreeT) -> TreeT:
-    """Return the state with some streams reset."""
-    mixed: object
-    if isinstance(state, Tensor):
-        assert isinstance(empty, Tensor)
-        mixed = _choose(mask, empty, state)
-    elif isinstance(state, KVCache):
-        mixed = KVCache.of(  # in its own memory: the slots that become free are written to
-            state.keys[:, :, : state.length].clone(),
-            state.values[:, :, : state.length].clone(),
-            state.ends.masked_fill(mask, 0),
-            window=state.window,
-        )
-    else:
-        assert isinstance(state, tuple)
-        assert isinstance(empty, tuple)
-        parts = [_where(mask, new, old) for new, old in zip(empty, state, strict=True)]
-        mixed = type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    return mixed  # type: ignore[return-value]  # of the same kind as `state`
 
 
 class ObservationRows(RowPath):
