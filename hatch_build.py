@@ -304,7 +304,7 @@ def scan_once(library: Path) -> None:
             inputs = [(real * len(scores))(*scores), (real * len(values))(*values)]
             mask = (ctypes.c_uint8 * items)(*(k != hidden for k in range(items)))
             empty, final = [[doubles(heads), doubles(heads), doubles(heads * width)] for _ in range(2)]
-            results = [outputs, doubles(len(scores)), doubles(len(scores))]
+            results = [outputs, doubles(len(scores)), doubles(len(scores)), None]
             # The fields of forward_job in scan.c: one piece, no decay, empty initial states.
             rows = [0, 1, 0, items, heads, width, heads, scratch, len(scratch), 0]
             fields: list[Any] = [*rows, *inputs, mask, None, *empty, *final, *results]

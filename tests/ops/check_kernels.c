@@ -68,6 +68,7 @@ static void compare(const char *what, int64_t at, double got, double want)
 /* L, g and f of one row by the definition. */
 typedef struct {
     double *gates, *forgets, *outputs; /* (items, heads[, width]) */
+    double *logs;                      /* (items, heads)  L; not hashed: logarithms are the C library's */
     double *sums, *reads;              /* (sequences, heads[, width])  L and w / u of the final states */
 } plain;
 
@@ -86,6 +87,11 @@ static void plain_forward(const forward_job *job, int64_t sequences, const state
             const double score = job->mask && !job->mask[k] ? -INFINITY : (double)job->scores[place];
             const double peak = kept > score ? kept : score;
             sum = peak == -INFINITY ? peak : peak + log(exp(kept - peak) + exp(score - peak));
+            to->logs[place] = sum;
+            if (!(job->logs[place] == sum || fabs(job->logs[place] - sum) <= TOLERANCE * (1.0 + fabs(sum)))) {
+                printf("log of case %lld: %.17g instead of %.17g\n", (long long)cases, job->logs[place], sum);
+                exit(1);
+            }
             to->gates[place] = sum == -INFINITY ? 0.0 : exp(score - sum);
             to->forgets[place] = sum == -INFINITY ? 0.0 : exp(kept - sum);
             for (int64_t j = 0; j < width; j++) {
@@ -110,7 +116,7 @@ static void compare_backward(const backward_job *job, const plain *truth, int64_
         for (int64_t k = start + length - 1; k >= start; k--) {
             const int64_t place = k * heads + head;
             double along_value = 0.0, along_previous = 0.0;
-            h *= kept;
+            h = h * kept - job->grad_logs[place];
             for (int64_t j = 0; j < width; j++) {
                 const double grad = (double)job->grad_outputs[place * width + j];
                 const double before = k > start ? truth->outputs[(place - heads) * width + j]
@@ -190,9 +196,10 @@ static void check_scan(int64_t length, int64_t sequences, int64_t heads, int64_t
     const states initial = drawn_states(rows, width, options & EMPTY), final = new_states(rows, width);
     forward_job forward = {.rows = layout, .scores = scores, .values = values, .mask = mask, .log_decay = log_decay,
                            .initial = initial, .final = final, .outputs = reals_of(places * width),
-                           .gates = numbers(places), .forgets = numbers(places)};
+                           .gates = numbers(places), .forgets = numbers(places), .logs = numbers(places)};
     NAME(scan_forward)(&forward);
-    plain truth = {numbers(places), numbers(places), numbers(places * width), numbers(rows), numbers(rows * width)};
+    plain truth = {numbers(places), numbers(places), numbers(places * width), numbers(places), numbers(rows),
+                   numbers(rows * width)};
     plain_forward(&forward, sequences, &initial, &truth);
     for (int64_t i = 0; i < places * width; i++)
         compare("outputs", i, (double)forward.outputs[i], truth.outputs[i]);
@@ -207,7 +214,8 @@ static void check_scan(int64_t length, int64_t sequences, int64_t heads, int64_t
     }
 
     backward_job backward = {.rows = layout, .grad_outputs = drawn(places * width, -1.0, 1.0),
-                             .grad_u = drawn_numbers(rows), .grad_w = drawn_numbers(rows * width), .final_u = final.u,
+                             .grad_u = drawn_numbers(rows), .grad_w = drawn_numbers(rows * width),
+                             .grad_logs = drawn_numbers(places), .final_u = final.u,
                              .u = initial.u, .w = initial.w, .values = values, .outputs = forward.outputs,
                              .gates = forward.gates, .forgets = forward.forgets, .grad_scores = reals_of(places),
                              .grad_values = reals_of(places * width),
@@ -218,9 +226,10 @@ static void check_scan(int64_t length, int64_t sequences, int64_t heads, int64_t
     if (options & EMPTY) { /* no gradients of the final states: as with zeros */
         memset((void *)backward.grad_u, 0, (size_t)rows * sizeof(double));
         memset((void *)backward.grad_w, 0, (size_t)(rows * width) * sizeof(double));
+        memset((void *)backward.grad_logs, 0, (size_t)places * sizeof(double));
         backward_job bare = backward;
         bare.rows.all.next = bare.rows.entered = backward.rows.all.next = backward.rows.entered = 0;
-        bare.grad_u = bare.grad_w = NULL;
+        bare.grad_u = bare.grad_w = bare.grad_logs = NULL;
         bare.grad_values = reals_of(places * width);
         NAME(scan_backward)(&backward);
         NAME(scan_backward)(&bare);
@@ -230,7 +239,7 @@ static void check_scan(int64_t length, int64_t sequences, int64_t heads, int64_t
         free(bare.grad_values);
     }
 
-    void *const used[] = {layout.scratch, scores, values, log_decay, mask, forward.outputs, forward.gates,
+    void *const used[] = {layout.scratch, forward.logs, truth.logs, (void *)backward.grad_logs, scores, values, log_decay, mask, forward.outputs, forward.gates,
                           forward.forgets, truth.gates, truth.forgets, truth.outputs, truth.sums, truth.reads,
                           (void *)backward.grad_outputs, (void *)backward.grad_u, (void *)backward.grad_w,
                           backward.grad_scores, backward.grad_values, backward.grad_log_decay};

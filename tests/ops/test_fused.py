@@ -67,17 +67,22 @@ def operator_arguments(variant: dict[str, bool]) -> tuple[Tensor | None, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
-def test_forward_operator_obeys_torch_library(variant):
-    torch.library.opcheck(torch.ops.aaren.prefix_attention.default, (*operator_arguments(variant), "fused"))
+@pytest.mark.parametrize("wants_logs", [False, True])
+def test_forward_operator_obeys_torch_library(variant, wants_logs):
+    torch.library.opcheck(
+        torch.ops.aaren.prefix_attention.default, (*operator_arguments(variant), "fused", wants_logs)
+    )
 
 
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[-1]], ids=str)
 def test_backward_operator_obeys_torch_library(variant):
     forward = [x if x is None else x.detach() for x in operator_arguments(variant)]
-    outputs, _, final_u, final_w, gates, forgets = torch.ops.aaren.prefix_attention(*forward, "fused")
-    grads = (torch.ones_like(outputs), torch.ones_like(final_u), torch.ones_like(final_w))
+    outputs, _, final_u, final_w, gates, forgets, logs = torch.ops.aaren.prefix_attention(
+        *forward, "fused", True
+    )
+    grads = tuple(torch.ones_like(part) for part in (outputs, final_u, final_w, logs))
     saved = (outputs, gates, forgets, final_u, "fused")
-    for given in (grads, (grads[0], None, None)):
+    for given in (grads, (grads[0], None, None, None)):
         torch.library.opcheck(torch.ops.aaren.prefix_attention_backward.default, (*given, *forward, *saved))
 
 

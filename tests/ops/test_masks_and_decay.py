@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aaren.errors import ShapeError
 from aaren.ops import ScanState, combine, decay, read, scan_attention, step, update
-from aaren.ops.dispatch import BACKENDS
+from aaren.ops.dispatch import BACKENDS, scan_with_logs
 from support.scan_cases import assert_same, make_case, visible
 
 WAYS = [*(name for name in BACKENDS if name != "triton"), "update", "step"]
@@ -120,6 +120,43 @@ def test_a_decay_of_minus_infinity_is_a_reset(way):
     assert_same([outputs[:, 8:], *visible(final)], [alone, *visible(alone_final)], tolerance=1e-11)
     for gradient in torch.autograd.grad(outputs.square().sum(), case.leaves(), materialize_grads=True):
         assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@pytest.mark.parametrize("variant", [{}, {"masked": True, "decaying": True, "carried": True}], ids=str)
+@pytest.mark.parametrize("length", [0, 1, 12, 70])
+def test_logs_are_those_of_the_sums_of_weights(backend, variant, length):
+    """L_k = logaddexp(L_{k-1} + log_decay_k, s_k), in value and gradient."""
+    case = make_case(length, length=length, **variant)
+    mask, rates, start = (case.options.get(name) for name in ("mask", "log_decay", "initial_state"))
+    total, expected = torch.full((2, 3), -math.inf, dtype=torch.float64), []
+    if start is not None:
+        total = torch.where(start.u == 0, -math.inf, start.m + torch.where(start.u == 0, 1.0, start.u).log())
+    for k in range(length):
+        is_real = torch.ones(2, 1) > 0 if mask is None else mask[:, k : k + 1]
+        rate = torch.zeros(2, 3) if rates is None else rates[:, k]
+        kept = torch.where(is_real & (rate == -math.inf), -math.inf, total + rate.clamp(min=-1e9))
+        new = torch.where(kept == -math.inf, case.scores[:, k], _logaddexp(kept, case.scores[:, k]))
+        total = torch.where(is_real, new, total)
+        expected.append(total)
+    expected = torch.stack(expected, dim=1) if expected else case.scores
+    outputs, _, logs = scan_with_logs(case.scores, case.values, backend=backend, **case.options)
+    torch.testing.assert_close(logs, expected, rtol=1e-9, atol=1e-9)
+    assert_same([outputs], [scan_attention(case.scores, case.values, **case.options)[0]], tolerance=1e-9)
+    leaves = [leaf for leaf in case.leaves() if leaf is not case.values]
+    weigh = torch.arange(1.0, logs.numel() + 1).sin().view_as(logs)
+    got, want = (
+        torch.autograd.grad(
+            (part * weigh).masked_fill(part == -math.inf, 0.0).sum(), leaves, materialize_grads=True
+        )
+        for part in (logs, expected)
+    )
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def _logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    return torch.logaddexp(torch.where(a == -math.inf, b, a), b)  # where a is -inf, what is not chosen
 
 
 @every_way

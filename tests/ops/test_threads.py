@@ -16,7 +16,7 @@ def count_items(state: ScanState, *, times: int) -> None:
     scores, values = torch.zeros(50, 10, 4), torch.ones(50, 10, 4, 1)
     outputs, gates, forgets = torch.empty_like(values), scores.double(), scores.double()
     for _ in range(times):
-        fused.forward(Items(scores, values), state, (outputs, *state, gates, forgets))
+        fused.forward(Items(scores, values), state, (outputs, *state, gates, forgets, None))
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def check_operators(case: Case, *, device: str) -> None:
     case = leaves(case, device)
     inputs = (case["scores"], case["values"], case["mask"], case["log_decay"])
     torch.library.opcheck(
-        torch.ops.aaren.prefix_attention.default, (*inputs, case["m"], case["u"], case["w"], "triton")
+        torch.ops.aaren.prefix_attention.default, (*inputs, case["m"], case["u"], case["w"], "triton", False)
     )
 
 

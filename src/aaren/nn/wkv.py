@@ -3,14 +3,8 @@
     p_k = wkv of all items up to k, each weighed e^{key}, and e^{-rate} less for every item that came after it
     y_k = W_o (sigmoid(r_k) * mean of p_{k-1} and v_k, where v_k weighs e^{key_k + bonus})
 
-p is `scan_attention` with log_decay = -rate. The mean joins a state, as a super-token, with the current item;
-all it needs beside the scan's outputs is how heavy the super-token is: log of the sum of its items' weights,
-
-    L_k = logaddexp(L_{k-1} + log_decay_k, s_k)
-
-by which `scan_attention` divides and which it does not return. Its derivative needs no new kernel: dL_k/ds_i
-is the attention weight of item i at position k, so a scan whose values are (zero-valued) tangents of the
-scores carries it.
+p is a scan with log_decay = -rate. The mean joins a state, as a super-token, with the current item: all that
+it needs beside the scan's outputs is the weight of the super-token, the sum of its items' weights.
 """
 
 from typing import NamedTuple
@@ -23,11 +17,10 @@ from aaren.errors import StateError
 from aaren.nn.checks import check_scan_state, wrong_kind
 from aaren.nn.dropout import drop
 from aaren.nn.mixer import PlainMixer
-from aaren.ops import ScanState, read, scan_attention, update
-from aaren.shapes import Activations, LogDecay, Mask, Scores, Token, TokenMask
-
-CHUNK = 64  # positions whose decays are summed up: short, so that sums stay small and exact
-LIGHTEST = -1e30  # stands for log 0; logcumsumexp of the lowest number would overflow
+from aaren.ops import ScanState, update
+from aaren.ops.dispatch import scan_with_logs
+from aaren.ops.state import as_token
+from aaren.shapes import Activations, Mask, Token, TokenMask
 
 
 class WKVState(NamedTuple):
@@ -102,14 +95,13 @@ class WKV(PlainMixer[WKVState]):
         before, last = _shift(x, state.last.to(x.dtype), mask)
         keys, values, gates = self._project(x, before)
         log_decay = (-self.log_rate.exp()).expand_as(keys)
-        if mask is not None:
-            log_decay = log_decay.masked_fill(~mask.unsqueeze(-1), 0.0)
-        means, sums = scan_attention(
+        means, sums, logs = scan_with_logs(
             keys, values.unsqueeze(-1), mask=mask, log_decay=log_decay, initial_state=state.sums
         )
-        means = torch.cat([read(state.sums).to(means.dtype).unsqueeze(1), means], dim=1).squeeze(-1)
-        weights = log_weights(keys, log_decay, mask, state.sums)
-        share = torch.sigmoid(keys + self.bonus - weights[:, :-1]).to(values.dtype)
+        log_weight, mean = as_token(state.sums)
+        means = torch.cat([mean.to(means.dtype).unsqueeze(1), means], dim=1).squeeze(-1)
+        logs = torch.cat([log_weight.to(logs.dtype).unsqueeze(1), logs], dim=1)
+        share = torch.sigmoid(keys + self.bonus - logs[:, :-1]).to(values.dtype)
         mixed = torch.lerp(means[:, :-1], values, share)
         if mask is not None:
             mixed = torch.where(mask.unsqueeze(-1), mixed, means[:, 1:])
@@ -118,14 +110,14 @@ class WKV(PlainMixer[WKVState]):
     def _run_item(self, x: Token, state: WKVState, mask: TokenMask | None) -> tuple[Token, WKVState]:
         is_real = None if mask is None else mask.unsqueeze(-1)
         keys, values, gates = self._project(x, state.last.to(x.dtype))
-        mean = read(state.sums).squeeze(-1).to(values.dtype)
-        share = torch.sigmoid(keys + self.bonus - log_weight(state.sums)).to(values.dtype)
+        log_weight, mean = as_token(state.sums)
+        mean = mean.squeeze(-1).to(values.dtype)
+        share = torch.sigmoid(keys + self.bonus - log_weight).to(values.dtype)
         mixed = torch.lerp(mean, values, share)
         decay = (-self.log_rate.exp()).expand_as(keys)
         last = x.to(state.last.dtype)
         if is_real is not None:
             mixed = torch.where(is_real, mixed, mean)
-            decay = decay.masked_fill(~is_real, 0.0)
             last = torch.where(is_real, last, state.last)
         sums = update(state.sums, keys, values.unsqueeze(-1), mask=is_real, log_decay=decay)
         return self._finish(mixed, gates), WKVState(sums, last)
@@ -153,58 +145,6 @@ class WKV(PlainMixer[WKVState]):
                 f"this layer needs a state whose latest input is {(batch_size, self.width)}; got "
                 f"{tuple(state.last.shape)}. Start again with init_state({batch_size})."
             )
-
-
-def log_weight(state: ScanState) -> Tensor:
-    """Return log of a state's weight, (b, h): the score of its super-token."""
-    is_empty = state.u == 0
-    return torch.where(is_empty, LIGHTEST, state.m + torch.where(is_empty, 1.0, state.u).log())
-
-
-def log_weights(scores: Scores, log_decay: LogDecay, mask: Mask | None, initial: ScanState) -> Tensor:
-    """Return log of the weight before the first item and after each, (b, t + 1, h), in float64.
-
-    Args:
-        scores: (b, t, h).
-        log_decay: (b, t, h), finite.
-        mask: (b, t) bool.
-        initial: the state before the first item.
-    """
-    scores, log_decay = scores.double(), log_decay.double()
-    first = log_weight(initial).double()
-    with torch.no_grad():
-        values = _running(scores, log_decay, mask, first)
-    decayed = log_decay.cumsum(1)
-    tangents, _ = scan_attention(
-        scores.detach(),
-        _tangent(scores - decayed).unsqueeze(-1),
-        mask=mask,
-        log_decay=log_decay.detach(),
-        initial_state=ScanState(
-            initial.m.detach().double(),
-            initial.u.detach().double(),
-            (initial.u.detach().double() * _tangent(first)).unsqueeze(-1),
-        ),
-    )
-    later = values + tangents.squeeze(-1) + _tangent(decayed)
-    return torch.cat([first.unsqueeze(1), later], dim=1)
-
-
-def _running(scores: Scores, log_decay: LogDecay, mask: Mask | None, first: Tensor) -> Tensor:
-    if mask is not None:
-        scores = scores.masked_fill(~mask.unsqueeze(-1), LIGHTEST)
-    found, carried = [], first
-    for start in range(0, scores.shape[1], CHUNK):
-        decayed = log_decay[:, start : start + CHUNK].cumsum(1)
-        items = torch.cat([carried.unsqueeze(1), scores[:, start : start + CHUNK] - decayed], dim=1)
-        found.append(items.logcumsumexp(dim=1)[:, 1:] + decayed)
-        carried = found[-1][:, -1]
-    return torch.cat(found, dim=1) if found else scores
-
-
-def _tangent(x: Tensor) -> Tensor:
-    """Return 0 with the derivative of x."""
-    return x - x.detach()
 
 
 def _shift(x: Activations, last: Token, mask: Mask | None) -> tuple[Activations, Token]:

@@ -15,7 +15,7 @@ from aaren.ops.state import Items, ScanState, check_floating
 
 def check_scan(items: Items, initial_state: ScanState | None) -> None:
     """Raise ShapeError or StateError unless all arguments of `scan_attention` fit together."""
-    scores, values, mask, log_decay = items
+    scores, values, mask, log_decay, _ = items
     if scores.ndim != 3:
         raise ShapeError(
             f"scores must be (b, t, h), one number per item and head; got {tuple(scores.shape)}. "

@@ -17,17 +17,17 @@ from torch import Tensor
 
 from aaren.ops.scans import ladner_fischer, prefix_states
 from aaren.ops.state import Items, ScanState, decay, is_transformed, may_read, read, settle_empty
-from aaren.shapes import Values
+from aaren.shapes import Scores, Values
 
 BLOCK_LENGTH = 64
 
 
-def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState, Scores | None]:
     """Attend to every prefix, BLOCK_LENGTH items at a time."""
-    scores, values, mask, log_decay = items
+    scores, values, mask, log_decay, wants_logs = items
     batch, length, heads, width = values.shape
     if length == 0:
-        return values, initial
+        return values, initial, scores.to(initial.m.dtype) if wants_logs else None
     dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
     is_real = scores != -torch.inf if mask is None else (scores != -torch.inf) & mask.unsqueeze(-1)
     # Scores of 1e4 with decay added would lose three digits in float32; their differences lose none.
@@ -59,7 +59,12 @@ def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     outputs = outputs + carried.w * (carried_u.unsqueeze(-1) * inverse).to(dtype)
     outputs = outputs + torch.where(u == 0, 0.0, centre)  # (b, n, h, c, d)
     outputs = outputs.transpose(2, 3).reshape(batch, outputs.shape[1] * BLOCK_LENGTH, heads, width)
-    return outputs[:, :length], ScanState(*(part[:, -1] for part in before))
+    logs = None
+    if wants_logs:
+        safe = torch.where(u == 0, 1.0, u).squeeze(-1)
+        logs = torch.where(u.squeeze(-1) == 0, -torch.inf, m + safe.log())  # (b, n, h, c)
+        logs = logs.transpose(2, 3).flatten(1, 2)[:, :length]
+    return outputs[:, :length], ScanState(*(part[:, -1] for part in before)), logs
 
 
 def _in_blocks(items: Tensor) -> Tensor:

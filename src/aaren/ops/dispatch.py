@@ -75,7 +75,35 @@ def scan_attention(
     >>> outputs.flatten()  # equal scores: the running mean
     tensor([1., 2., 4.])
     """
-    items = Items(scores, values, mask, log_decay)
+    return _scan(Items(scores, values, mask, log_decay), initial_state, backend)[:2]
+
+
+def scan_with_logs(
+    scores: Scores,
+    values: Values,
+    *,
+    mask: Mask | None = None,
+    log_decay: LogDecay | None = None,
+    initial_state: ScanState | None = None,
+    backend: str = "auto",
+) -> tuple[Values, ScanState, Scores]:
+    """Attend to every prefix, and also return log of the sum of its weights, (b, t, h), -inf if it is empty.
+
+    >>> import torch
+    >>> _, _, logs = scan_with_logs(torch.zeros(1, 3, 1), torch.ones(1, 3, 1, 1))
+    >>> logs.exp().flatten()  # so many items
+    tensor([1., 2., 3.], dtype=torch.float64)
+    """
+    outputs, final, logs = _scan(Items(scores, values, mask, log_decay, True), initial_state, backend)
+    assert logs is not None
+    return outputs, final, logs
+
+
+def _scan(
+    items: Items, initial_state: ScanState | None, backend: str
+) -> tuple[Values, ScanState, Scores | None]:
+    """Check the arguments, choose the backend and settle all dtypes."""
+    values, mask, log_decay = items.values, items.mask, items.log_decay
     check_scan(items, initial_state)
     if log_decay is not None:
         hidden = None if mask is None else ~mask.unsqueeze(-1)
@@ -84,6 +112,8 @@ def scan_attention(
         backend = choose_backend(values.device.type)
     if backend not in BACKENDS:
         raise unknown_name("backend", str(backend), [*BACKENDS, "auto"])
+    if backend == "triton" and items.wants_logs:  # which its kernels do not return
+        backend = "chunked"
     if backend in ENGINES and is_transformed():
         raise ConfigError(
             f"backend={backend!r} knows neither torch.func nor forward-mode differentiation: all it has is a "
@@ -99,9 +129,9 @@ def scan_attention(
     else:
         initial = settle_empty(initial_state.to(default_state_dtype(values.device)))
     with full_precision(values.device.type):  # scores are exponents
-        outputs, final = BACKENDS[backend](items, initial)
+        outputs, final, logs = BACKENDS[backend](items, initial)
     outputs = outputs if outputs.dtype == values.dtype else outputs.to(values.dtype)
-    return outputs, final if initial_state is None else final.to(initial_state.m.dtype)
+    return outputs, final if initial_state is None else final.to(initial_state.m.dtype), logs
 
 
 def choose_backend(device_type: str) -> str:

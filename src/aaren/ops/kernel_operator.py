@@ -16,7 +16,7 @@ from aaren.ops.cpu import fused
 from aaren.ops.cpu.memory import uninitialised
 from aaren.ops.state import Items, Scan, ScanState
 from aaren.ops.triton import scan as triton_scan
-from aaren.shapes import Values
+from aaren.shapes import Scores, Values
 
 Tensors: TypeAlias = tuple[Any, ...]  # Any: tensors, or None where something was not given
 
@@ -28,29 +28,29 @@ ENGINES: dict[str, ModuleType] = {"fused": fused, "triton": triton_scan}
 # gradients of what was not given are empty tensors.
 _INPUTS = "Tensor scores, Tensor values, Tensor? mask, Tensor? log_decay, Tensor m, Tensor u, Tensor w"
 _SAVED = "Tensor outputs, Tensor gates, Tensor forgets, Tensor final_u"
-_SIX = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+_SIX = "Tensor, Tensor, Tensor, Tensor, Tensor, Tensor"
 
 
 def scan_with(engine: str) -> Scan:
     """Return the backend of an engine."""
 
-    def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
-        scores, values, mask, log_decay = items
+    def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState, Scores | None]:
+        scores, values, mask, log_decay, wants_logs = items
         dtype = torch.promote_types(torch.promote_types(scores.dtype, values.dtype), torch.float32)
         if not scores.dtype == values.dtype == dtype:
             scores, values = scores.to(dtype), values.to(dtype)
         if log_decay is not None:
             log_decay = log_decay.to(dtype)
-        inputs = (scores, values, mask, log_decay, *initial, engine)
-        outputs, *final = torch.ops.aaren.prefix_attention(*inputs)[:4]
-        return outputs, ScanState(*final)
+        inputs = (scores, values, mask, log_decay, *initial, engine, wants_logs)
+        outputs, m, u, w, _, _, logs = torch.ops.aaren.prefix_attention(*inputs)
+        return outputs, ScanState(m, u, w), logs if wants_logs else None
 
     return scan
 
 
 def prefix_attention(*inputs: Any) -> Tensors:
-    """Return outputs, the final m, u, w, and the gates and forgets that the backward pass reads."""
-    *tensors, engine = inputs
+    """Return outputs, the final m, u, w, the gates and forgets that the backward pass reads, and the logs."""
+    *tensors, engine, _ = inputs
     results = _empty_results(*inputs)
     ENGINES[engine].forward(*_arrange(tensors), results)
     return results
@@ -58,7 +58,7 @@ def prefix_attention(*inputs: Any) -> Tensors:
 
 def prefix_attention_backward(*inputs: Any) -> Tensors:
     """Return the gradients of scores, values, log_decay, m, u, w."""
-    grads, tensors, saved, engine = inputs[:3], inputs[3:10], inputs[10:14], inputs[14]
+    grads, tensors, saved, engine = inputs[:4], inputs[4:11], inputs[11:15], inputs[15]
     grads = tuple(None if x is None else x.contiguous() for x in grads)
     results = _empty_gradients(*inputs)
     ENGINES[engine].backward(grads, *_arrange(tensors), saved, results)
@@ -71,13 +71,14 @@ def _arrange(tensors: Sequence[Any]) -> tuple[Items, ScanState]:
 
 
 def _empty_results(*inputs: Any) -> Tensors:
-    scores, values, _, _, *state, _ = inputs
+    scores, values, _, _, *state, _, wants_logs = inputs
     gates, forgets = (_empty_like(scores, dtype=torch.float64) for _ in range(2))
-    return uninitialised(values), *map(_empty_like, state), gates, forgets
+    logs = _empty_like(gates) if wants_logs else None
+    return uninitialised(values), *map(_empty_like, state), gates, forgets, logs
 
 
 def _empty_gradients(*inputs: Any) -> Tensors:
-    scores, values, _, log_decay, *state = inputs[3:10]
+    scores, values, _, log_decay, *state = inputs[4:11]
     of_decay = None if log_decay is None else _empty_like(log_decay)
     return _empty_like(scores), uninitialised(values), of_decay, *map(_empty_like, state)
 
@@ -87,31 +88,32 @@ def _empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def _save(ctx: Any, inputs: Tensors, output: Tensors) -> None:  # Any: torch's own types
-    outputs, _, final_u, _, gates, forgets = output
-    *tensors, ctx.engine = inputs
+    outputs, _, final_u, _, gates, forgets, _ = output
+    *tensors, ctx.engine, _ = inputs
     ctx.set_materialize_grads(False)  # spares zeros for all that was not used
     ctx.mark_non_differentiable(output[1])  # m is a normaliser, not a quantity
     ctx.save_for_backward(*tensors, outputs, gates, forgets, final_u)
 
 
 def _differentiate(ctx: Any, *of_results: Tensor | None) -> Tensors:
-    grad_outputs, _, grad_u, grad_w = of_results[:4]  # gates and forgets never leave the operators
+    # Gates and forgets never leave the operators.
+    grad_outputs, _, grad_u, grad_w, _, _, grad_logs = of_results
     saved = ctx.saved_tensors
-    grads = (torch.zeros_like(saved[1]) if grad_outputs is None else grad_outputs, grad_u, grad_w)
+    grads = (torch.zeros_like(saved[1]) if grad_outputs is None else grad_outputs, grad_u, grad_w, grad_logs)
     if torch.is_grad_enabled():
-        return *_differentiate_plainly(grads, saved[:7]), None
+        return *_differentiate_plainly(grads, saved[:7]), None, None
     gradients = torch.ops.aaren.prefix_attention_backward(*grads, *saved, ctx.engine)
     of_scores, of_values, of_decay, *of_state = gradients
-    return of_scores, of_values, None, None if saved[3] is None else of_decay, *of_state, None
+    return of_scores, of_values, None, None if saved[3] is None else of_decay, *of_state, None, None
 
 
 def _differentiate_plainly(grads: Tensors, inputs: Sequence[Any]) -> Iterator[Tensor | None]:
     """Return gradients of the inputs that can be differentiated again: those of `chunked`."""
     # Views: where one tensor was given twice, each place has a gradient of its own.
     inputs = [x.view_as(x) if x is not None and x.requires_grad else x for x in inputs]
-    outputs, final = chunked.scan(Items(*inputs[:4]), ScanState(*inputs[4:]))
-    results = (outputs.to(inputs[1].dtype), final.u, final.w)
-    varying = [k for k in range(3) if results[k].requires_grad and grads[k] is not None]
+    outputs, final, logs = chunked.scan(Items(*inputs[:4], True), ScanState(*inputs[4:]))
+    results = (outputs.to(inputs[1].dtype), final.u, final.w, logs)
+    varying = [k for k in range(4) if results[k].requires_grad and grads[k] is not None]
     found = iter(
         torch.autograd.grad(
             [results[k] for k in varying],
@@ -136,7 +138,9 @@ def _define(function: Any, fake: Any, schema: str) -> None:
     torch.library.register_fake(name, without_none(fake))
 
 
-_define(prefix_attention, _empty_results, f"({_INPUTS}, str engine) -> {_SIX}")
-_GRADS = "Tensor grad_outputs, Tensor? grad_u, Tensor? grad_w"
-_define(prefix_attention_backward, _empty_gradients, f"({_GRADS}, {_INPUTS}, {_SAVED}, str engine) -> {_SIX}")
+_define(prefix_attention, _empty_results, f"({_INPUTS}, str engine, bool wants_logs) -> ({_SIX}, Tensor)")
+_GRADS = "Tensor grad_outputs, Tensor? grad_u, Tensor? grad_w, Tensor? grad_logs"
+_define(
+    prefix_attention_backward, _empty_gradients, f"({_GRADS}, {_INPUTS}, {_SAVED}, str engine) -> ({_SIX})"
+)
 torch.library.register_autograd("aaren::prefix_attention", _differentiate, setup_context=_save)

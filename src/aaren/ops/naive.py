@@ -9,9 +9,9 @@ from aaren.ops.state import Items, ScanState, as_token, read
 from aaren.shapes import Scores, Values
 
 
-def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState, Scores | None]:
     """Attend to every prefix of (b, t, h, d) items that follow an initial state."""
-    scores, values, mask, log_decay = items
+    scores, values, mask, log_decay, wants_logs = items
     scores, values = scores.double(), values.double()
     if mask is not None:
         scores = torch.where(mask.unsqueeze(-1), scores, -torch.inf)
@@ -22,7 +22,7 @@ def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
     scores = torch.cat([first_score.unsqueeze(1), scores], dim=1)
     values = torch.cat([first_value.unsqueeze(1), values], dim=1)
 
-    outputs = []
+    outputs, logs = [], [scores[:, :0]]
     final = initial
     age = torch.zeros_like(first_score).unsqueeze(1)  # (b, k, h): each item's total decay so far
     for k in range(1, scores.shape[1]):
@@ -34,7 +34,9 @@ def scan(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
         logits = torch.where(is_remembered, scores[:, : k + 1] + age, -torch.inf)
         final = _attend_to_all(logits, values[:, : k + 1])
         outputs.append(read(final))
-    return (torch.stack(outputs, dim=1) if outputs else values[:, 1:]), final
+        logs.append(as_token(final)[0].unsqueeze(1))
+    means = torch.stack(outputs, dim=1) if outputs else values[:, 1:]
+    return means, final, torch.cat(logs, dim=1) if wants_logs else None
 
 
 def _attend_to_all(logits: Scores, values: Values) -> ScanState:

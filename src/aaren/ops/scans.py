@@ -16,34 +16,39 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from aaren.ops.state import Items, ScanState, decay, join, leaf, read, update
-from aaren.shapes import LogDecay, Values
+from aaren.ops.state import Items, ScanState, as_token, decay, join, leaf, read, update
+from aaren.shapes import LogDecay, Scores, Values
 
 Elements: TypeAlias = tuple[Tensor, ...]  # each (b, t, ...)
 Operator: TypeAlias = Callable[[Elements, Elements], Elements]
 PrefixScan: TypeAlias = Callable[[Operator, Elements], Elements]
 
 
-def scan_recurrent(items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+def scan_recurrent(items: Items, initial: ScanState) -> tuple[Values, ScanState, Scores | None]:
     """Attend to every prefix item by item, in constant memory beside the outputs."""
-    scores, values, mask, log_decay = items
+    scores, values, mask, log_decay, wants_logs = items
     state, outputs, length = initial, [], scores.shape[1]
+    logs = [initial.m.unsqueeze(1)[:, :0]]
     # unbind, not indexing: its backward stacks once, where every x[:, k] would add a whole tensor of zeros.
     masks = (None,) * length if mask is None else mask.unsqueeze(-1).unbind(1)
     decays = (None,) * length if log_decay is None else log_decay.unbind(1)
     for score, value, is_real, rate in zip(scores.unbind(1), values.unbind(1), masks, decays, strict=True):
         state = update(state, score, value, mask=is_real, log_decay=rate)
         outputs.append(read(state).to(value.dtype))
-    return (torch.stack(outputs, dim=1) if outputs else values), state
+        if wants_logs:
+            logs.append(as_token(state)[0].unsqueeze(1))
+    means = torch.stack(outputs, dim=1) if outputs else values
+    return means, state, torch.cat(logs, dim=1) if wants_logs else None
 
 
-def scan(algorithm: PrefixScan, items: Items, initial: ScanState) -> tuple[Values, ScanState]:
+def scan(algorithm: PrefixScan, items: Items, initial: ScanState) -> tuple[Values, ScanState, Scores | None]:
     """Attend to every prefix by a parallel tree, `hillis_steele` or `ladner_fischer`."""
     mask = None if items.mask is None else items.mask.unsqueeze(-1)
     leaves = leaf(items.scores.to(initial.m.dtype), items.values, mask)
     states = prefix_states(algorithm, initial, leaves, items.log_decay)
     final = ScanState(*(part[:, -1] for part in states))
-    return read(ScanState(*(part[:, 1:] for part in states))), final
+    prefixes = ScanState(*(part[:, 1:] for part in states))
+    return read(prefixes), final, as_token(prefixes)[0] if items.wants_logs else None
 
 
 def prefix_states(

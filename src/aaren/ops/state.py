@@ -82,10 +82,12 @@ class Items(NamedTuple):
     values: Values
     mask: Mask | None = None
     log_decay: LogDecay | None = None
+    wants_logs: bool = False
 
 
-# A backend: from items and the state before them to outputs and the final state.
-Scan: TypeAlias = Callable[[Items, ScanState], tuple[Values, ScanState]]
+# A backend: from items and the state before them to outputs, the final state and, if wanted, the logarithm of
+# every prefix's sum of weights, (b, t, h), -inf where it is empty, in the dtype of the state.
+Scan: TypeAlias = Callable[[Items, ScanState], tuple[Values, ScanState, Scores | None]]
 
 
 def settle_targets(
@@ -125,8 +127,11 @@ def leaf(score: Tensor, value: Tensor, mask: Tensor | None = None) -> ScanState:
     return ScanState(m, is_real.to(score.dtype), w)
 
 
-def combine(a: ScanState, b: ScanState) -> ScanState:
+def combine(a: ScanState, b: ScanState, *, log_decay: Tensor | None = None) -> ScanState:
     """Join the states of two disjoint sets of items into the state of their union, stream by stream.
+
+    Where items decay, b must be of the later items, and `log_decay` (..., h) the sum of their decays, which
+    a is weighed down by: no state holds it.
 
     >>> a = leaf(torch.tensor([0.0]), torch.tensor([[1.0]]))
     >>> b = leaf(torch.tensor([0.0]), torch.tensor([[3.0]]))
@@ -139,6 +144,8 @@ def combine(a: ScanState, b: ScanState) -> ScanState:
             f"states are combined stream by stream, so all parts must have equal shapes; got m, u, w of "
             f"{shapes[0]} and {shapes[1]}. Expand one of them, or select streams."
         )
+    if log_decay is not None:
+        a = decay(a, settle_decay(log_decay, None))
     return join(settle_empty(a), settle_empty(b))
 
 

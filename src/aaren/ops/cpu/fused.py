@@ -18,10 +18,11 @@ LINE_BYTES = 64  # of a cache
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
 
 
-def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
+def forward(items: Items, initial: ScanState, results: Sequence[Tensor | None]) -> None:
     """Scan forward in time; see `kernel_operator`."""
-    outputs, *final, gates, forgets = results
-    _run("scan_forward", outputs, (*items, *initial, *final, outputs, gates, forgets))
+    outputs, *final, gates, forgets, logs = results
+    tensors = (items.scores, items.values, items.mask, items.log_decay, *initial, *final)
+    _run("scan_forward", outputs, (*tensors, outputs, gates, forgets, logs))
 
 
 def backward(

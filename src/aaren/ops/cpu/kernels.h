@@ -7,8 +7,7 @@
  * Same bits: all sums are written in the order in which they are made, the same for vectors of 32 and of 64 bytes,
  * and products and sums are fused only where it is written (`fuse`; -ffp-contract=off). So a result depends
  * neither on the number of threads nor on the compiler, nor, with one exception, on the instruction set: x86-64-v2
- * cannot fuse, rounds products by themselves and differs in the last digit. (Logarithms of dropout's sums are the C
- * library's.)
+ * cannot fuse, rounds products by themselves and differs in the last digit. (Logarithms of sums are the C library's.)
  */
 #ifndef AAREN_KERNELS_H
 #define AAREN_KERNELS_H

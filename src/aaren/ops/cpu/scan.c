@@ -6,7 +6,7 @@
  *              dv_k = g_k G_k                       ds_k = g_k (G_k . v_k - H_k)
  *              dc_k = f_k (G_k . o_{k-1} - H_k)
  *
- * All sequences have the same length and lie end to end on one axis of items. Time is the outer loop and heads the inner one, so that
+ * (With a gradient of L_k, from H_k it is taken away.) All sequences have the same length and lie end to end on one axis of items. Time is the outer loop and heads the inner one, so that
  * memory is read from front to back. Arrays are contiguous. NaN and infinity poison their own row, one
  * (sequence, head), and nothing else.
  */
@@ -57,6 +57,7 @@ typedef struct {
     states initial, final;       /* u is 0 in an empty state; they may be the same memory */
     real *outputs;               /* (items, heads, width) */
     double *gates, *forgets;     /* (items, heads)  g and f, which the backward pass reads */
+    double *logs;                /* (items, heads)  L, or NULL */
 } forward_job;
 
 INLINE int is_hidden(const forward_job *job, int64_t item, int64_t place)
@@ -89,6 +90,8 @@ INLINE void weigh(const forward_job *job, int64_t start, int64_t stop, int64_t f
                 peak = score;
             }
             peaks[head] = peak;
+            if (job->logs)
+                job->logs[place] = peak;
             job->gates[place] = weight;
             job->forgets[place] = shrink;
         }
@@ -167,6 +170,8 @@ INLINE void scan_sequence(const forward_job *job, int64_t sequence, int64_t firs
                 const double inverse = sum == 0.0 ? 0.0 : 1.0 / sum, gate = weight * inverse;
                 double forget = before * inverse;
                 totals[head] = sum;
+                if (job->logs)
+                    job->logs[place] = sum == 0.0 ? -INFINITY : job->logs[place] + log(sum);
                 if (job->log_decay && job->log_decay[place] == -INFINITY)
                     memset(means, 0, (size_t)step * sizeof(double)); /* whatever came before, a NaN too */
                 if (is_hidden(job, k, place)) {
@@ -197,6 +202,7 @@ typedef struct {
     rows_job rows;
     const real *grad_outputs;             /* (items, heads, width) */
     const double *grad_u, *grad_w;        /* (sequences, heads[, width])  of the final states; NULL: 0 */
+    const double *grad_logs;              /* (items, heads); NULL: 0 */
     const double *final_u, *u, *w;        /* of the final and the initial states */
     const real *values, *outputs;         /* (items, heads, width) */
     const double *gates, *forgets;        /* (items, heads) */
@@ -316,7 +322,9 @@ INLINE void return_sequence(const backward_job *job, int64_t sequence, int64_t f
                 carry(g, grads, outputs, values, grad_values, width, behind, kept, gate, STREAM, &along_output, &along_value);
             else
                 carry(g, grads, outputs, values, grad_values, width, behind, kept, gate, STORE, &along_output, &along_value);
-            const double h = along_output + kept * sums[head];
+            double h = along_output + kept * sums[head];
+            if (job->grad_logs)
+                h -= job->grad_logs[place];
             sums[head] = h;
             job->grad_scores[place] = gate == 0.0 ? 0 : (real)(gate * (along_value - h));
             if (gate == 0.0) /* a masked item, whatever stands in it */

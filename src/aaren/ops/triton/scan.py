@@ -22,10 +22,10 @@ MAX_BLOCK_WIDTH = 32
 
 def forward(items: Items, initial: ScanState, results: Sequence[Tensor]) -> None:
     """Scan forward in time; see `kernel_operator`."""
-    scores, values, mask, log_decay = items
+    scores, values, mask, log_decay, _ = items
     switches = {"is_masked": mask is not None, "is_decaying": log_decay is not None}
     unread = [scores if x is None else x for x in (mask, log_decay)]
-    tensors = (scores, values, *unread, *initial, *results)
+    tensors = (scores, values, *unread, *initial, *results[:6])  # without logs
     _launch("forward", values, initial.m.numel(), tensors, switches)
 
 
@@ -41,7 +41,7 @@ def backward(
     grad_scores, grad_values, grad_log_decay, *grad_state = results
     values = items.values
     grad_u, grad_w = (
-        torch.zeros_like(part) if x is None else x for x, part in zip(grads[1:], initial[1:], strict=True)
+        torch.zeros_like(part) if x is None else x for x, part in zip(grads[1:3], initial[1:], strict=True)
     )
     # Dot products over the width come out in shares, one per block of width, and are summed here: the same
     # bits in every run, as atomic additions would not be.
