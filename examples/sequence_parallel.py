@@ -1,6 +1,6 @@
 """Spread one long sequence over processes: each scans its piece, and states are all that they exchange.
 
-For layers without decay: a decayed state does not hold how much a later piece decays the earlier ones.
+A state does not hold how much its piece decays what came earlier: the sum of its decays is exchanged too.
 """
 
 import copy
@@ -40,16 +40,19 @@ class SpreadAttention(nn.Module):
 
     def forward(self, x: Tensor, _state: None, **options: Tensor | None) -> tuple[Tensor, ScanState]:
         before, piece = self.layer.init_state(len(x)), self.layer(x, **options)[1]
-        for rank, (m, u, w) in enumerate(zip(*map(Gather.apply, piece), strict=True)):
+        decays = self.layer.total_decay(x, options["log_decay"])
+        total = torch.zeros_like(piece.m) if decays is None else decays.sum(1)
+        for rank, (m, u, w, rates) in enumerate(zip(*map(Gather.apply, (*piece, total)), strict=True)):
             is_earlier = rank < dist.get_rank()  # later pieces weigh 0, and so take part in the backward pass
-            before = combine(before, ScanState(m, u * is_earlier, w * is_earlier))
+            earlier = ScanState(m, u * is_earlier, w * is_earlier)
+            before = combine(before, earlier, log_decay=rates * is_earlier)
         return self.layer(x, before, **options)
 
 
 def run(rank: int, rendezvous: str) -> None:
     dist.init_process_group("gloo", f"file://{rendezvous}", rank=rank, world_size=PROCESSES)
     torch.manual_seed(0)
-    alone = Encoder(width=16, num_heads=4, num_layers=2, dropout=0.0, dtype=torch.float64)
+    alone = Encoder(width=16, num_heads=4, num_layers=2, gates="both", dropout=0.0, dtype=torch.float64)
     x, spread = torch.randn(2, 100, 16, dtype=torch.float64), copy.deepcopy(alone)
     for block in spread.layers:
         block.mixer = SpreadAttention(block.mixer)

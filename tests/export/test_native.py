@@ -33,6 +33,7 @@ CONFIGS = [
     {},
     {"norm": "pre", "final_norm": True, "activation": "relu"},
     {"decay": "learned", "qkv_bias": False},
+    {"gates": "both", "decay": "learned"},
     {"conv": Conv(where="block"), "position": "sinusoid"},
     {"conv": Conv(where="stem"), "position": "learned", "activation": "silu"},
     {"mixer": "gru"},

@@ -139,6 +139,7 @@ def test_a_cache_that_was_taken_apart_does_not_write_where_the_first_one_does() 
 VARIANTS = {
     **{mixer: {"mixer": mixer} for mixer in MIXERS},
     "learned decay": {"mixer": "aaren", "decay": "learned"},
+    "gates": {"mixer": "aaren", "gates": "both"},
     "sinusoid": {"mixer": "aaren", "position": "sinusoid"},
     "learned positions": {"mixer": "aaren", "position": "learned"},
     "convolution": {"mixer": "aaren", "conv": Conv(channels=4)},

@@ -7,14 +7,24 @@ Only q'·k_i is ever needed, never k_i itself: s = (W_k^T q')·x + q'·b_k, a (c
 one. All weights get the same gradients as with keys. Where W_k is no plain linear layer (an adapter, a hook,
 a quantised one), it is called and the keys are computed.
 
+Gates make of the constant query's set a memory that forgets and chooses what to say (as the sLSTM of xLSTM,
+arXiv 2405.04517, without hidden-to-hidden weights; the forget gate is that of FoX, arXiv 2503.02130):
+
+    forget    log_decay_k = log sigmoid(W_f x_k + b_f), a number per head, added to any other decay
+    output    y_k = W_o (2 sigmoid(W_g x_k + b_g) * the average) + b_o, channel by channel
+
 FoldedAttention: the same layer for inference. W_q, W_k and the query have become one vector and one number
 per head. The number cancels from an empty state but is kept, so that both layers can use the same states.
 """
+
+import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from aaren.errors import unknown_name
 from aaren.nn.checks import (
     check_decay,
     check_item,
@@ -28,6 +38,10 @@ from aaren.nn.state import hash_weights, tensors_of
 from aaren.ops import ScanState, scan_attention, step
 from aaren.ops.checks import full_precision
 from aaren.shapes import Activations, LogDecay, Mask, Scores, Token, TokenMask, Values
+
+GATES = ("none", "forget", "output", "both")
+HALF_LIVES = (2.0, 1024.0)  # items, of the first and the last head's forget gate before training
+FORGET_SCALE = 0.3  # of the forget gate's weights before training
 
 
 class AarenAttention(ProjectedAttention[ScanState]):
@@ -44,9 +58,13 @@ class AarenAttention(ProjectedAttention[ScanState]):
     the normaliser stays whole, as when a Transformer drops weights after its softmax; unlike there, all
     prefixes share the choice. With "output", dropout acts on the attention's result, before W_o.
 
+    Forget gates start with half-lives from 2 to 1,024 items, in even ratios over the heads; output gates near
+    1.
+
     Args:
         width: c, of the tokens that come in and go out.
-        num_heads: h; must divide width.
+        num_heads: h; must divide width. Each head is one weighting of the past; more heads, more weightings.
+        gates: "none", "forget", "output" or "both".
         qkv_bias: whether W_q, W_k and W_v have biases. The key bias has gradient exactly zero from an empty
             state (it shifts all scores alike); it is kept so that both layers have the same parameters.
         dropout: p, while training.
@@ -66,12 +84,15 @@ class AarenAttention(ProjectedAttention[ScanState]):
         width: int,
         num_heads: int,
         *,
+        gates: str = "none",
         qkv_bias: bool = True,
         dropout: float = 0.0,
         dropout_on: str = "weights",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        if gates not in GATES:
+            raise unknown_name("gates", gates, GATES)
         super().__init__(
             width,
             num_heads,
@@ -81,13 +102,40 @@ class AarenAttention(ProjectedAttention[ScanState]):
             device=device,
             dtype=dtype,
         )
+        self.gates = gates
         self.query = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
         nn.init.normal_(self.query)
+        self.forget_proj: nn.Linear | None = None
+        if gates in ("forget", "both"):
+            self.forget_proj = nn.Linear(width, num_heads, device=device, dtype=dtype)
+            self._spread_half_lives(self.forget_proj)
+        self.gate_proj: nn.Linear | None = None
+        if gates in ("output", "both"):
+            self.gate_proj = nn.Linear(width, width, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Draw all parameters again, as the constructor does."""
         nn.init.normal_(self.query)
         super().reset_parameters()
+        for projection in self._gate_projections():
+            projection.reset_parameters()
+        if self.forget_proj is not None:
+            self._spread_half_lives(self.forget_proj)
+
+    @torch.no_grad()
+    def _spread_half_lives(self, projection: nn.Linear) -> None:
+        shortest, longest = (math.log(items) for items in HALF_LIVES)
+        half_lives = torch.linspace(
+            shortest, longest, self.num_heads, dtype=torch.float64, device=projection.weight.device
+        ).exp()
+        projection.weight.mul_(FORGET_SCALE)
+        projection.bias.copy_((-math.log(2) / half_lives).exp().logit())
+
+    def _gate_projections(self) -> list[nn.Linear]:
+        return [part for part in (self.forget_proj, self.gate_proj) if part is not None]
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.gates == "none" else f", gates={self.gates!r}")
 
     def init_state(
         self, batch_size: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
@@ -114,7 +162,7 @@ class AarenAttention(ProjectedAttention[ScanState]):
                 decay.
         """
         check_sequence(x, self.width, mask)
-        check_decay(log_decay, (*x.shape[:2], self.num_heads))
+        check_decay(log_decay, (*x.shape[:2], self.num_heads), mask)
         x = hide_padding(x, mask)
         values: Values = self._split(self.v_proj(x))
         scores, offset = self._score(x)
@@ -128,12 +176,12 @@ class AarenAttention(ProjectedAttention[ScanState]):
             scores,
             self._drop_values(values),
             mask=mask,
-            log_decay=log_decay,
+            log_decay=self.total_decay(x, log_decay),
             initial_state=state,
         )
         if state is None and offset is not None:
             final = shift_scores(final, offset)
-        return self._finish_values(outputs.flatten(-2)), final
+        return self._finish_values(self._choose(outputs.flatten(-2), x)), final
 
     def step(
         self,
@@ -157,22 +205,44 @@ class AarenAttention(ProjectedAttention[ScanState]):
         if offset is not None:
             score = score + offset
         value = self._drop_values(self._split(self.v_proj(x)))
-        output, state = step(state, score, value, mask=mask, log_decay=log_decay)
-        return self._finish_values(output.to(value.dtype).flatten(-2)), state
+        output, state = step(state, score, value, mask=mask, log_decay=self.total_decay(x, log_decay))
+        return self._finish_values(self._choose(output.to(value.dtype).flatten(-2), x)), state
+
+    def total_decay(self, x: Tensor, log_decay: Tensor | None = None) -> Tensor | None:
+        """Return the logarithmic decay before each item of x, (*, h): the forget gate's and any other.
+
+        Its sum over the items of a later piece is what `aaren.ops.combine` needs to merge two pieces.
+        """
+        if self.forget_proj is None:
+            return log_decay
+        if is_plain(self.forget_proj):
+            logits = project_scores(x, self.forget_proj.weight) + self.forget_proj.bias
+        else:
+            with full_precision(x.device.type):
+                logits = self.forget_proj(x.to(self.query.dtype))
+                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        rates = log_sigmoid(logits)
+        return rates if log_decay is None else rates + log_decay
+
+    def _choose(self, averages: Tensor, x: Tensor) -> Tensor:
+        return averages if self.gate_proj is None else open_gates(averages, self.gate_proj(x))
 
     def fold(self) -> Mixer[ScanState]:
         """Return a new module for inference: W_q, W_k and query become a vector and a number per head."""
-        require_plain(self, linear=("q_proj", "k_proj", "v_proj", "out_proj"))
+        require_plain(self, linear=("q_proj", "k_proj", "v_proj", "out_proj", "forget_proj", "gate_proj"))
         with torch.no_grad():
             weight, offset = self.folded_keys()
             folded = FoldedAttention(
                 self.width,
                 self.num_heads,
-                bias=offset is not None or self.v_proj.bias is not None,
+                gates=self.gates,
+                bias=self.gates != "none" or offset is not None or self.v_proj.bias is not None,
                 device=weight.device,
                 dtype=weight.dtype,
             )
-            folded.load_parts(self.v_proj, weight, offset, self.out_proj)
+            plain = [self.v_proj, *self._gate_projections()]
+            values, *gates = [(part.weight, part.bias) for part in plain]
+            folded.load_parts([values, (weight, offset), *gates], self.out_proj)
         folded.key_fingerprint = self._hash_keys()
         return folded
 
@@ -194,8 +264,10 @@ class AarenAttention(ProjectedAttention[ScanState]):
             return weight, None if bias is None else (query * bias.view(split)).sum(-1)
 
     def _hash_keys(self) -> str:
-        """Name what folding makes one: query, W_q and W_k."""
-        return hash_weights([self.query, *tensors_of(self.q_proj), *tensors_of(self.k_proj)])
+        """Name what folding makes one, query, W_q and W_k, and the gates."""
+        keys = hash_weights([self.query, *tensors_of(self.q_proj), *tensors_of(self.k_proj)])
+        gates = [tensor for part in self._gate_projections() for tensor in tensors_of(part)]
+        return f"{keys}{self.gates}{hash_weights(gates)}" if gates else keys
 
     def _project_query(self) -> Tensor:
         # Adapters and quantised layers may expect a batch.
@@ -225,7 +297,8 @@ class AarenAttention(ProjectedAttention[ScanState]):
 class FoldedAttention(Mixer[ScanState]):
     """What `AarenAttention.fold` returns: the same methods and states, half the parameters, no gradients.
 
-    One weight of c + h rows gives values and scores together: a step makes one matrix product for both.
+    One weight of c + h rows, and h and c more with gates, gives values, scores, forget and output gates: a
+    step makes one matrix product for all.
     """
 
     def __init__(
@@ -233,6 +306,7 @@ class FoldedAttention(Mixer[ScanState]):
         width: int,
         num_heads: int,
         *,
+        gates: str = "none",
         bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -245,22 +319,23 @@ class FoldedAttention(Mixer[ScanState]):
         def frozen(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(shape, device=device, dtype=dtype), requires_grad=False)
 
-        self.weight = frozen(width + num_heads, width)  # rows: values, then one score per head
-        self.bias = frozen(width + num_heads) if bias else None
+        self.forgets, self.chooses = gates in ("forget", "both"), gates in ("output", "both")
+        self.num_exponents = num_heads * (1 + self.forgets)
+        # Rows: values, one score per head, one forget gate per head, output gates.
+        self.sizes = [width, num_heads, *[num_heads] * self.forgets, *[width] * self.chooses]
+        self.weight = frozen(sum(self.sizes), width)
+        self.bias = frozen(sum(self.sizes)) if bias else None
         self.out_weight = frozen(width, width)
         self.out_bias = frozen(width)
         self.key_fingerprint = ""  # of the query and weights that were folded, which are gone
 
     @torch.no_grad()
-    def load_parts(
-        self, v_proj: nn.Linear, weight: Tensor, offset: Tensor | None, out_proj: nn.Linear
-    ) -> None:
-        """Copy in the values' projection, the folded keys (h, c) and offsets (h,), the output projection."""
-        self.weight.copy_(torch.cat([v_proj.weight, weight]))
+    def load_parts(self, parts: Sequence[tuple[Tensor, Tensor | None]], out_proj: nn.Linear) -> None:
+        """Copy in weights and biases of values, scores and gates, and the output projection."""
+        self.weight.copy_(torch.cat([weight for weight, _ in parts]))
         self.out_weight.copy_(out_proj.weight)
         if self.bias is not None:
-            biases: tuple[Tensor | None, ...] = (v_proj.bias, offset)
-            for rows, bias in zip(torch.split(self.bias, [self.width, self.num_heads]), biases, strict=True):
+            for rows, (_, bias) in zip(torch.split(self.bias, self.sizes), parts, strict=True):
                 if bias is not None:  # else it is 0, as made
                     rows.copy_(bias)
         self.out_bias.copy_(out_proj.bias)
@@ -285,21 +360,25 @@ class FoldedAttention(Mixer[ScanState]):
     ) -> tuple[Activations, ScanState]:
         """Attend to every prefix at once, as `AarenAttention.forward` does."""
         check_sequence(x, self.width, mask)
-        check_decay(log_decay, (*x.shape[:2], self.num_heads))
+        check_decay(log_decay, (*x.shape[:2], self.num_heads), mask)
         if state is not None:
             check_scan_state(state, x.shape[0], self.num_heads, self.head_width)
         # Two products, not one: a joint one would leave the values strided, and the kernel would copy them.
-        value_bias, score_bias = (
-            (None, 0.0) if self.bias is None else (self.bias[: self.width], self.bias[self.width :])
-        )
+        value_bias = None if self.bias is None else self.bias[: self.width]
+        exponents = self._exponents(x)
         outputs, final = scan_attention(
-            project_scores(x, self.weight[self.width :]) + score_bias,
+            exponents[..., : self.num_heads],
             self._split(F.linear(x, self.weight[: self.width], value_bias)),
             mask=mask,
-            log_decay=log_decay,
+            log_decay=self._total_decay(exponents, log_decay),
             initial_state=state,
         )
-        return F.linear(outputs.flatten(-2), self.out_weight, self.out_bias), final
+        averages = outputs.flatten(-2)
+        if self.chooses:
+            assert self.bias is not None
+            gates = F.linear(x, self.weight[-self.width :], self.bias[-self.width :])
+            averages = open_gates(averages, gates)
+        return F.linear(averages, self.out_weight, self.out_bias), final
 
     def step(
         self,
@@ -313,12 +392,28 @@ class FoldedAttention(Mixer[ScanState]):
         check_item(x, self.width, mask, log_decay, state, self.num_heads)
         item = F.linear(x, self.weight, self.bias)
         precise = item.to(state.m.dtype)
-        value, score = precise[:, : self.width].view(state.w.shape), precise[:, self.width :]
+        value = precise[:, : self.width].view(state.w.shape)
+        exponents = precise[:, self.width : self.width + self.num_exponents]
         if item.dtype in (torch.bfloat16, torch.float16):  # too few digits for an exponent
-            score = project_scores(x, self.weight[self.width :])
-            score = score if self.bias is None else score + self.bias[self.width :]
+            exponents = self._exponents(x)
+        score, log_decay = exponents[:, : self.num_heads], self._total_decay(exponents, log_decay)
         output, state = step(state, score, value, mask=mask, log_decay=log_decay)
-        return F.linear(output.to(item.dtype).flatten(1), self.out_weight, self.out_bias), state
+        average = output.to(item.dtype).flatten(1)
+        if self.chooses:
+            average = open_gates(average, item[:, -self.width :])
+        return F.linear(average, self.out_weight, self.out_bias), state
+
+    def _exponents(self, x: Tensor) -> Tensor:
+        """Return scores and, with forget gates, their logits, (*, h) or (*, 2 h), in float32 at least."""
+        rows = slice(self.width, self.width + self.num_exponents)
+        exponents = project_scores(x, self.weight[rows])
+        return exponents if self.bias is None else exponents + self.bias[rows]
+
+    def _total_decay(self, exponents: Tensor, log_decay: Tensor | None) -> Tensor | None:
+        if not self.forgets:
+            return log_decay
+        rates = log_sigmoid(exponents[..., self.num_heads :])
+        return rates if log_decay is None else rates + log_decay
 
     def _split(self, x: Tensor) -> Values:
         return x.view(*x.shape[:-1], self.num_heads, self.head_width)
@@ -332,6 +427,16 @@ class FoldedAttention(Mixer[ScanState]):
     def fold(self) -> "FoldedAttention":
         """Return itself: there is nothing left to fold."""
         return self
+
+
+def log_sigmoid(logits: Tensor) -> Tensor:
+    """Return log sigmoid(x), exact where the sigmoid is close to 1."""
+    return -F.softplus(-logits)
+
+
+def open_gates(averages: Tensor, logits: Tensor) -> Tensor:
+    """Return the averages times 2 sigmoid(logits), which is 1 at 0."""
+    return averages * (2.0 * torch.sigmoid(logits))
 
 
 def project_scores(x: Tensor, weight: Tensor) -> Scores:

@@ -5,7 +5,7 @@ pre:   x = x + dropout(mixer(norm(x)));  x = x + dropout(feed_forward(norm(x)))
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from aaren.errors import ConfigError, unknown_name
 from aaren.fields import build, faults_error, require_types, to_mapping
-from aaren.nn.aaren import AarenAttention
+from aaren.nn.aaren import GATES, AarenAttention
 from aaren.nn.checks import check_decay, require_divides, require_probability, wrong_kind
 from aaren.nn.conv import CausalConv, Conv, ConvState
 from aaren.nn.dropout import drop, gelu_and_drop
@@ -33,6 +33,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "qkv_bias": HEADED,
     "dropout_on": ("aaren", "softmax"),
     "decay": ("aaren",),
+    "gates": ("aaren",),
 }
 POSITIONS = ("none", "sinusoid", "learned")
 # The first head starts with the shorter, the last with the longer half-life; between them in even ratios.
@@ -68,6 +69,7 @@ class EncoderConfig:
     norm_eps: float = 1e-5  # events: 1e-6
     final_norm: bool = False  # one more norm after the last block; forecasting, classification: True
     decay: str | None = None  # "learned": aaren only, every head learns how fast it forgets
+    gates: str = "none"  # aaren only: "forget", "output" or "both", decided by every item
     conv: Conv | None = None  # a short causal convolution, in every block or as a stem
     position: str = "none"  # added to the input: "sinusoid", or "learned", a table
     max_positions: int = 1024  # rows of the learned table
@@ -110,6 +112,7 @@ class EncoderConfig:
             ("norm", self.norm, ("post", "pre")),
             ("dropout_on", self.dropout_on, ("weights", "output")),
             ("position", self.position, POSITIONS),
+            ("gates", self.gates, GATES),
         ):
             if name not in known:
                 raise unknown_name(kind, name, known)
@@ -226,7 +229,7 @@ class Block(nn.Module):
     ) -> tuple[Activations, LayerState]:
         """Transform a whole sequence (b, t, c); a learned decay adds to `log_decay`."""
         if self.decay is not None:
-            log_decay = _add_decay(self.decay(tuple(x.shape[:-1])), log_decay)
+            log_decay = _add_decay(self.decay(tuple(x.shape[:-1])), log_decay, mask)
         items = self.mixer_norm(x) if self.is_pre_norm else x
         tail, inner = None, state
         if self.conv is not None:
@@ -240,7 +243,7 @@ class Block(nn.Module):
     ) -> tuple[Token, LayerState]:
         """Transform one item per stream, (b, c)."""
         if self.decay is not None:
-            log_decay = _add_decay(self.decay(tuple(x.shape[:-1])), log_decay)
+            log_decay = _add_decay(self.decay(tuple(x.shape[:-1])), log_decay, mask)
         items = self.mixer_norm(x) if self.is_pre_norm else x
         tail, inner = None, state
         if self.conv is not None:
@@ -348,7 +351,7 @@ def build_mixer(
 ) -> Mixer[LayerState]:
     """Build the mixer that the config names."""
     width, dropout = config.width, config.mixer_dropout
-    plain = {"gru": GRU, "lstm": LSTM, "wkv": WKV, "mingru": MinGRU}
+    plain: dict[str, Callable[..., nn.Module]] = {"gru": GRU, "lstm": LSTM, "wkv": WKV, "mingru": MinGRU}
     linear = {"linear": LinearAttention, "retnet": Retention}
     mixer: nn.Module
     if config.mixer in plain:
@@ -357,10 +360,21 @@ def build_mixer(
         mixer = linear[config.mixer](
             width, config.num_heads, qkv_bias=config.qkv_bias, dropout=dropout, device=device, dtype=dtype
         )
-    else:
-        mixer = {"aaren": AarenAttention, "softmax": SoftmaxAttention}[config.mixer](
+    elif config.mixer == "softmax":
+        mixer = SoftmaxAttention(
             width,
             config.num_heads,
+            qkv_bias=config.qkv_bias,
+            dropout=dropout,
+            dropout_on=config.dropout_on,
+            device=device,
+            dtype=dtype,
+        )
+    else:
+        mixer = AarenAttention(
+            width,
+            config.num_heads,
+            gates=config.gates,
             qkv_bias=config.qkv_bias,
             dropout=dropout,
             dropout_on=config.dropout_on,
@@ -386,6 +400,6 @@ def build_conv(
     )
 
 
-def _add_decay(learned: Tensor, log_decay: Tensor | None) -> Tensor:
-    check_decay(log_decay, tuple(learned.shape))
+def _add_decay(learned: Tensor, log_decay: Tensor | None, mask: Tensor | None) -> Tensor:
+    check_decay(log_decay, tuple(learned.shape), mask)
     return learned if log_decay is None else learned + log_decay

@@ -12,6 +12,7 @@ from torch import Tensor
 from aaren.errors import ConfigError, ShapeError, StateError
 from aaren.ops import ScanState
 from aaren.ops.checks import check_mask
+from aaren.ops.state import settle_decay
 from aaren.shapes import Activations, Mask, Token, TokenMask
 
 
@@ -23,7 +24,7 @@ def require_size(name: str, size: object) -> None:
     ...
     aaren.errors.ConfigError: width must be an integer of at least 1; got 64.0.
     """
-    if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
+    if isinstance(size, bool) or not isinstance(size, Integral) or int(size) < 1:
         raise ConfigError(f"{name} must be an integer of at least 1; got {size!r}.")
 
 
@@ -46,9 +47,9 @@ def require_divides(part_name: str, part: int, whole_name: str, whole: int) -> N
         )
 
 
-def require_probability(name: str, value: float) -> None:
+def require_probability(name: str, value: object) -> None:
     """Raise unless the value is a probability of dropping an item: at least 0 and below 1."""
-    if not isinstance(value, Real) or not 0.0 <= value < 1.0:
+    if not isinstance(value, Real) or not 0.0 <= float(value) < 1.0:
         raise ConfigError(f"{name} must be at least 0 and below 1; got {value!r}.")
 
 
@@ -71,14 +72,17 @@ def check_token(x: Token, width: int, mask: TokenMask | None) -> None:
         check_mask(mask, x.shape[:1], "(b,)")
 
 
-def check_decay(log_decay: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise unless the decay, if any, is floating and (b, t, h) or, for a step, (b, h)."""
-    if log_decay is not None and (log_decay.shape != shape or not log_decay.is_floating_point()):
+def check_decay(log_decay: Tensor | None, shape: tuple[int, ...], mask: Tensor | None) -> None:
+    """Raise unless the decay, if any, is floating, (b, t, h) or, for a step, (b, h), and at most 0."""
+    if log_decay is None:
+        return
+    if log_decay.shape != shape or not log_decay.is_floating_point():
         letters = "(b, t, h)" if len(shape) == 3 else "(b, h)"
         raise ShapeError(
             f"log_decay must be {letters} = {shape}, floating point; got {tuple(log_decay.shape)} of "
             f"{log_decay.dtype}. Expand it: log_decay.expand{shape}."
         )
+    settle_decay(log_decay, None if mask is None else ~mask.unsqueeze(-1))
 
 
 def check_scan_state(state: ScanState, batch_size: int, num_heads: int, head_width: int) -> None:
@@ -126,7 +130,7 @@ def check_item(
     ):
         return
     check_token(x, width, mask)
-    check_decay(log_decay, streams)
+    check_decay(log_decay, streams, mask)
     check_scan_state(state, x.shape[0], num_heads, width // num_heads)
 
 

@@ -44,6 +44,7 @@ class WKV(PlainMixer[WKVState]):
     """
 
     name = "wkv"
+    has_loop = False
 
     def __init__(
         self,

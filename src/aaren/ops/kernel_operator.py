@@ -111,7 +111,9 @@ def _differentiate_plainly(grads: Tensors, inputs: Sequence[Any]) -> Iterator[Te
     """Return gradients of the inputs that can be differentiated again: those of `chunked`."""
     # Views: where one tensor was given twice, each place has a gradient of its own.
     inputs = [x.view_as(x) if x is not None and x.requires_grad else x for x in inputs]
-    outputs, final, logs = chunked.scan(Items(*inputs[:4], True), ScanState(*inputs[4:]))
+    items = Items(*inputs[:4])._replace(wants_logs=True)
+    outputs, final, logs = chunked.scan(items, ScanState(*inputs[4:]))
+    assert logs is not None
     results = (outputs.to(inputs[1].dtype), final.u, final.w, logs)
     varying = [k for k in range(4) if results[k].requires_grad and grads[k] is not None]
     found = iter(

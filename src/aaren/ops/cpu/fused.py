@@ -18,7 +18,7 @@ LINE_BYTES = 64  # of a cache
 SMALL_WORK = 1 << 15  # numbers; below this, waking a thread costs more than it saves
 
 
-def forward(items: Items, initial: ScanState, results: Sequence[Tensor | None]) -> None:
+def forward(items: Items, initial: ScanState, results: Sequence[Any]) -> None:
     """Scan forward in time; see `kernel_operator`."""
     outputs, *final, gates, forgets, logs = results
     tensors = (items.scores, items.values, items.mask, items.log_decay, *initial, *final)
