@@ -76,7 +76,6 @@ MOST_WARPING = 2e10  # cases x cases x steps x steps that DTW is given
 MOST_HYDRA = 3e5  # cases x steps that MultiRocket-Hydra is fitted to here
 BINS = 10  # of the calibration error
 FEW = 100  # training cases from which the stop rule must keep its promise
-MANY_CASES = 500  # up to which fits are timed
 SAMPLES = 50  # timed
 AT_ONCE = 16  # cases
 

@@ -49,9 +49,9 @@ def test_a_wrong_backend_is_named(
 ) -> None:
     right = dispatch.BACKENDS["ladner_fischer"]
 
-    def wrong(*inputs: object) -> tuple[Tensor, ScanState]:
-        outputs, state = right(*inputs)  # type: ignore[arg-type]
-        return outputs + 1e-4, state
+    def wrong(*inputs: object) -> tuple[Tensor, ScanState, Tensor | None]:
+        outputs, state, logs = right(*inputs)  # type: ignore[arg-type]
+        return outputs + 1e-4, state, logs
 
     def broken(*_: object) -> tuple[Tensor, ScanState]:
         raise RuntimeError("no such kernel")

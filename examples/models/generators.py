@@ -42,9 +42,10 @@ SHAPES = ("line", "circle", "triangle", "square", "zigzag", "wave")
 def draw_stroke(name: str, rng: np.random.Generator) -> np.ndarray:
     """Draw one stroke as a hand would: points (n, 2) where the pointer was seen, in widths of the pad."""
     size, turn = rng.uniform(0.13, 0.42), rng.uniform(0.0, 2.0 * math.pi)
+    shake = max(0.0, rng.uniform(-0.2, 1.2))  # of the hand; one in seven draws with a ruler
     along = np.linspace(0.0, 1.0, 400)
     if name == "line":
-        bow = rng.normal(0.0, 0.03)
+        bow = shake * rng.normal(0.0, 0.03)
         path = np.stack([2.0 * along, bow * np.sin(math.pi * along)], axis=1)
     elif name == "circle":
         angle = 2.0 * math.pi * rng.uniform(0.9, 1.12) * along
@@ -67,7 +68,7 @@ def draw_stroke(name: str, rng: np.random.Generator) -> np.ndarray:
     if rng.random() < 0.5:
         path = path * [1.0, -1.0]
     path = path[::-1] if rng.random() < 0.3 else path
-    wobble = sum(
+    wobble = shake * sum(
         rng.normal(0.0, 0.02, 2) * np.sin(2.0 * math.pi * rate * along[:, None] + rng.uniform(0.0, 6.3, 2))
         for rate in (0.5, 1.0, 2.0)
     )
@@ -81,7 +82,7 @@ def draw_stroke(name: str, rng: np.random.Generator) -> np.ndarray:
     points = np.stack(
         [np.interp(np.linspace(0, 1, seen) ** hurry, along, path[:, axis]) for axis in (0, 1)], 1
     )
-    return points + rng.normal(0.0, 0.0015, points.shape)
+    return points + shake * rng.normal(0.0, 0.0015, points.shape)
 
 
 def _walk(points: np.ndarray, along: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ CARD = """# {name}: {title}
 def make_strokes() -> tuple[Any, dict[str, str], dict[str, Any]]:
     """Name a stroke while it is drawn: line, circle, triangle, square, zigzag, wave."""
     model = AarenClassifier(size="small", random_state=0, threads=1)
-    model.fit(*draw_strokes(1_800, np.random.default_rng(0)))
+    model.fit(*draw_strokes(6_000, np.random.default_rng(0)))
     strokes, names = draw_strokes(300, np.random.default_rng(1))
     half = model.classes_[model.predict_proba_at(strokes, 0.5).argmax(1)]
     circle = next(stroke for stroke, name in zip(strokes, names, strict=True) if name == "circle")
@@ -62,7 +62,7 @@ def make_strokes() -> tuple[Any, dict[str, str], dict[str, Any]]:
         "about": "Direction and turn of a pen in, a point at a time; probabilities of six shapes out.",
         "code": 'classifier = AarenClassifier.load("examples/models/strokes")\n'
         "session = classifier.stream()\nprobabilities = session.push([1.0, 0.0, 1.0, 0.0])",
-        "data": "1,800 drawn strokes",
+        "data": "6,000 drawn strokes",
         "scores": scores,
     }
     return model, card, {"points": circle.T.tolist(), "probabilities": np.ravel(answer).tolist()}

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState, to_probabilities
+from aaren.classification.model import Classifier, ClassifierConfig, ClassifierState
+from aaren.classification.session import to_probabilities
 from aaren.errors import ConfigError, DataError, ShapeError, StateError
 from aaren.nn.blocks import state_to_bytes
 from aaren.nn.embedding import position_encoding

@@ -168,6 +168,18 @@ def test_memory_is_constant_and_as_the_config_says(model: FeatureClassifier, dat
     assert state.nbytes == model.config.state_bytes
 
 
+def test_values_at_places_stand_beside_roots_of_channels() -> None:
+    hours, labels = torch.arange(24), torch.arange(60) % 3
+    peaks = torch.exp(-((hours - 7 - 4 * labels.unsqueeze(1)).square()) / 8.0).unsqueeze(-1)
+    noise = 0.3 * torch.randn(peaks.shape, generator=torch.Generator().manual_seed(0))
+    data = LabelledSeries(values=peaks + noise, mask=torch.ones(60, 24, dtype=torch.bool), labels=labels)
+    plan = plan_features(num_channels=1, num_classes=3, lengths=[24] * 60, size="default", has_roots=True)
+    model, left_out = fit_features(data, plan, seed=0)
+    assert model.config.has_places
+    assert model.places.shape[-1] == 1
+    assert (left_out.probabilities[:, -1].argmax(-1) == left_out.labels).float().mean() > 0.9
+
+
 @pytest.mark.parametrize("channels", [1, 3, 12, 61])
 @pytest.mark.parametrize("length", [5, 100, 1751])
 @pytest.mark.parametrize("has_roots", [False, True])

@@ -249,5 +249,5 @@ def test_what_does_not_fit_is_said(rows: Tensor, marks: Tensor) -> None:
         model(rows, marks, model.init_state(2).encoder)
     with pytest.raises(ConfigError, match="half_life_steps must be positive; got 0"):
         build(half_life_steps=0)
-    with pytest.raises(ConfigError, match="decay='learned' needs mixer='aaren'"):
+    with pytest.raises(ConfigError, match="does not take decay='learned'"):
         build(mixer="softmax", decay="learned")

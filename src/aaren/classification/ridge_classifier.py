@@ -291,7 +291,8 @@ def _values_at_places(model: FeatureClassifier, series: LabelledSeries) -> Tenso
         return None
     if config.state_bytes < SMALL_STATE <= replace(config, has_places=True).state_bytes:
         return None
-    return model._units(series.values * series.mask.unsqueeze(-1)) / UNIT
+    units = model._units(series.values * series.mask.unsqueeze(-1))
+    return units[..., : config.num_channels] / UNIT  # without the roots of channels
 
 
 def _choose_mix(features: Tensor, values: Tensor, labels: Tensor, num_classes: int, part: Tensor) -> float:

@@ -126,7 +126,6 @@ class EventRows(RowPath):
         assert isinstance(model, EventForecaster)
         super().__init__(model)
         known = tuple(str(name) for name in cast("Sequence[str]", preprocessing["mark_names"]))
-        self.has_names = bool(known)
         self.names = known or tuple(str(kind) for kind in range(model.num_marks))
         self._places = {name: place for place, name in enumerate(self.names)}
 
