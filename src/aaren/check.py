@@ -64,6 +64,8 @@ def check(device: str, *, json_file: Path | None = None) -> bool:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"there is no device {device!r} here ({reason}). Use cpu, cuda or mps.") from error
+    if json_file is not None:  # what cannot be written is refused now, not after a minute
+        write_text(json_file, "{}\n")
     console, dtypes = Console(highlight=False), [str(dtype).removeprefix("torch.") for dtype in SCAN_LIMITS]
     with console.status("checking"):
         checks = list(checks_of(place, [*BACKENDS, *MIXERS, "aaren, decay"]))

@@ -29,6 +29,16 @@ def test_a_failure_leaves_the_old_folder_and_no_rubbish(tmp_path: Path) -> None:
     assert [item.name for item in path.iterdir()] == ["b.txt"]
 
 
+def test_a_file_never_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "a.txt").write_text("old")
+    with pytest.raises(IsADirectoryError):
+        write_text(folder, "new")
+    assert [item.name for item in tmp_path.iterdir()] == ["results"]
+    assert (folder / "a.txt").read_text() == "old"
+
+
 def test_links_and_permissions_stay(tmp_path: Path) -> None:
     real, link = tmp_path / "real.txt", tmp_path / "link.txt"
     real.write_text("old")

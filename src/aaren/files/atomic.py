@@ -13,8 +13,9 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`; on success it replaces `path`, on failure it is deleted.
 
-    What is written there may be a file or a folder; it is flushed to the disk before it is renamed. A
-    symbolic link stays one, and what it points to is replaced; a file that was there keeps its permissions.
+    What is written there may be a file or a folder; it is flushed to the disk before it is renamed. A folder
+    replaces a folder, a file never does. A symbolic link stays one, and what it points to is replaced; a file
+    that was there keeps its permissions.
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "a name with a zero byte", str(path))
@@ -29,6 +30,8 @@ def replacing(path: Path) -> Iterator[Path]:
         for written in (*temporary.rglob("*"), temporary):
             _flush(written)
         if path.is_dir():
+            if not temporary.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             shutil.rmtree(path)
         temporary.replace(path)
         _flush(path.parent)
