@@ -199,3 +199,14 @@ def test_unfilled_slots_never_turn_outputs_into_nan() -> None:
                 assert y.isfinite().all()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@torch.no_grad()
+def test_streams_that_begin_again_do_not_make_the_cache_grow() -> None:
+    layer = SoftmaxAttention(8, 2)
+    state = layer.init_state(3)
+    for step in range(400):
+        if step % 20 == 0:
+            state = state.reset(torch.tensor([True, step % 40 == 0, True]))
+        _, state = layer.step(torch.randn(3, 8), state)
+    assert state.keys.shape[2] <= 2 * 40

@@ -113,7 +113,9 @@ class KVCache(NamedTuple):
         is_newest = self.write == self.writes.number
         if is_newest and _is_writable(self.keys) and self.length + num_items <= capacity:
             return self
-        capacity = max(SMALLEST_CAPACITY, 2 * capacity, self.length + num_items)
+        needed = self.length + num_items
+        if needed > capacity:
+            capacity = max(SMALLEST_CAPACITY, 2 * capacity, needed)
         keys, values = (_grow(part[:, :, : self.length], capacity) for part in (self.keys, self.values))
         return KVCache(keys, values, self.length, self.lengths, 0, WriteCount())
 
