@@ -209,7 +209,7 @@ class AarenAttention(ProjectedAttention[ScanState]):
         return self._finish_values(self._choose(output.to(value.dtype).flatten(-2), x)), state
 
     def total_decay(self, x: Tensor, log_decay: Tensor | None = None) -> Tensor | None:
-        """Return the logarithmic decay before each item of x, (*, h): the forget gate's and any other.
+        """Return the logarithmic decay before each item of x, one per head: the forget gate's and any other.
 
         Its sum over the items of a later piece is what `aaren.ops.combine` needs to merge two pieces.
         """
