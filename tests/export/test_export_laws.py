@@ -36,6 +36,7 @@ from aaren.export.write import Exported, export_stream
 from aaren.forecasting import StreamingForecaster, StreamingForecasterConfig
 from aaren.forecasting.lagged import LagForecaster, LagForecasterConfig
 from aaren.nn import Encoder, EncoderConfig
+from aaren.nn.aaren import GATES
 from aaren.nn.blocks import Leaf, state_from_bytes, state_to_bytes
 from aaren.nn.checks import largest
 from aaren.nn.conv import Conv
@@ -159,23 +160,20 @@ def sizes(draw: st.DrawFn, *, even: bool = False) -> dict[str, int]:
 @st.composite
 def own_models(draw: st.DrawFn) -> Case:
     """Draw an encoder with an embedding and a head of the user's."""
-    position = draw(st.sampled_from(["none", "sinusoid", "learned", "time"]))
-    width = draw(sizes(even=position in ("sinusoid", "time")))
+    position = draw(st.sampled_from(["none", "sinusoid", "learned"]))
     config = EncoderConfig(
-        **width,
+        **draw(sizes(even=position == "sinusoid")),
         norm=draw(NORMS),
         final_norm=draw(TRUTHS),
         activation=draw(ACTIVATIONS),
         decay=draw(DECAYS),
+        gates=draw(st.sampled_from(GATES)),
         conv=draw(CONVS),
         qkv_bias=draw(TRUTHS),
         position=position,
         max_positions=STEPS + 8,
     )
-    row, names = join(numbers(3, dtype=torch.float32), truth), ["mask"]
-    if position == "time":
-        row, names = join(row, moment), [*names, "time"]
-    return masked(OwnModel(config).eval(), row, names)
+    return masked(OwnModel(config).eval(), join(numbers(3, dtype=torch.float32), truth), ["mask"])
 
 
 @st.composite
